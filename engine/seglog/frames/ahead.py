@@ -1,11 +1,69 @@
 """Work done by several threads, its results taken in order, and only so much of it ahead of whoever takes them."""
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from threading import Lock
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
+
+
+class _Place(Generic[Result]):
+    """Where the result of a piece comes to, or its error. `pending`: held until it is there."""
+
+    __slots__ = ("error", "pending", "result")
+    result: Result
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.pending = Lock()
+        self.pending.acquire()
+
+
+class _Pieces(Generic[Result]):
+    """The pieces of `work`, done by threads that each call `do`."""
+
+    def __init__(self, work: Iterator[Callable[[], Result]]) -> None:
+        self._work = work
+        self._walking = Lock()
+        self._is_over = False
+        self.permits: SimpleQueue[bool] = SimpleQueue()             # one a piece; False: no more
+        self.places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
+
+    def do(self) -> None:
+        """One piece for each permit, until there is none, or no piece."""
+        while self.permits.get():
+            place: _Place[Result] = _Place()
+            piece: Callable[[], Result] | None = None
+            try:
+                piece = self._next(place)
+                if piece is None:
+                    return
+                place.result = piece()
+            except BaseException as error:
+                place.error = error
+            finally:
+                place.pending.release()
+                del place, piece        # an error's traceback keeps this frame: it shall keep no rows and no files
+
+    def stop(self) -> None:
+        """Let no further piece be begun."""
+        self._is_over = True
+
+    def _next(self, place: _Place[Result]) -> Callable[[], Result] | None:
+        with self._walking:
+            if self._is_over:
+                return None
+            try:
+                piece = next(self._work, None)
+            except BaseException:
+                self._is_over = True
+                self.places.put(place)
+                raise
+            if piece is None:
+                self._is_over = True
+            self.places.put(None if piece is None else place)
+            return piece
 
 
 def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
@@ -19,31 +77,25 @@ def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
         for piece in work:
             yield piece()
         return
+    pieces = _Pieces(work)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="seglog-scan")
-    pending: deque[Future[tuple[Result] | None]] = deque()
-    turn = Lock()       # free: the next one may walk
     try:
-        while True:
-            following = Lock()
-            following.acquire()
-            pending.append(pool.submit(_next_done, work, turn, following))
-            turn = following
-            if len(pending) > threads:
-                done = pending.popleft().result()
-                if done is None:
-                    return
-                yield done[0]
-                del done
+        for _ in range(threads + 1):
+            pieces.permits.put(True)
+        for _ in range(threads):
+            pool.submit(pieces.do)
+        while (place := pieces.places.get()) is not None:
+            place.pending.acquire()
+            if place.error is not None:
+                try:
+                    raise place.error
+                finally:
+                    del place
+            yield place.result
+            del place
+            pieces.permits.put(True)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _next_done(work: Iterator[Callable[[], Result]], turn: Lock, following: Lock) -> tuple[Result] | None:
-    """The result of the next piece, found when it is our turn; None if there is none."""
-    # Threads begin these calls in the order in which they were handed in: whom we wait for has a thread.
-    turn.acquire()
-    try:
-        piece = next(work, None)
-    finally:
-        following.release()
-    return None if piece is None else (piece(),)
+        pieces.stop()
+        for _ in range(threads):
+            pieces.permits.put(False)
+        pool.shutdown(wait=True)
