@@ -94,7 +94,18 @@ class Command(click.Command):
             if os.environ.get("SEGLOG_DEBUG"):
                 raise
             status = report.show_error(report.as_seglog_error(e), ctx.command_path, as_json=as_json)
+            _drop_what_stdout_refuses()
         ctx.exit(status or 0)
+
+
+def _drop_what_stdout_refuses() -> None:
+    """Else the interpreter tries to write it once more when it ends, fails, and ends with its own status 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class LazyGroup(click.Group):

@@ -407,7 +407,8 @@ def test_a_full_or_closed_standard_output_is_status_3(golden_kafka, arguments):
     for redirection in (">/dev/full", ">&-"):
         command = shlex.join([sys.executable, "-m", "seglog.tools", *arguments, str(path)])
         done = subprocess.run(
-            f"{command} {redirection}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            f"{command} {redirection}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
         )
         assert done.returncode == 3
         assert len(done.stderr.splitlines()) == 3, done.stderr
