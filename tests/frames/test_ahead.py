@@ -1,5 +1,7 @@
 """Work that threads do ahead of whoever takes its results."""
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -83,3 +85,27 @@ def test_whoever_stops_early_leaves_no_thread_and_the_work_can_be_closed(threads
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("seglog-scan")]
         walk.close()
     assert len(closed) == 5     # of the first one nothing was asked for: it had not begun
+
+
+def test_threads_that_found_nothing_permitted_go_on_with_what_is_permitted_later():
+    results = in_order((partial(later, n) for n in range(12)), 2)
+    for n in range(12):
+        if n in (1, 6):
+            time.sleep(0.2)     # longer than a thread waits for its next piece
+        assert next(results) == n
+    assert next(results, None) is None
+
+
+@pytest.mark.parametrize("end", ["", "raise LookupError"])
+def test_a_process_ends_that_takes_no_more_results_and_does_not_close_them(end):
+    """As `reader = scan.to_reader()` of a script, or in the traceback of its error: these live until the interpreter
+    ends, and that waits for the pool's threads before it lets go of them."""
+    script = (
+        "from seglog.frames.ahead import in_order\n"
+        "results = in_order(iter([lambda: 1] * 100), 2)\n"
+        f"print(next(results), flush=True)\n{end}"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "1\n"
+    assert ("LookupError" in ended.stderr) == bool(end)
+    assert (ended.returncode != 0) == bool(end), ended.stderr

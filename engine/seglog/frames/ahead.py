@@ -1,11 +1,14 @@
 """Work done by several threads, its results taken in order, and only so much of it ahead of whoever takes them."""
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
+# So long a thread waits for its next piece, then goes back to the pool, which ends it with the interpreter. One that
+# waited on would keep the process of somebody who takes no more results, and does not close them, from ending.
+_LINGER_S = 0.05
 
 
 class _Place(Generic[Result]):
@@ -21,18 +24,48 @@ class _Place(Generic[Result]):
 
 
 class _Pieces(Generic[Result]):
-    """The pieces of `work`, done by threads that each call `do`."""
+    """The pieces of `work`, done by `threads` threads, as far as they are permitted."""
 
-    def __init__(self, work: Iterator[Callable[[], Result]]) -> None:
+    def __init__(self, work: Iterator[Callable[[], Result]], threads: int) -> None:
         self._work = work
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="seglog-scan")
+        self._counting = Lock()
+        self._running = 0           # threads that take permits
         self._walking = Lock()
         self._is_over = False
-        self.permits: SimpleQueue[bool] = SimpleQueue()             # one a piece; False: no more
+        self._permits: SimpleQueue[bool] = SimpleQueue()            # one a piece; False: no more
         self.places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
 
-    def do(self) -> None:
+    def permit(self) -> None:
+        """Let one more piece be done."""
+        self._permits.put(True)
+        with self._counting:        # behind the permit: a thread that goes has looked for it before
+            is_short = self._running < self._threads
+            self._running += is_short
+        if is_short:
+            self._pool.submit(self._do)
+
+    def stop(self) -> None:
+        """Let no further piece be begun, and wait for those that were."""
+        self._is_over = True
+        for _ in range(self._threads):
+            self._permits.put(False)
+        self._pool.shutdown(wait=True)
+
+    def _is_permitted(self) -> bool:
+        while True:
+            try:
+                return self._permits.get(timeout=_LINGER_S)
+            except Empty:
+                with self._counting:
+                    if self._permits.empty():
+                        self._running -= 1
+                        return False
+
+    def _do(self) -> None:
         """One piece for each permit, until there is none, or no piece."""
-        while self.permits.get():
+        while self._is_permitted():
             place: _Place[Result] = _Place()
             piece: Callable[[], Result] | None = None
             try:
@@ -45,10 +78,6 @@ class _Pieces(Generic[Result]):
             finally:
                 place.pending.release()
                 del place, piece        # an error's traceback keeps this frame: it shall keep no rows and no files
-
-    def stop(self) -> None:
-        """Let no further piece be begun."""
-        self._is_over = True
 
     def _next(self, place: _Place[Result]) -> Callable[[], Result] | None:
         with self._walking:
@@ -77,13 +106,10 @@ def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
         for piece in work:
             yield piece()
         return
-    pieces = _Pieces(work)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="seglog-scan")
+    pieces = _Pieces(work, threads)
     try:
         for _ in range(threads + 1):
-            pieces.permits.put(True)
-        for _ in range(threads):
-            pool.submit(pieces.do)
+            pieces.permit()
         while (place := pieces.places.get()) is not None:
             place.pending.acquire()
             if place.error is not None:
@@ -93,9 +119,6 @@ def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
                     del place
             yield place.result
             del place
-            pieces.permits.put(True)
+            pieces.permit()
     finally:
         pieces.stop()
-        for _ in range(threads):
-            pieces.permits.put(False)
-        pool.shutdown(wait=True)
