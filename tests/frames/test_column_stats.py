@@ -127,8 +127,14 @@ SEALED = {
     "another size": lambda raw: sealed(raw[:40] + struct.pack(">q", 10**6) + raw[48:]),
     "a batch elsewhere": lambda raw: sealed(raw[:48] + struct.pack(">q", 0) + raw[56:]),
     "runs in disorder": lambda raw: sealed(raw[:64] + raw[152:240] + raw[64:152] + raw[240:]),
+    "no first run": lambda raw: sealed(without_first_run(raw)),
+    "a first run that begins later": lambda raw: sealed(raw[:72] + struct.pack(">q", 43) + raw[80:]),
     "a newer version": lambda raw: raw[:4] + struct.pack(">i", 2) + raw[8:],
 }
+
+
+def without_first_run(raw):
+    return raw[:16] + struct.pack(">i", struct.unpack_from(">i", raw, 16)[0] - 1) + raw[20:64] + raw[152:]
 
 
 def sealed(raw):

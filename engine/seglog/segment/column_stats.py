@@ -85,12 +85,11 @@ class ColumnStats:
         # By columns: a query looks at the statistics of each segment, and a few steps do for all runs of one.
         self._columns = tuple(zip(*_RUN.iter_unpack(raw[_HEADER.size :]), strict=True)) or ((),) * len(RunStats._fields)
         positions, offsets = self._columns[:2]
-        if runs and not (
-            _all_rise(-1, positions, self.log_bytes) and _all_rise(self.base_offset - 1, offsets, self.next_offset)
-        ):
-            slot = next(slot for slot in range(runs) if not (
-                (positions[slot - 1] if slot else -1) < positions[slot] < self.log_bytes
-                and (offsets[slot - 1] if slot else self.base_offset - 1) < offsets[slot] < self.next_offset
+        places = (0, positions, self.log_bytes), (self.base_offset, offsets, self.next_offset)
+        if runs and not all(_all_rise(*place) for place in places):
+            slot = next(slot for slot in range(runs) if not all(
+                (numbers[slot - 1] < numbers[slot] if slot else numbers[0] == first) and numbers[slot] < below
+                for first, numbers, below in places
             ))
             raise CorruptIndexError(
                 f"run {slot} begins at byte {positions[slot]} with offset {offsets[slot]}", file=path,
@@ -159,9 +158,9 @@ class ColumnStats:
             yield TimeSpan(offsets[begun], self.next_offset, positions[begun], self.log_bytes)
 
 
-def _all_rise(above: int, numbers: Sequence[int], below: int) -> bool:
-    """Does each number lie above the one before it, the first one above `above`, the last one below `below`?"""
-    return all(map(lt, (above, *numbers), (*numbers, below)))
+def _all_rise(first: int, numbers: Sequence[int], below: int) -> bool:
+    """Does each number lie above the one before it? Is the first one `first`, and the last one below `below`?"""
+    return numbers[0] == first and all(map(lt, numbers, (*numbers[1:], below)))
 
 
 def padded(key: bytes) -> bytes:
