@@ -24,6 +24,7 @@ from seglog.endpoint.messages import (
 )
 from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
 from seglog.format.compression import decompressor
+from support import plain_format as plain
 from support.wire_client import WireClient, fetch_request, produce_request
 
 
@@ -371,13 +372,38 @@ def test_a_time_among_the_reasons_is_the_one_of_the_batch(served, client, versio
 
 def test_a_batch_that_is_refused_as_a_whole_names_no_record(served, client):
     served.create_topic("refusing", 1, {"cleanup.policy": "compact"})
-    many = seglog.build_batch([(None, b"v")] * 100_001, codec="gzip")
-    row = produced(client, many, topic="refusing")
-    assert (Errors(row.error_code), row.record_errors) == (Errors.INVALID_RECORD, [])
+    for count in (9_999, 10_001):
+        many = seglog.build_batch([(None, b"v")] * count, codec="gzip")
+        row = produced(client, many, topic="refusing")
+        assert Errors(row.error_code) == Errors.INVALID_RECORD
+        assert len(row.record_errors) == (count if count < 10_000 else 0)
     given = bytearray(seglog.build_batch([(None, b"v")] * 3))
     given[57:61] = struct.pack(">i", 4)         # more records than there are: its checksum is wrong, too
     row = produced(client, bytes(given), topic="refusing")
     assert (Errors(row.error_code), row.record_errors) == (Errors.CORRUPT_MESSAGE, [])
+
+
+@pytest.mark.parametrize(("magic", "version"), [(1, 2), (2, 7), (2, 11)])
+def test_a_refused_batch_of_an_unknown_codec_is_told_as_refused(served, client, magic, version):
+    """Its records cannot be read, and that failed the whole request: partitions whose batches were appended, too."""
+    stamped_and_of_codec_5 = 8 | 5
+    raw = (
+        plain.batch_v2(bytes(20), attributes=stamped_and_of_codec_5) if magic == 2
+        else plain.message(1, b"k", b"v", attributes=stamped_and_of_codec_5, timestamp=5))
+    row = produced(client, raw, version)
+    assert Errors(row.error_code) == Errors.INVALID_TIMESTAMP
+    assert version < 8 or "LogAppendTime" in row.error_message
+    assert not row.record_errors
+
+
+def test_records_of_a_large_wrapper_are_not_looked_at_one_by_one(served, client):
+    """Its header does not tell how many there are, and each one is some work for the loop."""
+    served.create_topic("refusing", 1, {"cleanup.policy": "compact", "message.timestamp.before.max.ms": 1000})
+    now = int(time.time() * 1000)
+    for count, error in (9_999, Errors.INVALID_TIMESTAMP), (10_001, Errors.INVALID_RECORD):
+        messages = [(None, b"v", (), now), (b"k", b"v", (), 1_000_000_000_000), *[(b"k", b"", (), now)] * (count - 2)]
+        row = produced(client, seglog.build_batch(messages, magic=1, codec="gzip"), 2, topic="refusing")
+        assert Errors(row.error_code) == error
 
 
 def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, client):

@@ -2,17 +2,16 @@
 
 A client gives up those, and may send the others again. (LogValidator.validateRecord, ProduceResponse.RecordError)
 """
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.errors import CorruptRecordError
+from seglog.errors import SeglogError
 from seglog.format.compression import decompressor
 from seglog.log.log import Log
 
 # Of a larger batch no record is named, so that neither the loop nor the answer is held up by it.
-_RECORDS_MAX = 100_000
+_RECORDS_MAX = 10_000
 _NO_TIME = -1
 
 
@@ -27,24 +26,28 @@ class RefusedRecord(NamedTuple):
 def refused_records(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
     """The records of the first batch that the log refuses by themselves; none if it refuses the batch as a whole."""
     try:
-        return list(_refused(log, where, records))
-    except CorruptRecordError:
-        return []       # of which the log has spoken
+        return _refused(log, where, records)
+    except SeglogError:
+        return []       # nobody can read its records: a codec that does not exist, damage
 
 
-def _refused(log: Log, where: str, records: memoryview) -> Iterator[RefusedRecord]:
+def _refused(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
     config, now_ms = log.config, log.clock.now_ms()
     first_ms, last_ms = 0, 2**63 - 1
     if config.message_timestamp_type != "LogAppendTime":
         first_ms = max(0, now_ms - config.message_timestamp_before_max_ms)
         last_ms = now_ms + config.message_timestamp_after_max_ms
-    batch = scan(Window(records), max_batches=1, decompress=decompressor(config.max_decompressed_message_bytes))[0]
-    if batch.count > _RECORDS_MAX:
-        return
-    for number, record in enumerate(batch):
+    table = scan(Window(records), max_batches=1, decompress=decompressor(config.max_decompressed_message_bytes))
+    if not len(table) or table[0].count > _RECORDS_MAX:
+        return []
+    found = []
+    for number, record in enumerate(table[0]):
+        if number == _RECORDS_MAX:      # a wrapper, whose header does not say how many there are
+            return []
         if config.is_compacted and record.key is None:
-            yield RefusedRecord(number, f"record {number} has no key, and {where} is compacted", is_time=False)
+            found.append(RefusedRecord(number, f"record {number} has no key, and {where} is compacted", is_time=False))
         elif record.timestamp != _NO_TIME and not first_ms <= record.timestamp <= last_ms:
-            yield RefusedRecord(
+            found.append(RefusedRecord(
                 number, f"record {number} has the timestamp {record.timestamp}: {where} takes {first_ms} to {last_ms}",
-                is_time=True)
+                is_time=True))
+    return found
