@@ -73,9 +73,8 @@ class EntryWriter(WriteGate):
         return self.active.max_timestamp
 
     def open_files(self) -> None:
-        """Open them again if they were given back: nothing has changed if that fails. Raises StorageError, as `put`."""
-        if self.active.is_given_back:
-            self.change(GROWING_FILES.appender_of, self)
+        """Open them again, which were given back: nothing has changed if that fails. Raises StorageError, as `put`."""
+        self.change(GROWING_FILES.appender_of, self)
 
     def put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
         """Take entries, in order: (the id of the first, what to `wait` for).
@@ -132,7 +131,8 @@ class EntryWriter(WriteGate):
                 "2 GiB - 1 are the most",
                 file=self.path,
             )
-        GROWING_FILES.appender_of(self)
+        if self.active.is_given_back:
+            GROWING_FILES.appender_of(self)
         return most
 
     def _took(self, count: int, most: int) -> tuple[int, int]:

@@ -64,9 +64,10 @@ class ManagedAppender:
     def _put_all(self, checked: CheckedEntries) -> tuple[list[tuple[int, range]], list[tuple[EntryWriter, int]]]:
         tail, interceptors = self._tail, self.interceptors
         tail.held.check()
-        active = tail.current().active
-        if active is not None:
-            active.writer.open_files()
+        extent = tail.shown.extent
+        # (Asked here, not by calls: an add takes 30 of them.)
+        if extent is not None and extent.active is not None and (writer := extent.active.writer).active.is_given_back:
+            writer.open_files()
         count, done = len(checked), 0
         runs: list[tuple[int, range]] = []
         waits: list[tuple[EntryWriter, int]] = []
