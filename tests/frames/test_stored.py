@@ -2,6 +2,7 @@
 import datetime as dt
 import pickle
 import shutil
+import threading
 
 import polars as pl
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import seglog
 import seglog.polars
 from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgumentError, NotALogError, StorageError
+from seglog.frames import stored
 from seglog.frames.bounds import Bounds
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.stores.object_store import ObjectStore
@@ -298,3 +300,26 @@ def test_golden_logs_read_the_same(case, tmp_path, monkeypatch):
     for time in times[:: max(len(times) // 3, 1)]:
         narrow = {"since": time, "until": time + dt.timedelta(milliseconds=1)}
         assert seglog.scan(there, **narrow).to_arrow() == seglog.scan(here, **narrow).to_arrow()
+
+
+def test_whoever_takes_no_more_waits_for_one_request_and_not_for_the_segment(built, came, monkeypatch):
+    """The threads fetch ahead, and Ctrl-C waits for them."""
+    monkeypatch.setattr(stored, "_PIECE_BYTES", 64 << 10)
+    second = sorted(path.name for path in (built / "orders-0").glob("*.log"))[1]
+    pieces, reached, release = [], threading.Event(), threading.Event()
+    part = ObjectStore.part
+
+    def slow(self, path, position, size_bytes):
+        if path.endswith(second) and size_bytes > 1:
+            pieces.append(position)
+            reached.set()
+            release.wait(60)
+        return part(self, path, position, size_bytes)
+
+    monkeypatch.setattr(ObjectStore, "part", slow)
+    rows = seglog.scan("s3://bucket/logs/orders-0", threads=2).batches()
+    next(rows)
+    assert reached.wait(60)
+    threading.Timer(0.2, release.set).start()
+    rows.close()
+    assert len(pieces) < 8 < (built / "orders-0" / second).stat().st_size >> 16

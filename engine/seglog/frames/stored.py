@@ -257,7 +257,9 @@ class StoredPart(ScanPart):
     def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[Work]:
         with scratch_directory() as here:
             copy = here / self.path.rpartition("/")[2]
-            spans = self._fetched(copy)
+            spans = self.spans
+            for spans in self._fetched(copy):   # noqa: B007    (the last ones)
+                yield _nothing      # here threads can be told to stop: a segment may be minutes away
             local = ScanPart(
                 self.topic, self.partition, str(copy), self.base_offset, spans, self.start_offset, self.stop_offset,
                 self.options, self.is_last, self.end_offset, aborted=self.aborted,
@@ -273,7 +275,7 @@ class StoredPart(ScanPart):
         with scratch_directory() as here:
             copy = here / self.path.rpartition("/")[2]
             try:
-                spans = self._fetched(copy)
+                *_, spans = self._fetched(copy)
                 segment = Segment(copy, is_last=self.is_last)
                 try:
                     yield from (table for table in segment.tables(spans[0][0]) if len(table))
@@ -291,18 +293,16 @@ class StoredPart(ScanPart):
             error.file = self.path
         return error
 
-    def _fetched(self, copy: Path) -> Spans:
-        """Copy the spans to their positions in a file, and return them: all of the .log, if they are not whole batches
-        with what is asked for."""
+    def _fetched(self, copy: Path) -> Iterator[Spans]:
+        """Copy the spans to their positions in a file, and give them behind each request: at last all of the .log, if
+        they are not whole batches with what is asked for."""
         OsFileSystem().create(copy).close()
-        self._copy(copy, self.spans)
+        yield from self._copied(copy, self.spans)
         whole = ((0, self.log_bytes),)
-        if self.spans == whole or self._are_right(copy):
-            return self.spans
-        self._copy(copy, whole)
-        return whole
+        if self.spans != whole and not self._are_right(copy):
+            yield from self._copied(copy, whole)
 
-    def _copy(self, copy: Path, spans: Spans) -> None:
+    def _copied(self, copy: Path, spans: Spans) -> Iterator[Spans]:
         assert self.store is not None
         for begin, end in spans:
             with OsFileSystem().open_write(copy, begin) as file:
@@ -315,6 +315,7 @@ class StoredPart(ScanPart):
                         )
                     file.append(piece)
                     begin += len(piece)
+                    yield spans
 
     def _are_right(self, copy: Path) -> bool:
         """Are the spans whole batches, in order? And do they begin at or below what is asked for?"""
@@ -337,6 +338,10 @@ class StoredPart(ScanPart):
             if position != end:
                 return False
         return True
+
+
+def _nothing() -> Rows:
+    return [], None
 
 
 class _NamedLost(list[LostRange]):
