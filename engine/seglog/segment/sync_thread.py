@@ -8,7 +8,8 @@ covers all of its own.
 
 Callers that a sync let go are mostly back at once with their next appends. A sync that begins with the first of them
 covers few, and every second one is such a sync. So behind one that covered several appends of a log, the next one of
-the same log begins after as much time again, a millisecond at most; others' syncs do not wait.
+the same log begins after as much time again, a millisecond at most. If another log's caller is first, nothing waits;
+one that comes while the thread rests waits for the rest.
 
 Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
 """
