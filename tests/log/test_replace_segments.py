@@ -7,6 +7,7 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.format.dialect import segment_files
 from seglog.fs.files import OsFileSystem
+from seglog.log.aging import Expired, Verdict
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.open_files import OPEN_SEGMENTS
 from support.faultfs import RecordingFs
@@ -60,6 +61,24 @@ def test_new_segments_take_the_place_of_old_ones_and_stay_there(tmp_path):
     with seglog.open(tmp_path / "orders-0") as log:
         assert values(log) == [ALL[1], ALL[2], *ALL[4:], (7, b"7")]
         assert (log.recovery.lost, log.recovery.repairs) == ((), ())
+
+
+def test_segments_that_are_exchanged_between_judging_and_deleting_go_in_the_same_call(tmp_path, monkeypatch):
+    """Retention took the new ones for another log, deleted nothing, and told so."""
+    with written(tmp_path / "orders-0") as log:
+        new = [cleaned(log, 0, {1}), cleaned(log, 2, {3})]
+
+        def two_go(age, config, now_ms):
+            bases = [segment.base_offset for segment in age.segments if segment.base_offset < 4]
+            if new:
+                log.replace_segments([0, 2], [new.pop(0), new.pop(0)])
+            return Verdict(tuple(Expired(base, base + 2, 1, "size") for base in bases), 4 if bases else 0, rolls=False)
+
+        monkeypatch.setattr(log._retainer, "_retention", two_go)
+        done = log.delete_old_segments()
+        assert [segment.base_offset for segment in log.segments] == [4, 6]
+        assert [expired.base_offset for expired in done.expired] == [0, 2]
+        assert values(log) == ALL[4:]
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

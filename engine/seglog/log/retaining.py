@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seglog._kernels.shield import shielded
@@ -184,8 +184,7 @@ class LogRetainer:
         return self._running.run(self._run, throttle)       # who comes second finds it done
 
     def _run(self, throttle: Callable[[int], None] | None) -> Retained:
-        ages, verdict = self._judged()
-        done = self.delete(verdict, ages)
+        done = self._delete_judged()
         rewritten = self.cleaning.run(self._rewrite_head, throttle) if self._tail.failure is None else 0
         self.remove_deleted()
         waits_ms = min((deleted.due_ms for deleted in self._deleted), default=None)
@@ -206,6 +205,18 @@ class LogRetainer:
                     raise
 
     # --- deleting ------------------------------------------------------------------------------
+
+    def _delete_judged(self) -> Retained:
+        """`delete` what `judge` says; and again if a compaction exchanged the first that was to go meanwhile."""
+        before: tuple[Expired, ...] = ()
+        linked = 0
+        while True:
+            ages, verdict = self._judged()
+            done = self.delete(verdict, ages)
+            before, linked = before + done.expired, linked + done.linked_bytes
+            is_left = len(done.expired) < len(verdict.expired)
+            if not is_left or self._tail.current().segments[0] is ages[len(done.expired)].segment:
+                return replace(done, expired=before, linked_bytes=linked)
 
     def delete(self, verdict: Verdict, ages: Sequence[AgedSegment]) -> Retained:
         """Do what a verdict says, as far as the log is still what was judged."""
