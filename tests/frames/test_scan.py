@@ -4,6 +4,7 @@ import pickle
 import re
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from seglog.errors import (
     NotALogError,
     OffsetOutOfRangeError,
 )
+from seglog.frames.part import ScanPart
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.table_rows import COLUMNS, by_partition, directories, expected_rows, rows_of_table
 
@@ -226,6 +228,43 @@ def test_a_reader_that_stops_early_leaves_nothing_behind(orders, threads):
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("seglog-scan")]
     assert not [line for line in Path("/proc/self/maps").read_text().splitlines() if str(orders) in line]
+
+
+def test_an_interrupt_of_the_wait_for_the_threads_is_told_as_such(orders, monkeypatch):
+    """A second Ctrl-C."""
+    begun, walking, release, closed = [], threading.Event(), threading.Event(), threading.Event()
+    work = ScanPart.work
+
+    def slow(self, *arguments):
+        begun.append(self)
+        if len(begun) == 2:
+            try:
+                walking.set()
+                release.wait(60)
+                yield list
+            finally:
+                closed.set()
+        yield from work(self, *arguments)
+
+    def interrupted(self, wait):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ScanPart, "work", slow)
+    rows = seglog.scan(orders, threads=2).batches()
+    next(rows)
+    assert walking.wait(60)
+    with monkeypatch.context() as patched:
+        patched.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rows.close()
+    del rows
+    release.set()
+    gc.collect()
+    assert closed.wait(60)
+    for thread in threading.enumerate():
+        if thread.name.startswith("seglog-scan"):
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")

@@ -3,6 +3,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from typing import Any, Self
 
@@ -116,15 +117,18 @@ class RowScan:
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
-        # Closed at the end, whatever ends it: that removes the copy of a part of a store on this machine.
-        with (
-            closing(piece for part in chain(first, parts) for piece in part.work(self._lost, pool)) as work,
-            closing(in_order(work, threads)) as done,
-        ):
-            for rows, error in done:
-                yield from rows
-                if error is not None:
-                    raise error
+        work = (piece for part in chain(first, parts) for piece in part.work(self._lost, pool))
+        try:
+            with closing(in_order(work, threads)) as done:
+                for rows, error in done:
+                    yield from rows
+                    if error is not None:
+                        raise error
+        finally:
+            # Whatever ended it: that removes the copy of a part of a store on this machine. Where an interrupt ended
+            # the wait for the thread that walks, that thread is the last one to have it.
+            if getgeneratorstate(work) != GEN_RUNNING:
+                work.close()
 
     # --- Arrow -----------------------------------------------------------------------------------
 
