@@ -62,8 +62,8 @@ def make_topic(
 
 
 def cache_as_read(*paths: Path) -> None:
-    """Let the page cache hold these files as reading them fills it: a topic as a scan brings it in, which asks for huge
-    pages, a Parquet file as long reads do, which the system reads ahead.
+    """Let the page cache hold these files as reading them fills it: a topic as a scan brings it in, a Parquet file as
+    long reads do, which the system reads ahead.
 
     A file that was just written in pieces of 16 KB lies there in pieces as small, which take longer to map; a Parquet
     file was written in large ones.

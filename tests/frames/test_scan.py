@@ -1,7 +1,6 @@
 """`seglog.scan`: rows of partitions as Arrow, against what real Kafka read; what is asked for by time and offset."""
 import gc
 import pickle
-import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -265,25 +264,6 @@ def test_an_interrupt_of_the_wait_for_the_threads_is_told_as_such(orders, monkey
         if thread.name.startswith("seglog-scan"):
             thread.join(60)
             assert not thread.is_alive()
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
-def test_huge_pages_are_asked_for_where_much_is_read_in_one_go(tmp_path):
-    with seglog.open(tmp_path / "big-0", fsync="never", config={"segment.bytes": 30 << 20}) as log:
-        for _ in range(10):
-            log.append_columns(values=[b"v" * 1000] * 900)
-    count = seglog.scan(tmp_path, columns=["offset"], threads=1).to_arrow().num_rows
-
-    def is_asked_for(scan):
-        rows = scan.batches()
-        next(rows)
-        maps = Path("/proc/self/smaps").read_text().split(str(tmp_path))[1:]
-        flags = [re.search("^VmFlags:(.*)", text, re.MULTILINE)[1].split() for text in maps]
-        rows.close()
-        return any("hg" in words for words in flags)
-
-    assert is_asked_for(seglog.scan(tmp_path, threads=1))
-    assert not is_asked_for(seglog.scan(tmp_path, from_offset=count // 2, to_offset=count // 2 + 10, threads=1))
 
 
 def test_an_open_log_is_read_to_its_published_end(tmp_path):

@@ -10,7 +10,6 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
 from seglog.errors import SeglogError
 from seglog.frames.options import ReadOptions
-from seglog.fs.mapping import Advice
 from seglog.log.damage import OnLost, lost_batch, lost_sink
 from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.answers import LostRange
@@ -27,9 +26,6 @@ NARROW_CHUNK_BYTES = 4 << 20
 POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
 # For rows that are kept, all of a scan: of large pages, several begin in each chunk, and few chunks waste fewer.
 KEPT = ArenaPool(16 << 20, 0)
-# Of so many bytes and more that are read from one end to the other, two huge pages are whole at least. For shorter ones
-# the system would read far more of the file than is asked for.
-_LONG_BYTES = 6 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +92,6 @@ class ScanPart:
         segment.end_offset = self.end_offset
         try:
             for position, end in self.spans:
-                if end - position >= _LONG_BYTES:
-                    segment.files().log.advise(Advice.HUGE_PAGES, position, end - position)
                 for whole in _tables(segment, position, end, chunk_bytes, on_lost):
                     table = aborted.left_out_of(whole) if aborted else whole
                     stop = _batches_before(table, end)

@@ -40,9 +40,6 @@ class Advice(enum.IntEnum):
     RANDOM = mmap.MADV_RANDOM            # no read-ahead: a binary search
     WILL_NEED = mmap.MADV_WILLNEED       # start reading now
     DONT_NEED = mmap.MADV_DONTNEED       # out of our resident set; the next touch reads the file again
-    # What is not in the page cache yet comes into it in pages of 2 MiB, where the file system can, and is mapped by
-    # them: one fault instead of 32, also for those who map the file later. (Linux; elsewhere it says nothing.)
-    HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", mmap.MADV_NORMAL)
 
 
 class Mapping(FileMap):
