@@ -113,6 +113,7 @@ class Sent(Exception):
     pass
 
 
+@pytest.mark.usefixtures("no_collector_hooks")
 @pytest.mark.parametrize("fsync", MODES)
 def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsync):
     topic = ManagedLedger(in_memory / "orders", config=CONFIG, fsync=fsync)

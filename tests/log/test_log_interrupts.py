@@ -265,6 +265,7 @@ def send(thread, kind=Interrupted):
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(kind))
 
 
+@pytest.mark.usefixtures("no_collector_hooks")
 @pytest.mark.parametrize("count", [1, 8])
 @pytest.mark.parametrize(("fsync", "linger_ms"), [*((mode, 0) for mode in MODES), ("interval", 1), ("never", 1)])
 def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, monkeypatch, fsync, count, linger_ms):
