@@ -1,4 +1,4 @@
-"""An answer that a callback gives, awaited by a request whose client may be gone by then."""
+"""An answer that a callback delivers to a waiting request, whose client may be gone by then."""
 import asyncio
 from collections.abc import Generator
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Result = TypeVar("Result")
 
 
 class Answer(Generic[Result]):
-    """Await it once; give it once or never. A result that comes after the wait was cancelled is dropped."""
+    """Await it once; call `give` at most once. A result that comes after the wait was cancelled is dropped."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

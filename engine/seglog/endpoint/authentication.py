@@ -1,6 +1,6 @@
-"""Who a client is: SASL PLAIN, where the server knows users; else anybody. One object a connection.
+"""Authentication of one connection: SASL PLAIN if the server has users, otherwise none.
 
-Passwords go over the wire as they are: TLS is what hides them.
+Passwords are sent in clear: only TLS hides them.
 """
 import hmac
 from collections.abc import Mapping
@@ -10,21 +10,21 @@ from seglog.endpoint.messages import ApiKey, SaslAuthenticateResponse, SaslHands
 
 ANONYMOUS = "User:ANONYMOUS"
 _MECHANISM = "PLAIN"
-# What a client may ask before it is known.
+# Requests that are allowed before authentication.
 BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class Authentication:
-    """How far a connection has come.
+    """The state of a connection's authentication.
 
-    principal       who it is
-    is_done         it may ask for everything
-    takes_tokens    the next frame is a token without a header: what follows SaslHandshake v0
-    has_failed      the connection is to be closed when the answer is sent
+    principal       who the client is
+    is_done         every request is allowed
+    takes_tokens    the next frame is a token without a header, as after SaslHandshake v0
+    has_failed      the connection must be closed after the answer is sent
     """
 
     def __init__(self, users: Mapping[str, str] | None) -> None:
-        """`users`: passwords by names; None: nobody is asked."""
+        """`users`: passwords by name; None: no authentication."""
         self._users = users
         self._has_shaken_hands = False
         self.principal = ANONYMOUS
@@ -55,14 +55,14 @@ class Authentication:
         return SaslAuthenticateResponse()
 
     def takes(self, token: bytes) -> bool:
-        """Whether it is a good token of PLAIN (RFC 4616): the authorization id, the name and the password."""
+        """Whether the token is valid for PLAIN (RFC 4616: authorization id, name, password) and its password right."""
         self.takes_tokens = False
         parts = bytes(token).split(b"\0")
         known = False
         if len(parts) == 3 and self._users is not None:
             authorization_id, name, password = parts
             expected = self._users.get(name.decode("utf-8", "replace"))
-            # Compared in any case: how long it takes tells nothing of which names there are.
+            # Compared even for an unknown name, so that the time it takes does not reveal which names exist.
             known = hmac.compare_digest((expected or "").encode(), password) and expected is not None
             known = known and authorization_id in (b"", name)
             if known:

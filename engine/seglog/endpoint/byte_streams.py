@@ -1,7 +1,7 @@
-"""The two ends of a connection's bytes: a plain socket, and one under TLS. For one task at a time.
+"""Byte streams of a connection: a plain socket, and TLS over one. For one task at a time.
 
-Plain bytes of a log go from file to socket in the kernel (os.sendfile, woken by add_writer: uvloop's sock_sendfile is
-not there). TLS is the standard library's, over memory: what it encrypts goes by the same socket.
+Without TLS, bytes of a log go from file to socket in the kernel (os.sendfile, woken by add_writer, because uvloop does
+not implement sock_sendfile). TLS is the standard library's, with memory BIOs; the encrypted bytes use the same socket.
 """
 import asyncio
 import socket
@@ -19,26 +19,26 @@ _PIECE_BYTES_MAX = 1 << 20
 
 
 class ByteStream(Protocol):
-    """moved_at: when the other side last took something, by time.monotonic(). has_waited: for the other side, so that
-    other tasks had their turn; whoever looks sets it back."""
+    """moved_at: when the other side last took bytes, by time.monotonic(). has_waited: the stream has waited for the
+    other side, so other tasks had their turn; the caller that checks it resets it."""
 
     moved_at: float
     has_waited: bool
 
     async def receive_into(self, view: memoryview) -> int:
-        """How many bytes came; 0: the other side sends no more."""
+        """Receive into `view`, and return the number of bytes; 0: the other side has stopped sending."""
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
-        """`more`: other bytes follow at once. Raises OSError."""
+        """Send all of `data`. `more`: other bytes follow at once. Raises OSError."""
 
     async def send_slice(self, slice: FetchSlice) -> None:
-        """Raises OSError, also where somebody cut the file."""
+        """Send a slice of a log. Raises OSError, also if the file was truncated."""
 
     def close(self) -> None: ...
 
 
 class PlainStream:
-    """A socket that does not block."""
+    """A non-blocking socket."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = sock
@@ -46,8 +46,8 @@ class PlainStream:
         self._number = sock.fileno()
         self.moved_at = time.monotonic()
         self.has_waited = False
-        # The receive that waits, and where its bytes go. The loop keeps watching the socket between two requests: to
-        # begin and end that costs more than the call that reads.
+        # The pending receive, and where its bytes go. The loop keeps watching the socket between two requests: to start
+        # and stop watching costs more than the call that reads.
         self._wanted: tuple[asyncio.Future[int], memoryview] | None = None
         self._is_watched = False
 
@@ -68,7 +68,7 @@ class PlainStream:
             self._wanted = None
 
     def _came(self) -> None:
-        """The socket can be read. If no receive waits, stop watching it: the loop would call this again and again."""
+        """The socket is readable. If no receive is pending, stop watching it: the loop would call this repeatedly."""
         wanted = self._wanted
         if wanted is None or wanted[0].done():
             self._stop_watching()
@@ -101,13 +101,13 @@ class PlainStream:
         at, size_bytes = 0, slice.size_bytes
         while at < size_bytes:
             try:
-                # In pieces, so that one client does not hold the loop for a slice of many MB.
+                # In pieces, so that one client cannot occupy the loop for a slice of many MB.
                 sent = slice.sendfile(self._number, at, _PIECE_BYTES_MAX)
             except BlockingIOError:
                 await self._writable()
                 continue
             if sent == 0:
-                raise OSError("the file was cut while it was sent")
+                raise OSError("the file was truncated while it was sent")
             at += sent
             self.moved_at = time.monotonic()
             if at < size_bytes:
@@ -128,7 +128,7 @@ class PlainStream:
 
 
 class TlsStream:
-    """TLS over a PlainStream. Nothing is sent while bytes are awaited, and the other way round."""
+    """TLS over a PlainStream. It never sends while it waits to receive, and never receives while it sends."""
 
     def __init__(self, stream: PlainStream, context: ssl.SSLContext) -> None:
         self._stream = stream
@@ -153,7 +153,7 @@ class TlsStream:
         self._stream.has_waited = has_waited
 
     async def shake_hands(self) -> None:
-        """Raises ssl.SSLError, OSError."""
+        """Complete the TLS handshake. Raises ssl.SSLError, OSError."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -183,7 +183,7 @@ class TlsStream:
         for at in range(0, len(view), _TLS_PIECE_BYTES):
             piece = view[at : at + _TLS_PIECE_BYTES]
             while piece:
-                piece = piece[self._tls.write(piece) :]     # into memory: it takes all
+                piece = piece[self._tls.write(piece) :]     # writes to memory: never blocks
             await self._flush(more=more or at + _TLS_PIECE_BYTES < len(view))
 
     async def send_slice(self, slice: FetchSlice) -> None:

@@ -1,4 +1,4 @@
-"""What clients learn of the cluster, which is one node: Metadata, DescribeCluster, DescribeLogDirs."""
+"""Facts about the cluster, which is one node: Metadata, DescribeCluster, DescribeLogDirs."""
 import contextlib
 import shutil
 
@@ -19,11 +19,11 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, TopicExistsError, Topics
 from seglog.errors import SeglogError
 
-# What anybody may do, as bits: 1 << code of an AclOperation, of those that Kafka has for the resource.
+# What every client may do, as bits: 1 << code of each AclOperation that Kafka has for the resource.
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _NOT_ASKED = -2147483648
-_WITH_IDS = 12      # the first version of Metadata that asks by them: two before it have the field, and may not use it
+_WITH_IDS = 12      # the first version of Metadata that may ask by topic id; the two before it have only the field
 _BROKERS, _CONTROLLERS = 1, 2       # endpoint types of DescribeCluster
 
 _Topic = MetadataResponse.MetadataResponseTopic
@@ -81,7 +81,7 @@ class ClusterFacts:
                 return _Topic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
             try:
                 topic = await self._topics.create(name, self._config.num_partitions, {})
-            except TopicExistsError:    # another request was quicker
+            except TopicExistsError:    # another request created it first
                 topic = self._topics.topic(name)
             except SeglogError as error:
                 return _Topic(error_code=error_of(error), name=name)
@@ -97,7 +97,7 @@ class ClusterFacts:
             row = _Partition(partition_index=number, leader_id=node, replica_nodes=[node], isr_nodes=[node])
             if self._topics.has(topic.name, number):
                 row.leader_epoch = self._topics.leader_epoch(topic.name, number)
-            else:       # the directories have a gap there
+            else:       # this partition has no directory, but a later one has
                 row.error_code, row.leader_id, row.offline_replicas = Errors.LEADER_NOT_AVAILABLE, -1, [node]
                 row.isr_nodes = []
             partitions.append(row)
@@ -137,7 +137,7 @@ class ClusterFacts:
             rows = []
             for number in dict.fromkeys(numbers):
                 size_bytes = None
-                with contextlib.suppress(SeglogError):      # a request that needs the log gets the error
+                with contextlib.suppress(SeglogError):      # requests that need the log report the error
                     size_bytes = await self._size_bytes(name, number)
                 if size_bytes is not None:
                     rows.append(DescribeLogDirsResponse.DescribeLogDirsPartition(
@@ -149,7 +149,7 @@ class ClusterFacts:
             log_dir=self._log_dir, topics=topics, total_bytes=usage.total, usable_bytes=usage.free)])
 
     async def _size_bytes(self, name: str, partition: int) -> int | None:
-        """None: there is no such partition."""
+        """The size of the partition's log; None: there is no such partition."""
         if not self._topics.has(name, partition):
             return None
         log = await self._topics.opened(name, partition) if self._topics.is_made(name, partition) else None

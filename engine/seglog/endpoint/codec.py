@@ -1,8 +1,8 @@
-"""Frames of Kafka's protocol to messages and back. A frame is a request or a response without the size in front of it.
+"""Decodes and encodes frames of Kafka's protocol. A frame is a request or a response without its leading size.
 
-A decoded `records` field is a view of the frame, which therefore must not change. An encoded response is a list of
-segments: what is large, or not in memory, stands in it as the very object that the field held, so that the caller can
-send it by sendfile.
+A decoded `records` field is a view of the frame, so the frame must not change. An encoded response is a list of
+segments: large records, and records that are not in memory, appear in it as the object that the field held, so that
+the caller can send them by sendfile.
 """
 import struct
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedApiVer
 M = TypeVar("M", bound=KafkaMessage)
 Frame = bytes | bytearray | memoryview
 
-# What ApiVersions tells: each API that we have, with the versions of Kafka 3.9.1.
+# The answer to ApiVersions: each API that we serve, with the versions of Kafka 3.9.1.
 API_VERSIONS = {key: (request.MIN_VERSION, request.MAX_VERSION) for key, request in REQUESTS.items()}
 
 # API, version, correlation id, length of the client id.
@@ -28,9 +28,10 @@ _VERSION = struct.Struct(">h")
 
 
 def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
-    """The header and the request. Bytes behind the request are ignored, as a broker ignores them.
+    """Decode a frame into header and request. Bytes after the request are ignored, as by a broker.
 
-    Raises UnsupportedApiVersionError, a ProtocolError with the header, for an API or a version that we do not have.
+    Raises ProtocolError; for an API or a version that is not supported, its subclass UnsupportedApiVersionError with
+    the header.
     """
     end = len(frame)
     if end < _HEADER.size:
@@ -64,12 +65,12 @@ def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
 def new_header(
     request: KafkaMessage, version: int, correlation_id: int = 0, client_id: str | None = ""
 ) -> RequestHeader:
-    """The header of a request that is to be sent."""
+    """The header for a request to send."""
     return RequestHeader(request.API_KEY, version, correlation_id, client_id)
 
 
 def encode_request(header: RequestHeader, request: KafkaMessage) -> bytes:
-    """With its size in front."""
+    """Encode a request, with its size in front. Raises InvalidArgumentError if the version cannot hold it."""
     out = bytearray(_SIZE.size)
     version = header.request_api_version
     client_id = None if header.client_id is None else header.client_id.encode()
@@ -87,7 +88,7 @@ def encode_request(header: RequestHeader, request: KafkaMessage) -> bytes:
 
 
 def encode_response(header: RequestHeader, response: KafkaMessage) -> list[Any]:
-    """Segments to send one after the other, the first with the size in front; `header` is that of the request."""
+    """Encode a response as segments to send in order, the size first; `header` is that of the request."""
     out = bytearray(_SIZE.size)
     out += _SIZE.pack(header.correlation_id)
     version = header.request_api_version
@@ -99,13 +100,13 @@ def encode_response(header: RequestHeader, response: KafkaMessage) -> list[Any]:
 
 
 def decode_response(header: RequestHeader, frame: Frame) -> Any:
-    """The response to the request that had this header."""
+    """Decode the response to the request with this header. Raises ProtocolError."""
     end, version = len(frame), header.request_api_version
     response = RESPONSES[header.request_api_key]
     try:
         correlation_id, = _SIZE.unpack_from(frame)
         if correlation_id != header.correlation_id:
-            raise ProtocolError(f"a response to request {correlation_id}, not to {header.correlation_id}", position=0)
+            raise ProtocolError(f"a response to request {correlation_id}; expected {header.correlation_id}", position=0)
         position = _SIZE.size
         if _has_tags(response, version):
             position = skip_tags(frame, position, end)
@@ -116,7 +117,7 @@ def decode_response(header: RequestHeader, frame: Frame) -> Any:
 
 
 def _has_tags(response: type[KafkaMessage] | KafkaMessage, version: int) -> bool:
-    # A client that asks for versions reads the answer before it knows what the server can write.
+    # A client reads the answer to ApiVersions before it knows which versions the server supports.
     return version >= response.FLEXIBLE_FROM and response.API_KEY != ApiKey.API_VERSIONS
 
 
@@ -131,18 +132,18 @@ def encode_message(message: KafkaMessage, version: int) -> bytes:
 
 
 def decode_message(message: type[M], version: int, data: Frame, *, trailing: bool = False) -> M:
-    """`trailing`: bytes behind it are no error."""
+    """Decode a message without a header. `trailing`: ignore bytes after it. Raises ProtocolError."""
     made, position = _read(message, version, data, 0)
     return made if trailing else _whole(made, position, len(data))
 
 
 def encode_versioned(message: KafkaMessage, version: int) -> bytes:
-    """With its version in two bytes in front, as the keys and values of __consumer_offsets have it."""
+    """Encode a message after two bytes with its version, as in keys and values of __consumer_offsets."""
     return _VERSION.pack(version) + encode_message(message, version)
 
 
 def decode_versioned(message: type[M], data: Frame) -> tuple[int, M]:
-    """The version and the message. Raises UnsupportedVersionError for a version that this class does not have."""
+    """Decode version and message. Raises UnsupportedVersionError for an unknown version, ProtocolError."""
     if len(data) < _VERSION.size:
         raise ProtocolError(f"a {message.__name__} of {len(data)} bytes is shorter than its version", position=0)
     version, = _VERSION.unpack_from(data)
@@ -176,7 +177,7 @@ def _write(message: KafkaMessage, version: int, out: bytearray, marks: list[Mark
 
 
 def _sized(out: bytearray, marks: list[Mark]) -> list[Any]:
-    """The segments of a frame that began with room for its size."""
+    """The segments of a frame; `out` begins with room for the size, which is set here."""
     _SIZE.pack_into(out, 0, len(out) - _SIZE.size + sum(len(value) for _, value in marks))
     return _segments(out, marks)
 
@@ -198,7 +199,7 @@ def _segments(out: bytearray, marks: list[Mark]) -> list[Any]:
 
 def _whole(message: M, position: int, end: int) -> M:
     if position != end:
-        raise ProtocolError(f"{end - position} bytes behind the end of a {type(message).__name__}", position=position)
+        raise ProtocolError(f"{end - position} bytes after the end of a {type(message).__name__}", position=position)
     return message
 
 

@@ -1,13 +1,13 @@
-"""Readers and writers of messages, compiled for a version when it is first met.
+"""Readers and writers of messages, compiled for each version when it is first used.
 
     reader(cls, version)(buffer, position, end) -> (message, position)
-    writer(cls, version)(message, out, marks)      appends to `out`, a bytearray; `marks`: the records to send
-                                                   between its bytes, and where
+    writer(cls, version)(message, out, marks)      appends to `out`, a bytearray; `marks` gets the records to send
+                                                   between its bytes, with their positions
 
-Compiled, since a loop over the fields of every request costs ten times as much. Readers check each length against the
-bytes that are left, and make at most MAX_ELEMENTS list elements a message: that bounds the memory that a frame of tiny
-elements takes. They raise ProtocolError, or struct.error and IndexError at the end of the bytes, which codec.py makes a
-ProtocolError.
+They are compiled because a loop over the fields of every request costs ten times as much. Readers check each length
+against the bytes that are left, and make at most MAX_ELEMENTS list elements for a message, which bounds the memory for
+a frame of tiny elements. They raise ProtocolError, or, at the end of the bytes, struct.error or IndexError, which
+codec.py turns into ProtocolError.
 """
 import struct
 from collections.abc import Callable
@@ -21,13 +21,13 @@ Reader = Callable[[Any, int, int], tuple[Any, int]]
 Mark = tuple[int, Any]
 Writer = Callable[[Any, bytearray, list[Mark]], None]
 
-# Of lists in one message, nested ones included: at 150 bytes an object, 40 MB. One request about every partition that a
-# broker holds has far fewer.
+# In all lists of a message, nested ones included: 40 MB at 150 bytes an object. A request about every partition of a
+# broker has far fewer.
 MAX_ELEMENTS = 1 << 18
-# Records up to this size are copied: a segment of their own costs more.
+# Records up to this size are copied, since a separate segment costs more.
 MAX_COPIED_BYTES = 4096
 
-# struct's letter and the size; a uuid is 16 bytes to us.
+# struct's letter and the size; a uuid is kept as 16 bytes.
 FIXED = {
     "bool": ("?", 1), "int8": ("b", 1), "int16": ("h", 2), "uint16": ("H", 2), "int32": ("i", 4), "uint32": ("I", 4),
     "int64": ("q", 8), "float64": ("d", 8), "uuid": ("16s", 16),
@@ -47,7 +47,7 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
         if shift > 28:
-            raise ProtocolError("a varint of more than five bytes", position=position)
+            raise ProtocolError("a varint is longer than five bytes", position=position)
 
 
 def put_uvarint(out: bytearray, value: int) -> None:
@@ -58,7 +58,7 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tags(buffer: Any, position: int, end: int) -> int:
-    """The position behind the tagged fields, which are ignored."""
+    """Skip the tagged fields, and return the position after them."""
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
@@ -71,13 +71,13 @@ def skip_tags(buffer: Any, position: int, end: int) -> int:
 
 def bad_length(name: str, length: int, position: int, end: int) -> NoReturn:
     if length < 0:
-        raise ProtocolError(f"{name} is null, which it may not be in this version", position=position)
+        raise ProtocolError(f"{name} is null, which this version does not allow", position=position)
     raise ProtocolError(f"{name} claims {length} bytes, but {end - position} are left", position=position)
 
 
 def bad_count(name: str, count: int, size: int, position: int, end: int) -> NoReturn:
     if count < 0:
-        raise ProtocolError(f"{name} is null, which it may not be in this version", position=position)
+        raise ProtocolError(f"{name} is null, which this version does not allow", position=position)
     raise ProtocolError(
         f"{name} claims {count} elements of at least {size} bytes, but {end - position} bytes are left",
         position=position,
@@ -85,7 +85,7 @@ def bad_count(name: str, count: int, size: int, position: int, end: int) -> NoRe
 
 
 def too_many(name: str, position: int) -> NoReturn:
-    raise ProtocolError(f"more than {MAX_ELEMENTS} elements in lists, at {name}", position=position)
+    raise ProtocolError(f"the lists have more than {MAX_ELEMENTS} elements, at {name}", position=position)
 
 
 def bad_tag(name: str, position: int) -> NoReturn:
@@ -118,7 +118,7 @@ HELPERS = {
 
 
 class CoderSource:
-    """Lines of a function that is being made for one version of a message."""
+    """The source lines of a function being generated for one version of a message."""
 
     def __init__(self, message: type[KafkaMessage], version: int) -> None:
         self.message = message
@@ -131,7 +131,7 @@ class CoderSource:
         self._lines: list[str] = []
         self._depth = 1
         self._count = 0
-        # Fixed sizes side by side, read or written by one call: (letter, size, expression).
+        # Adjacent fields of fixed size, read or written by one call: (letter, size, expression).
         self._run: list[tuple[str, int, str]] = []
 
     def compiled(self, head: str) -> Any:
@@ -170,7 +170,7 @@ class CoderSource:
 
     @staticmethod
     def rigid_length(field: Field) -> tuple[str, int]:
-        """struct's letter and the size of a length that is not compact: of a string, bytes or a list."""
+        """struct's letter and the size of a length that is not compact, for a string, bytes or a list."""
         return ("h", 2) if field.type == "string" and not field.is_list else ("i", 4)
 
     def smallest(self, field: Field) -> int:
@@ -246,7 +246,7 @@ class ReaderSource(CoderSource):
         self.line("else: p += 1")
 
     def read_length(self, field: Field) -> str:
-        """Of a string, bytes or a list: -1 for null."""
+        """Read the length of a string, bytes or a list, -1 for null; returns the variable that holds it."""
         length = self.local()
         if self.compact(field):
             self.flush()
@@ -361,7 +361,7 @@ class WriterSource(CoderSource):
         self._depth -= 1
 
     def is_set(self, field: Field, value: str) -> str:
-        """Whether a tagged field differs from its default: else it is not written."""
+        """The condition that a tagged field differs from its default; otherwise it is not written."""
         if field.is_struct and not field.is_list:
             if self.version in field.nullable and field.default == "null":
                 return f"{value} is not None"
@@ -380,7 +380,7 @@ class WriterSource(CoderSource):
             self.flush()
 
     def write_null(self, field: Field, value: str) -> bool:
-        """Begin the branch for what is not null; True if there is such a branch."""
+        """Begin the branch for a value that is not null. Returns True if it began one."""
         if self.version not in field.nullable:
             return False
         self.flush()
@@ -446,7 +446,7 @@ class WriterSource(CoderSource):
         self._depth -= 1
 
 
-# Of each version that was met; the caller has looked whether there is such a version.
+# One for each version used so far; the caller has checked that the version exists.
 _readers: dict[tuple[type[KafkaMessage], int], Reader] = {}
 _writers: dict[tuple[type[KafkaMessage], int], Writer] = {}
 

@@ -1,7 +1,7 @@
 """Settings as clients see them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-A topic's settings are kept with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's
-own cannot be changed while it runs.
+A topic's settings are stored with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's own
+settings cannot be changed while it runs.
 """
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +31,7 @@ _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfig
 _SOURCES = {"kept": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.OpType
-# What Kafka shows of the formats.
+# How Kafka names the record formats.
 _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
 _KEYS = {key.name: key for _, key in keys(LogConfig)}
 
@@ -166,7 +166,7 @@ class Configs:
                 return Errors.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}"
             changes = changes_of(await self._topics.opened(name, 0) if kind == _TOPIC else None, resource)
             if kind != _TOPIC:
-                return Errors.INVALID_REQUEST, "This server's own settings are given when it is started."
+                return Errors.INVALID_REQUEST, "The broker's settings can only be set when the server starts."
             if self._topics.topic(name) is None:
                 return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
             checked_changes(changes)
@@ -180,12 +180,13 @@ class Configs:
 _WORDS = {
     Errors.INVALID_TOPIC_EXCEPTION: "No topic can have this name.",
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    Errors.INVALID_REQUEST: "There are settings of topics and of the only broker here.",
+    Errors.INVALID_REQUEST: "Only topics and the only broker have settings here.",
 }
 
 
 def _replacing(log: Log | None, resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, object]:
-    """What is not named goes back to its default, but for what no client can change."""
+    """Changes of AlterConfigs: every setting that it does not name returns to its default, except the dialect, which
+    clients cannot change."""
     kept = () if log is None else (
         name for name, setting in log.settings.items() if setting.source == "kept" and name != DIALECT_SETTING)
     return {**dict.fromkeys(kept), **{config.name: config.value for config in resource.configs}}
@@ -200,13 +201,13 @@ def _incremental(
 
 
 def _changed(log: Log | None, name: str, operation: int, value: str | None) -> str | None:
-    """What a setting shall be."""
+    """The new value of a setting; None: the default. Raises InvalidConfigError."""
     if operation == _SET:
         return value
     if operation == _DELETE:
         return None
     if operation not in (_APPEND, _SUBTRACT) or _type(name) != _LIST:
-        raise InvalidConfigError(f"Can't append or subtract: {name} is no list.")
+        raise InvalidConfigError(f"Can't append or subtract: {name} is not a list.")
     have = [] if log is None else [part.strip() for part in str(log.settings[name].value).split(",")]
     given = [part.strip() for part in (value or "").split(",")]
     if operation == _APPEND:

@@ -1,6 +1,6 @@
-"""One connection: a frame is read, answered and its answer sent before the next one is read.
+"""One connection: it reads a frame, and sends the answer before it reads the next one.
 
-So the server stops reading from a client that does not take its answers, and other clients do not notice.
+So the server stops reading from a client that does not take its answers, and other clients are not affected.
 """
 import asyncio
 import logging
@@ -25,14 +25,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class Connection:
-    """A client's connection, from its first byte on. `run` ends when it does."""
+    """A client's connection, from its first byte on. `run` returns when it ends."""
 
     def __init__(
         self, stream: ByteStream, requests: Requests, config: ServerConfig, memory: RequestMemory,
         converters: Executor, traffic: "Traffic", authentication: Authentication, client_host: str,
         address: tuple[str, int],
     ) -> None:
-        """`address`: the server's address, as this client is told it."""
+        """`address`: the server's address, as this client sees it."""
         self._stream = stream
         self._requests = requests
         self._config = config
@@ -42,7 +42,7 @@ class Connection:
         self._authentication = authentication
         self._client_host = client_host
         self._host, self._port = address
-        # What it waits for, and since when: neither reading nor sending may take forever.
+        # Whether it waits to read or to send, and since when: neither may take forever.
         self._reads_since: float | None = time.monotonic()
         self._is_sending = False
 
@@ -53,10 +53,10 @@ class Connection:
         return 0.0 if self._reads_since is None else now - self._reads_since
 
     async def run(self) -> None:
-        """Serve it to its end. Raises nothing but CancelledError."""
+        """Serve the connection until it ends. Raises nothing but CancelledError."""
         try:
             while await self._serve_one():
-                # Otherwise a client that sends without a pause would keep the loop to itself.
+                # Otherwise a client that sends without a pause would block the loop for the others.
                 if not self._stream.has_waited:
                     await asyncio.sleep(0)
                 self._stream.has_waited = False
@@ -65,7 +65,7 @@ class Connection:
         except ProtocolError as error:
             _LOG.warning("closed the connection of %s: %s", self._client_host, error)
         except (OSError, ssl.SSLError):
-            pass        # it left
+            pass        # the client left
         except SeglogError as error:        # a file that cannot be read while it is sent
             _LOG.error("closed the connection of %s: %s", self._client_host, error)
         finally:
@@ -73,7 +73,7 @@ class Connection:
             self._stream.close()
 
     async def _serve_one(self) -> bool:
-        """Whether another one may follow."""
+        """Read and answer one request. Returns whether another one may follow."""
         authentication, config = self._authentication, self._config
         limit = config.socket_request_max_bytes
         if not authentication.is_done:

@@ -1,8 +1,8 @@
-"""Records that are converted for an old client while they are sent: no more than a piece of them is in memory.
+"""Records that are converted for an old client while they are sent: only one piece of them is in memory at a time.
 
-How many bytes they will be is said before they are made. As LazyDownConversionRecordsSend does it, that is the number
-of bytes on disk, or of the first piece where that is more: what would pass it is cut off, and where less comes, the
-head of a message that is not whole fills the rest. A client passes over a last message that is cut, and asks for it
+Their size must be sent before they are converted. As in LazyDownConversionRecordsSend, it is the size on disk, or the
+size of the first piece if that is larger. If the conversion produces more, the rest is cut off; if it produces less,
+the beginning of an incomplete message fills the gap. A client skips an incomplete message at the end, and requests it
 again.
 """
 import struct
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from seglog.log.fetched import ConvertedFetch
 
 _HEAD = struct.Struct(">qi")        # offset and size of a message
-# The size that the filling message claims, at least: DefaultRecordBatch.RECORD_BATCH_OVERHEAD.
+# The smallest size that the filling message claims: DefaultRecordBatch.RECORD_BATCH_OVERHEAD.
 _CLAIMED_BYTES_MIN = 61
 _FILLING_BYTES = 512 << 10
 
 
 class ConvertedRecords:
-    """What a `records` field of an answer may hold: `len` says how many bytes `pieces` gives."""
+    """A value for the `records` field of an answer: `len` is the number of bytes that `pieces` yields."""
 
     def __init__(self, fetched: ConvertedFetch) -> None:
         self._pieces = iter(fetched)
@@ -28,7 +28,7 @@ class ConvertedRecords:
         return self._size_bytes
 
     def pieces(self) -> Iterator[memoryview]:
-        """Once. Each step converts: it belongs into another thread than that of the loop."""
+        """Yield the converted bytes, once. Each step converts, so run it in a thread, not in the loop."""
         left = self._size_bytes
         piece: memoryview | None = self._first
         while piece is not None and left:
@@ -40,12 +40,13 @@ class ConvertedRecords:
 
 
 def cut_message(limit_bytes: int) -> bytes:
-    """For a client in whose limit no batch fits: with nothing at all, it would ask forever; by this it knows why."""
+    """An incomplete message, for a client whose limit is smaller than the batch: with an empty answer it would ask
+    forever, from this one it learns the reason."""
     return b"".join(_filling(max(_HEAD.size, min(limit_bytes, _CLAIMED_BYTES_MIN))))
 
 
 def _filling(size_bytes: int) -> Iterator[memoryview]:
-    """The beginning of a message that claims more bytes than there are."""
+    """The beginning of a message that claims more bytes than follow."""
     head = _HEAD.pack(-1, max(size_bytes + 1, _CLAIMED_BYTES_MIN))[:size_bytes]
     yield memoryview(head)
     left = size_bytes - len(head)

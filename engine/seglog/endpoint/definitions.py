@@ -1,6 +1,6 @@
-"""What a message of Kafka's protocol consists of: the notation of proto/kafka/messages.txt, parsed.
+"""The fields of Kafka's protocol messages, parsed from the notation of proto/kafka/messages.txt.
 
-One line is one field: name, type, the versions that have it, then what is special about it:
+One line is one field: name, type, the versions that have it, then its options:
 
     Topics []FetchTopic 0+ null 3+ tag 2 rigid = null
 
@@ -54,7 +54,7 @@ class Field(NamedTuple):
     nullable: Versions
     tag: int | None
     is_rigid: bool
-    default: str | None     # as the line says; None if it says nothing
+    default: str | None     # as the line gives it; None if it gives none
 
     @property
     def attribute(self) -> str:
@@ -67,12 +67,12 @@ class Field(NamedTuple):
 
     @property
     def element(self) -> "Field":
-        """Of a list, as a field by itself: no element is null or has a tag."""
+        """The element of a list, as a separate field: no element is null or has a tag."""
         return self._replace(is_list=False, nullable=NO_VERSIONS, tag=None)
 
     def default_value(self) -> object:
-        """The value of a field that nobody set. A list stands for a fresh one. None for a struct is Kafka's
-        struct of defaults, which need not be made for every object."""
+        """The value of a field that is not set. A list stands for a new one. None for a struct means Kafka's struct of
+        defaults, which is not created for every object."""
         if self.default == "null" or (self.is_struct and not self.is_list):
             return None
         if self.is_list:

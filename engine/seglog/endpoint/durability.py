@@ -1,10 +1,10 @@
-"""When appends of many connections are on the disk: one sync for all of them, and one question for it to a thread.
+"""Waits until appends of many connections are on the disk: one sync, and one request to the sync thread, for all.
 
-    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the thread that syncs ── futures
-                                      └──── while one question of a log is open, the next appends gather for the next
+    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the sync thread ── futures
+                                      └──── while a log has a pending request, its next appends gather for the next one
 
-A question and its answer are two changes of threads, which cost more processor time than the sync itself: so there are
-no more of them than syncs.
+A request and its answer are two thread switches, which cost more CPU time than the sync itself, so there are no more
+requests than syncs.
 """
 import asyncio
 from collections import deque
@@ -19,24 +19,24 @@ _Waiting = list[tuple[Written[Any], "asyncio.Future[None] | None"]]
 
 
 class Durability:
-    """What an acknowledgement means by `fsync`. In the loop's thread."""
+    """Makes appends as durable as `fsync` asks. Use it in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fsync: Fsync) -> None:
         self._loop = loop
         self.fsync = fsync
-        # Those that no question was asked for yet, by log; a log is there as long as one of its questions is open.
+        # Appends without a request yet, by log. A log is a key here as long as it has a pending request.
         self._gathered: dict[Log, _Waiting] = {}
         self._answers: deque[tuple[Log, _Waiting, BaseException | None]] = deque()
         self._is_rung = False
 
     def reached(self, log: Log, written: Written[Any]) -> "asyncio.Future[None]":
-        """Done when it is on the disk; it raises what `Log.when_durable` tells."""
+        """A future that is done when the append is on the disk. It raises the error that `Log.when_durable` reports."""
         future = self._loop.create_future()
         self._gather(log, written, future)
         return future
 
     def ask(self, log: Log, written: Written[Any]) -> None:
-        """Have it synced without waiting: with fsync="batch", readers see nothing before that."""
+        """Request a sync without waiting for it: with fsync="batch", readers see an append only after its sync."""
         if self.fsync == "batch":
             self._gather(log, written, None)
 
@@ -44,7 +44,7 @@ class Durability:
         waiting = self._gathered.get(log)
         if waiting is None:
             waiting = self._gathered[log] = []
-            self._loop.call_soon(self._question, log)       # behind the other requests of this turn of the loop
+            self._loop.call_soon(self._question, log)       # after the other requests of this turn of the loop
         waiting.append((written, future))
 
     def _question(self, log: Log) -> None:
@@ -53,29 +53,29 @@ class Durability:
             del self._gathered[log]
             return
         self._gathered[log] = []
-        # The last one was written last: its sync has all the others.
+        # The last append was written last: its sync covers all the others.
         log.when_durable(waiting[-1][0], partial(self._answer, log, waiting))
 
     def _answer(self, log: Log, waiting: _Waiting, error: BaseException | None) -> None:
-        # In the thread that syncs.
+        # Runs in the sync thread.
         self._answers.append((log, waiting, error))
         if not self._is_rung:
             self._is_rung = True
             try:
                 self._loop.call_soon_threadsafe(self._settle)
-            except RuntimeError:    # the loop is closed: nobody waits
+            except RuntimeError:    # the loop is closed: nothing waits any more
                 self._answers.clear()
 
     def _settle(self) -> None:
-        self._is_rung = False       # before the look: what comes later rings again
+        self._is_rung = False       # first: answers that come later ring again
         while self._answers:
             log, waiting, error = self._answers.popleft()
             for _, future in waiting:
-                if future is None or future.done():     # nobody waits, or the connection is gone
+                if future is None or future.done():     # nothing waits, or the connection is gone
                     continue
                 if error is None:
                     future.set_result(None)
                 else:
                     future.set_exception(error)
-            # Behind the requests that these answers let come: they share the next sync.
+            # After the requests that these answers trigger, so that they share the next sync.
             self._loop.call_soon(self._question, log)

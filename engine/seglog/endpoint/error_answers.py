@@ -1,4 +1,4 @@
-"""Answers that say nothing but an error, for every API: what a fault asks for, and what an unexpected failure gets.
+"""Answers that contain only an error, for every API: for faults that a test plans, and for unexpected failures.
 
 (AbstractRequest.getErrorResponse of each request)
 """
@@ -13,7 +13,7 @@ _Row = TypeVar("_Row")
 
 
 def error_answer(key: int, request: Any, error: Errors) -> Any:
-    """The answer; None if the client waits for none."""
+    """An answer to `request` with `error` in each of its parts; None if the client expects no answer."""
     make = _BY_PARTS.get(ApiKey(key))
     if make is not None:
         return make(request, error)

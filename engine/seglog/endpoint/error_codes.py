@@ -3,7 +3,7 @@ from enum import IntEnum
 
 
 class Errors(IntEnum):
-    """Kafka's own names and numbers; tests/oracle compares them with its class."""
+    """Kafka's own names and numbers; tests/oracle compares them with Kafka's class."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

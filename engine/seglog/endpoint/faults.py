@@ -1,8 +1,8 @@
-"""Faults that a test of a client asks for: an error instead of an answer, a delay, a connection that is dropped.
+"""Faults that a test of a client plans: an error instead of an answer, a delay, a dropped connection.
 
     server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
     server.delay_next("Fetch", 0.5)
-    server.drop_next("Produce", after=True)         # the records are written, and the client does not hear of it
+    server.drop_next("Produce", after=True)         # the records are written, but the client gets no answer
 """
 import threading
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from seglog.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What becomes of one request."""
+    """The fault of one request."""
 
     error: Errors | None = None
     delay_s: float = 0.0
@@ -31,7 +31,7 @@ class PlannedFaults:
 
     def plan(self, api: str, fault: Fault, times: int) -> None:
         if not isinstance(times, int) or isinstance(times, bool) or times < 1:
-            raise InvalidArgumentError(f"times is a number from 1 on, not {times!r}")
+            raise InvalidArgumentError(f"times must be a positive integer, not {times!r}")
         key = api_key(api)
         with self._lock:
             self._planned.setdefault(key, []).extend([fault] * times)
@@ -41,8 +41,8 @@ class PlannedFaults:
             self._planned.clear()
 
     def next(self, key: int) -> Fault | None:
-        """What is planned for this request; each counts once."""
-        if not self._planned:       # nearly always, and no lock is needed to see it
+        """Take the fault that is planned for this request; None if there is none."""
+        if not self._planned:       # nearly always: checked without the lock
             return None
         with self._lock:
             planned = self._planned.get(key)
@@ -55,17 +55,17 @@ class PlannedFaults:
 
 
 def api_key(name: str) -> ApiKey:
-    """"Produce", "ListOffsets" or "LIST_OFFSETS"."""
+    """The API of a name such as "Produce", "ListOffsets" or "LIST_OFFSETS". Raises InvalidArgumentError."""
     wanted = str(name).replace("_", "").casefold()
     for key in ApiKey:
         if key.name.replace("_", "").casefold() == wanted:
             return key
-    raise InvalidArgumentError(f"no API of Kafka's: {name!r}", hint="expected a name such as Produce, Fetch, Metadata "
-        "or JoinGroup")
+    raise InvalidArgumentError(
+        f"unknown Kafka API {name!r}", hint="expected a name such as Produce, Fetch, Metadata or JoinGroup")
 
 
 def error_named(name: str) -> Errors:
-    """"NOT_LEADER_OR_FOLLOWER"."""
+    """The error of a name such as "NOT_LEADER_OR_FOLLOWER". Raises InvalidArgumentError."""
     try:
         return Errors[name]
     except KeyError:

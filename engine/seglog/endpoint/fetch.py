@@ -1,9 +1,10 @@
-"""Fetch: bytes of logs to clients, as they lie in their files where the client knows their format.
+"""Fetch: sends bytes of logs to clients, exactly as stored if the client knows their format.
 
     look ── enough, or a fault ── answer
       └──── too little ── wait until one of the logs grows (endpoint.long_polls), or for max_wait_ms ── look again
 
-There are no fetch sessions: every answer says so (session 0), and clients then name all their partitions each time.
+Fetch sessions are not supported: every answer says so (session 0), and clients then name all their partitions in each
+request.
 """
 import asyncio
 import time
@@ -23,21 +24,21 @@ from seglog.log.arguments import Isolation
 from seglog.log.fetched import Fetched, FetchSlice
 from seglog.log.log import Log
 
-# Versions of Fetch: the first that knows v1 messages, v2 batches, topic ids, zstd.
+# The first versions of Fetch that know v1 messages, v2 batches, topic ids and zstd.
 _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
-_HARD_LIMIT_UP_TO = 2       # up to here a client takes no more than it asked for, also where a batch is larger
-_FINAL_EPOCH = -1           # of a session that is to end
+_HARD_LIMIT_UP_TO = 2       # up to this version a client's limit is strict, even if the first batch is larger
+_FINAL_EPOCH = -1           # closes a session
 _ZSTD, _CODEC_BITS = 4, 0x07
 
 _Row = FetchResponse.PartitionData
 
 
 class _Look(NamedTuple):
-    """What the logs hold for a request at one moment."""
+    """What the logs contain for a request at one moment."""
 
     responses: "list[FetchResponse.FetchableTopicResponse]"
     size_bytes: int
-    is_final: bool              # a fault, which is told at once
+    is_final: bool              # there is an error, which is sent at once
     ends: list[tuple[Log, int]]
 
 
@@ -107,7 +108,7 @@ class Fetch:
         self, log: Log, offset: int, max_bytes: int, min_one: bool, request: FetchRequest, context: RequestContext,
         row: _Row,
     ) -> int:
-        """Fill the row. How many bytes it holds."""
+        """Fill the row, and return the size of its records in bytes. Raises OffsetOutOfRangeError, SeglogError."""
         if offset < 0:
             raise OffsetOutOfRangeError(f"offset {offset}", offset=offset)
         version = context.version
@@ -115,7 +116,7 @@ class Fetch:
         isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
         magic: int | None = None if version >= _WITH_V2 else 1 if version >= _WITH_V1 else 0
         if magic is None and log.dialect.is_tagged:
-            # No client knows messages with tags. v2 may hold zstd, which older clients that know v2 cannot read.
+            # No client knows messages with tags. v2 may contain zstd, which some clients that know v2 cannot read.
             magic = 2 if version >= _WITH_ZSTD else 1
         if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)
@@ -150,12 +151,13 @@ def _refuse(row: _Row, error: SeglogError) -> None:
 
 
 def _diverges(log: Log, part: FetchRequest.FetchPartition, row: _Row) -> bool:
-    """Whether the log of the client is no beginning of ours, by the epoch of its last record (KIP-595)."""
+    """Whether the client's log has diverged from ours, judged by the epoch of its last record (KIP-595). If it has,
+    fill the row."""
     if part.last_fetched_epoch < 0:
         return False
     end = log.end_offset_for(part.last_fetched_epoch)
     if end is None:
-        raise OffsetOutOfRangeError(f"nothing is known of leader epoch {part.last_fetched_epoch}", file=log.path)
+        raise OffsetOutOfRangeError(f"leader epoch {part.last_fetched_epoch} is unknown", file=log.path)
     if end.epoch >= part.last_fetched_epoch and end.end_offset >= part.fetch_offset:
         return False
     row.diverging_epoch = FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
@@ -165,8 +167,8 @@ def _diverges(log: Log, part: FetchRequest.FetchPartition, row: _Row) -> bool:
 
 
 def _cut_before_zstd(fetched: FetchSlice) -> bool:
-    """Let the slice end before the first batch that is compressed with zstd, which the client does not know. Whether it
-    begins with such a batch."""
+    """End the slice before its first batch compressed with zstd, which the client does not know. Returns whether the
+    slice begins with such a batch."""
     view = fetched.view()
     at = 0
     while at + 23 <= len(view):

@@ -1,21 +1,21 @@
-"""Frames out of a stream of bytes: a length of four bytes, and as many bytes as it says."""
+"""Reads frames from a byte stream: a length of four bytes, and as many bytes as it says."""
 import asyncio
 from collections import deque
 
 from seglog.endpoint.byte_streams import ByteStream
 from seglog.errors import ProtocolError
 
-# Most requests are smaller; a thousand idle connections hold as many of these. One that sends larger requests, as a
-# producer does, gets a larger buffer, up to the second number: a request is then read by one call, and not copied.
+# Most requests are smaller, and every idle connection has a buffer of this size. A connection that sends larger
+# requests, such as a producer's, gets a larger buffer, up to the maximum: one call then reads a request without a copy.
 _BUFFER_BYTES = 8 << 10
 _BUFFER_BYTES_MAX = 64 << 10
-# A length is believed for so much memory at once: the rest is taken as the bytes come.
+# No more memory is allocated at once because of a claimed length: the rest follows as the bytes arrive.
 _STEP_BYTES = 256 << 10
 _FRAME_BYTES_MIN = 8        # api key, version and correlation id
 
 
 class RequestMemory:
-    """What the requests of all connections take together: queued.max.request.bytes. In the loop's thread."""
+    """The memory of the requests of all connections: queued.max.request.bytes. Use it in the loop's thread."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -23,7 +23,7 @@ class RequestMemory:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self, size_bytes: int) -> None:
-        """As SimpleMemoryPool has it: whoever finds any memory left gets all that it asks for."""
+        """Wait until some memory is left, then take `size_bytes`, even if less is left (as in SimpleMemoryPool)."""
         while 0 < self._limit_bytes <= self.used_bytes:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -31,7 +31,7 @@ class RequestMemory:
                 await turn
             except BaseException:
                 if turn.done() and not turn.cancelled():
-                    self._wake()        # its turn is for the next one
+                    self._wake()        # pass the turn to the next one
                 raise
         self.used_bytes += size_bytes
         self._wake()
@@ -49,7 +49,7 @@ class RequestMemory:
 
 
 class FrameReader:
-    """The frames of one connection, one at a time: the next one is read when the last one was given back."""
+    """The frames of one connection, one at a time: call `done` with each before you read the next one."""
 
     def __init__(self, stream: ByteStream, memory: RequestMemory) -> None:
         self._stream = stream
@@ -59,16 +59,16 @@ class FrameReader:
         self._taken_bytes = 0
 
     async def next(self, limit_bytes: int, least_bytes: int = _FRAME_BYTES_MIN) -> memoryview | None:
-        """The bytes of a frame, good until `done`; None: the other side sends no more.
+        """Read a frame; the bytes are valid until `done`. None: the other side has stopped sending.
 
-        Raises ProtocolError for a length that no frame has, OSError.
+        Raises ProtocolError for a length that is not allowed, OSError.
         """
         if not await self._have(4):
             return None
         size_bytes = int.from_bytes(self._buffer[self._start : self._start + 4], "big", signed=True)
         if not least_bytes <= size_bytes <= limit_bytes:
             raise ProtocolError(
-                f"a request of {size_bytes} bytes, where {least_bytes} to {limit_bytes} are allowed",
+                f"a request of {size_bytes} bytes; expected {least_bytes} to {limit_bytes}",
                 hint="the client speaks another protocol, or socket.request.max.bytes is too small for it",
             )
         await self._memory.take(size_bytes)
@@ -83,13 +83,13 @@ class FrameReader:
         return frame
 
     def done(self) -> None:
-        """The frame, and all that looks into it, is not needed any more."""
+        """Give back the frame: neither it nor any view of it is used any more."""
         if self._taken_bytes:
             self._memory.give_back(self._taken_bytes)
             self._taken_bytes = 0
 
     async def _have(self, count: int) -> bool:
-        """Whether so many bytes came; `count` fits into the buffer."""
+        """Read until the buffer has `count` bytes, which must fit into it; False: the stream ended before."""
         while self._end - self._start < count:
             if self._start == self._end:
                 self._start = self._end = 0
@@ -104,7 +104,7 @@ class FrameReader:
         return True
 
     async def _large(self, size_bytes: int) -> memoryview | None:
-        """A frame with memory of its own, which grows with what came."""
+        """Read a frame into separate memory, which grows as the bytes arrive."""
         frame = bytearray(min(size_bytes, _STEP_BYTES))
         have = self._end - self._start
         frame[:have] = self._buffer[self._start : self._end]

@@ -23,7 +23,7 @@ _NO_TIME = -1
 
 
 class GroupState(enum.Enum):
-    """Values are Kafka's names, as clients are told them."""
+    """Values are Kafka's names, as clients see them."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -42,7 +42,7 @@ _BEFORE = {
 
 
 class Group:
-    """One group. Members are in the order in which they came."""
+    """One group. Its members are in the order in which they joined."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -56,14 +56,14 @@ class Group:
         self.static_members: dict[str, str] = {}            # member id by group instance id
         self._supporters: Counter[str] = Counter()          # how many members support each protocol
         self.offsets = GroupOffsets()
-        # Ids that were given out to clients that have not come back with them, and when each is forgotten.
+        # Ids given to clients that have not joined with them yet, and when each is forgotten.
         self.pending_members: dict[str, Due] = {}
-        # Those of this generation whose SyncGroup has not come.
+        # Members of this generation whose SyncGroup has not arrived.
         self.pending_syncs: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None     # None: not known
         # A member joined during the initial delay of the group's first generation, which prolongs the delay.
         self.has_new_member = False
-        # When the rebalance ends without the members that are late. During the initial delay nothing else ends it.
+        # When the rebalance ends without late members. During the initial delay nothing else ends it.
         self.join_due: Due | None = None
         self.is_delayed = False
         self.sync_due: Due | None = None
@@ -80,7 +80,7 @@ class Group:
 
     @property
     def has_nothing_left(self) -> bool:
-        """No member, no offset, and none to come: the group may end."""
+        """Whether the group may end: it has no members and no offsets, and none are pending."""
         return self.state is GroupState.EMPTY and self.offsets.is_empty and not self.pending_members
 
     @property
@@ -88,7 +88,7 @@ class Group:
         return self.state in _BEFORE[GroupState.PREPARING_REBALANCE]
 
     def begin_generation(self, now_ms: int) -> None:
-        """After a rebalance: the members that are left agree on a protocol; without any the group is empty."""
+        """End a rebalance: select the protocol of the remaining members; without members the group is empty."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self._subscribed_topics()
@@ -96,7 +96,7 @@ class Group:
         self.pending_syncs.clear()
 
     def load_members(self, members: Iterable[Member]) -> None:
-        """Take the members that the log has. The group is stable then, or empty if there are none."""
+        """Add the members from the log. The group becomes stable, or empty if there are none."""
         for member in members:
             self._put(member)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
@@ -119,7 +119,7 @@ class Group:
             self.static_members[member.group_instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Nothing, if there is no such member."""
+        """Remove a member, if the group has it."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._supporters.subtract({name for name, _ in member.protocols})
@@ -138,7 +138,7 @@ class Group:
             due.cancel()
 
     def rename_static(self, member: Member, new_id: str) -> None:
-        """A static member that came back gets another id, and keeps its place in the group."""
+        """Give a static member that came back a new id; it keeps its place in the group."""
         del self.members[member.member_id]
         if self.leader == member.member_id:
             self.leader = new_id
@@ -163,7 +163,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Make the first member that has joined the leader, if the leader has not. False: no member has joined."""
+        """If the leader has not joined, make the first member that has joined the leader. False: none has joined."""
         if self.leader is None:
             return False
         if not self.members[self.leader].is_awaiting_join:
@@ -189,7 +189,7 @@ class Group:
         names = set(names)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
-        if not self.members:        # all have left, and one that was given an id is still to come
+        if not self.members:        # all have left, but a client with a pending id may still join
             return protocol_type == self.protocol_type and bool(names)
         return protocol_type == self.protocol_type and bool(names & self._candidates())
 
@@ -198,17 +198,17 @@ class Group:
         candidates = self._candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         selected = votes.most_common(1)[0][0]
-        assert selected is not None     # a member is let in only if all others support one of its protocols
+        assert selected is not None     # a member may join only if all others support one of its protocols
         return selected
 
     def _candidates(self) -> set[str]:
         count = len(self.members)
-        # Drop what nobody supports any more: clients may send any names, and they would pile up.
+        # Drop names that no member supports any more: clients may send any names, and they would pile up.
         self._supporters = +self._supporters
         return {name for name, supporters in self._supporters.items() if supporters == count}
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True also if its topics are not known, so that their offsets stay."""
+        """Whether the group reads the topic; also True if its topics are not known, so that their offsets stay."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -221,7 +221,7 @@ class Group:
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                # Behind its version, a subscription of any version begins as one of version 0 does.
+                # After the version, a subscription of any version begins like one of version 0.
                 data = member.metadata(self.protocol_name)
                 topics.update(decode_message(ConsumerProtocolSubscription, 0, data[2:], trailing=True).topics)
         except SeglogError:
@@ -231,9 +231,9 @@ class Group:
     # --- its offsets -------------------------------------------------------------------------------
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """The offsets to remove (GroupMetadata.removeExpiredOffsets). Those of an empty group age from when it became
-        empty. Others age from their commit: all of a group that never had members; of a stable consumer group, those of
-        topics that it no longer reads."""
+        """The offsets to remove (GroupMetadata.removeExpiredOffsets). If a group became empty, its offsets age from
+        that moment. If it never had members, all of them age from their commit; in a stable consumer group, only those
+        of topics that it no longer reads do."""
         expired = self.offsets.expired
         if self.protocol_type is None:
             return expired(now_ms, retention_ms, since_ms=None, subscribed=())

@@ -1,4 +1,4 @@
-"""Requests of administrators: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
+"""Administrators' requests: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
 
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.group import Group, GroupState

@@ -52,7 +52,7 @@ class GroupCommits:
             )
             for topic in request.topics for row in topic.partitions
         }
-        # A request with unknown topics only does not make a group.
+        # A request with only unknown topics does not create a group.
         group, error = self._committer(request) if any(map(self._exists, wanted)) else (None, None)
         errors = await self._commit(group, wanted, error)
         return OffsetCommitResponse(topics=[
@@ -66,7 +66,7 @@ class GroupCommits:
         ])
 
     def _committer(self, request: OffsetCommitRequest) -> tuple[Group | None, Errors | None]:
-        """The group, if it may commit, or why not."""
+        """The group, and the error if the client may not commit to it."""
         coordinator, generation = self._coordinator, request.generation_id_or_member_epoch
         error = coordinator.check(request.group_id, may_be_empty=True)
         group = coordinator.get(request.group_id)
@@ -86,7 +86,7 @@ class GroupCommits:
         if error is not None or group.state is GroupState.EMPTY:
             return error
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # The member does not know its new assignment yet: its partitions may be another member's by now.
+            # The member does not know its new assignment yet: its partitions may now belong to another member.
             return Errors.REBALANCE_IN_PROGRESS
         rebalancing.hear_of(group, member_id)
         return None
@@ -135,8 +135,8 @@ class GroupCommits:
         self, group: Group | None, wanted: dict[TopicPartition, CommittedOffset], error: Errors | None,
         producer: ProducerOfBatch | None = None,
     ) -> dict[TopicPartition, Errors]:
-        """The error of each partition's row. `error`: an error of all of them."""
-        # In units of UTF-16, as Kafka counts.
+        """Commit, and return the error of each partition's row. `error`: an error of all of them."""
+        # In UTF-16 code units, as Kafka counts.
         longest = self._coordinator.config.offset_metadata_max_bytes
         errors, commits = dict.fromkeys(wanted, Errors.NONE), {}
         for where, commit in wanted.items():
@@ -176,7 +176,7 @@ class GroupCommits:
                     )
                     for partition, (commit, error_code) in rows
                 ])
-                # From version 2 on, an error of the group stands once.
+                # From version 2 on, an error of the group appears only once.
                 for name, rows in found if context.version < 2 or error is Errors.NONE
             ],
         )
@@ -204,7 +204,7 @@ class GroupCommits:
     def _find(
         self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors
     ) -> list[tuple[str, list[tuple[int, _Found]]]]:
-        """The offsets of partitions, by topic; of all that the group has, if `topics` is None."""
+        """The offsets of the partitions, by topic; None for `topics`: of all partitions that the group committed."""
         group = None if error else self._coordinator.get(group_id)
         if topics is None:
             by_topic: dict[str, list[int]] = {}
@@ -231,7 +231,7 @@ class GroupCommits:
             error = Errors.GROUP_ID_NOT_FOUND
         is_in_use = group is not None and group.state is not GroupState.EMPTY
         if error is None and is_in_use and group is not None and group.protocol_type != CONSUMER_PROTOCOL:
-            error = Errors.NON_EMPTY_GROUP      # it is not known what its members read
+            error = Errors.NON_EMPTY_GROUP      # which topics its members read is not known
         if error is not None or group is None:
             return OffsetDeleteResponse(error_code=error or Errors.NONE)
         errors = {}

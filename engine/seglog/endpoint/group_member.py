@@ -39,7 +39,8 @@ Synced = Callable[[SyncResult], None]
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `on_joined`, `on_synced`: take the answer to its JoinGroup or SyncGroup, while one is owed."""
+    """One member. `on_joined`, `on_synced`: callbacks for the answer to its JoinGroup or SyncGroup, while one is
+    pending."""
 
     member_id: str
     group_instance_id: str | None
@@ -52,9 +53,9 @@ class Member:
     assignment: bytes = b""
     on_joined: Joined | None = None
     on_synced: Synced | None = None
-    # Joined, but not in a generation yet. It may expire while it waits: if its client is gone, nobody knows its id.
+    # Joined, but not in a generation yet. It may expire while it waits: if its client is gone, no one knows its id.
     is_new: bool = False
-    # Its session ends at `deadline_ms`, unless it is heard of. The call of the timer may come sooner, and looks again.
+    # Its session ends at `deadline_ms` unless a heartbeat comes. The timer may call earlier, and then checks again.
     deadline_ms: int = 0
     session: Due | None = None
 
@@ -72,7 +73,7 @@ class Member:
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether we owe it an answer. If so, its silence does not end its session."""
+        """Whether an answer to it is pending. If so, its silence does not end its session."""
         return not self.is_new and (self.is_awaiting_join or self.is_awaiting_sync)
 
     def metadata(self, protocol: str) -> bytes:
@@ -83,13 +84,13 @@ class Member:
         return next((name for name, _ in self.protocols if name in candidates), None)
 
     def answer_join(self, result: JoinResult) -> None:
-        """Nothing, if nobody waits."""
+        """Answer the pending JoinGroup, if there is one."""
         on_joined, self.on_joined = self.on_joined, None
         if on_joined is not None:
             on_joined(result)
 
     def answer_sync(self, result: SyncResult) -> bool:
-        """Whether somebody waited."""
+        """Answer the pending SyncGroup, if there is one. Returns whether there was one."""
         on_synced, self.on_synced = self.on_synced, None
         if on_synced is not None:
             on_synced(result)

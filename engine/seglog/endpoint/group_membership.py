@@ -1,4 +1,4 @@
-"""Requests of members: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
+"""Members' requests: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
 
 from seglog.endpoint.answer import Answer
 from seglog.endpoint.error_codes import Errors
@@ -23,12 +23,12 @@ from seglog.endpoint.request_context import Handler, RequestContext
 
 # FindCoordinatorRequest.CoordinatorType
 _GROUP, _TRANSACTION = 0, 1
-# A member's id is its client id or instance id and so many characters more.
+# A member id is its client id or instance id plus this many characters.
 _UUID_CHARACTERS = 37
 
 
 class GroupMembership:
-    """Translates them for `Rebalancing`, and its answers back."""
+    """Translates these requests for `Rebalancing`, and its results into answers."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -47,7 +47,7 @@ class GroupMembership:
         """The coordinator is always this node. The first request creates its topic."""
         error = Errors.NONE
         keys = request.coordinator_keys if context.version >= 4 else [request.key]
-        # In older versions the message of a success is "NONE", as Kafka sends it.
+        # In older versions the message on success is "NONE", as Kafka sends it.
         message = Errors.NONE.name if context.version < 4 else ""
         if request.key_type == _GROUP:
             await self._coordinator.topic.ensure(*keys)

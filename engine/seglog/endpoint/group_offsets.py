@@ -1,9 +1,9 @@
-"""The offsets that a group committed: what counts, what waits for its write, what waits for its transaction.
+"""The offsets that a group committed: those in effect, and those that wait for their write or their transaction.
 
-    commit           ── pending until it is on the disk ── counts
-    transactional    ── pending until the transaction's marker is on the disk ── counts, or is forgotten
+    commit           ── pending until it is on the disk ── in effect
+    transactional    ── pending until the transaction's marker is on the disk ── in effect, or dropped
 
-Of two commits the one that lies later in the log counts, in whatever order they come to count.
+Of two commits the one later in the log takes effect, in whatever order they complete.
 """
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset, as a record of __consumer_offsets has it. Times in ms; -1: none."""
+    """A committed offset, as in a record of __consumer_offsets. Times in ms; -1: none."""
 
     offset: int
     leader_epoch: int = -1
@@ -40,7 +40,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none, nor any to come."""
+        """Whether there are no offsets, and none are pending."""
         return not (self._committed or self._pending or self._transactional)
 
     def get(self, where: TopicPartition) -> CommittedOffset | None:
@@ -55,7 +55,7 @@ class GroupOffsets:
         return {where: logged.commit.offset for where, logged in self._committed.items()}
 
     def is_unstable(self, where: TopicPartition) -> bool:
-        """Whether a commit for it is under way, or waits for its transaction to end."""
+        """Whether a commit for the partition is pending, or waits for its transaction to end."""
         return where in self._pending or any(where in commits for commits in self._transactional.values())
 
     # --- commits -----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class GroupOffsets:
         self._pending.update(commits)
 
     def finish(self, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None) -> None:
-        """They are on the disk; `log_offset` None: they could not be written."""
+        """Apply commits that are on the disk; `log_offset` None: drop them, as they could not be written."""
         for where, commit in commits.items():
             if self._pending.get(where) is commit:
                 del self._pending[where]
@@ -78,7 +78,8 @@ class GroupOffsets:
     def finish_transactional(
         self, producer_id: int, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None
     ) -> None:
-        """They are on the disk, and wait for the transaction; `log_offset` None: they could not be written."""
+        """Note that commits are on the disk and wait for the transaction's end; `log_offset` None: drop them, as they
+        could not be written."""
         pending = self._transactional.get(producer_id, {})
         for where, commit in commits.items():
             found = pending.get(where)
@@ -97,7 +98,7 @@ class GroupOffsets:
                 self._put(where, logged)
 
     def producers(self) -> Collection[int]:
-        """The producers whose transactions have offsets here."""
+        """The producers whose open transactions contain offsets of this group."""
         return self._transactional.keys()
 
     def _put(self, where: TopicPartition, logged: LoggedCommit) -> None:
@@ -106,24 +107,24 @@ class GroupOffsets:
         if known is None or known.log_offset is None or known.log_offset <= logged.log_offset:
             self._committed[where] = logged
 
-    # --- from the log, and out of it -----------------------------------------------------------------
+    # --- loading, removal, expiry --------------------------------------------------------------------
 
     def load(self, where: TopicPartition, commit: CommittedOffset, log_offset: int, producer_id: int | None) -> None:
-        """A record of the log, in its order; of a transaction where there is a `producer_id`."""
+        """Apply a record of the log, in the log's order; `producer_id` if it belongs to a transaction."""
         if producer_id is None:
             self._committed[where] = LoggedCommit(commit, log_offset)
         else:
             self._transactional.setdefault(producer_id, {})[where] = LoggedCommit(commit, log_offset)
 
     def forget(self, where: TopicPartition, producer_id: int | None = None) -> None:
-        """A tombstone of the log."""
+        """Apply a tombstone of the log."""
         if producer_id is None:
             self._committed.pop(where, None)
         elif producer_id in self._transactional:
             self._transactional[producer_id].pop(where, None)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget them, also what is to come. Those that were committed."""
+        """Forget the partitions' commits, pending ones included. Returns those that had a committed offset."""
         removed = []
         for where in list(partitions):
             self._pending.pop(where, None)
@@ -138,10 +139,10 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: Collection[str]
     ) -> list[TopicPartition]:
-        """Those to be removed: older than `retention_ms`, or past the time that their commit named (OffsetCommit 2-4).
+        """The offsets to remove: older than `retention_ms`, or past the expiry time of their commit (OffsetCommit 2-4).
 
-        `since_ms`: since when the group is empty, if it is; else each counts from its commit. `subscribed`: topics that
-        the group reads: theirs stay.
+        `since_ms`: when the group became empty; None: each offset ages from its commit. `subscribed`: topics that the
+        group reads; their offsets stay.
         """
         found = []
         for where, logged in self._committed.items():

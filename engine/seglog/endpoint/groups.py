@@ -1,10 +1,10 @@
-"""The group coordinator: all groups of this node, which group a request is of, and what time does to them.
+"""The group coordinator: keeps all groups of this node, finds the group of each request, and expires offsets.
 
     requests ── group_membership (JoinGroup), group_commits (OffsetCommit), group_administration (ListGroups)
        └── GroupCoordinator ── Rebalancing ── Group ── GroupOffsets
                  └── OffsetsTopic ── __consumer_offsets
 
-It belongs to the loop of the server: whatever waits is a coroutine or a call of the timer.
+It belongs to the server's loop: everything that waits is a coroutine or a timer callback.
 """
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GroupOverview(NamedTuple):
-    """What a page about groups shows."""
+    """A group, as the page shows it."""
 
     group_id: str
     state: str
@@ -54,19 +54,19 @@ class GroupCoordinator:
         self.store = OffsetsTopic(self.topic)
         self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
         self.groups: dict[str, Group] = {}
-        # The transaction coordinator's: makes its topic, and says whether a partition is in a transaction.
+        # Set by the transaction coordinator: creates its topic; checks whether a partition is in a transaction.
         self.ensure_transactions: Callable[..., Awaitable[None]] | None = None
         self.verify: Callable[[str, int, int, str, int], Errors] | None = None
         self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
         self._task: asyncio.Task[None] | None = None
-        # Why no request of a group can be answered; None: requests can be answered.
+        # Why requests of groups cannot be answered; None: they can.
         self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
     # --- its life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the groups; until then clients are told to ask again. Raises what reading __consumer_offsets raises."""
-        # First, since transactions have the same timer, and are served also if this raises.
+        """Load the groups; until then clients are told to retry. Raises what reading __consumer_offsets raises."""
+        # First, since transactions share the timer, and are served even if this raises.
         self._task = asyncio.get_running_loop().create_task(self.timer.run())
         try:
             self.groups = await asyncio.to_thread(self.store.load)
@@ -81,7 +81,7 @@ class GroupCoordinator:
         self._expire_later()
 
     async def stop(self) -> None:
-        """Answer all who wait, and let what was written become durable. Idempotent."""
+        """Answer all waiting members, and wait until writes are durable. Idempotent."""
         self.unready = Errors.COORDINATOR_NOT_AVAILABLE
         if self._task is not None:
             self._task.cancel()
@@ -95,8 +95,8 @@ class GroupCoordinator:
     # --- finding groups ------------------------------------------------------------------------------
 
     def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
-        """Why a request of this group cannot be answered at all. None: it can. A group without a name may commit
-        offsets, as Kafka's oldest clients did, but has no members."""
+        """Why no request of this group can be answered; None: it can. A group without a name may commit offsets, as
+        Kafka's oldest clients did, but has no members."""
         if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
             return Errors.INVALID_GROUP_ID
         if self.unready is not None:
@@ -135,7 +135,7 @@ class GroupCoordinator:
             self._open.pop(producer_id, None)
 
     async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forget what was committed for partitions that are gone; all groups, if it is their own topic."""
+        """Forget the offsets of deleted partitions; if __consumer_offsets was deleted, forget all groups."""
         if any(topic == OFFSETS_TOPIC for topic, _ in partitions):
             for group in self.groups.values():
                 self.rebalancing.end(group)
@@ -149,14 +149,14 @@ class GroupCoordinator:
                 await self.remove(group, removed)
 
     async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
-        """Write that these offsets are gone; the group ends with its last one, if it has no members."""
+        """Write tombstones for these offsets. A group without members ends with its last offset."""
         self._drop_if_over(group)
         written: Answer[Errors] = Answer()
         self.store.remove(group, removed, written.give)
         return await written
 
     def _drop_if_over(self, group: Group) -> bool:
-        """Whether the group is dead: it has nothing left, or was deleted."""
+        """Drop a group that has nothing left or was deleted. Returns whether it is dead."""
         if group.has_nothing_left:
             group.become(GroupState.DEAD, self.now_ms())
         is_dead = group.state is GroupState.DEAD

@@ -1,4 +1,4 @@
-"""A topic of the coordinators' own, such as __consumer_offsets: written through its logs, read when they start."""
+"""A topic of the coordinators, such as __consumer_offsets: they write to its logs, and read them when they start."""
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from seglog.log.log import Log
 
 _LOG = logging.getLogger(__name__)
 
-# The length of a name in a key or value has 16 bits; in newer versions of requests it may have 32.
+# In a key or value, the length of a name has 16 bits; newer versions of requests allow 32.
 _NAME_BYTES_MAX = 2**15 - 1
 
-# Kafka's errors of an append, as clients of a coordinator are told them (GroupMetadataManager.storeGroup,
+# Kafka's errors of an append, and what clients of a coordinator get instead (GroupMetadataManager.storeGroup,
 # TransactionStateManager.appendTransactionToLog).
 APPEND_ERRORS = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
@@ -29,41 +29,41 @@ APPEND_ERRORS = {
 
 # Key and value; None is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
-# Errors.NONE and the offset of the batch when it is durable, or why it will not be.
+# Gets Errors.NONE and the offset of the batch once it is durable, or the error that prevents it.
 Appended = Callable[[Errors, int | None], None]
 
 
 class CoordinatorLogs(Protocol):
-    """What the coordinators need of the server."""
+    """What the coordinators need from the server."""
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The open log; None: there is no such partition."""
 
     async def opened(self, topic: str, partition: int) -> Log | None:
-        """As `log`; the loop goes on while the log opens."""
+        """As `log`, without blocking the loop while the log opens."""
 
     def is_made(self, topic: str, partition: int) -> bool:
         """Whether anything was ever written to the partition."""
 
     def partition_count(self, topic: str) -> int:
-        """0: there is no such topic."""
+        """The topic's number of partitions; 0: there is no such topic."""
 
     async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Make a topic that clients may not write to. Nothing, if it is there."""
+        """Create a topic that clients may not write to, unless it exists."""
 
     async def durable(self, log: Log, written: Written[Any]) -> None:
-        """Return when it is on the disk, raise if it never will be."""
+        """Return when the append is on the disk, or raise why it will never be."""
 
 
 class ProducerOfBatch(NamedTuple):
-    """Whose transaction a batch belongs to."""
+    """The producer in whose transaction a batch is."""
 
     producer_id: int
     producer_epoch: int
 
 
 class InternalTopic:
-    """One internal topic. Belongs to the loop that the server runs in."""
+    """One internal topic. Belongs to the server's loop."""
 
     def __init__(
         self, name: str, partitions: int, config: Mapping[str, str], logs: CoordinatorLogs, clock: Clock
@@ -81,7 +81,7 @@ class InternalTopic:
         return self._logs.partition_count(self.name) > 0
 
     async def ensure(self, *keys: str) -> None:
-        """Make the topic, and its partitions that keep `keys`, unless they exist."""
+        """Create the topic, and its partitions for `keys`, unless they exist."""
         if not self.exists:
             async with self._creating:
                 await self._logs.create_internal(self.name, self._partitions, self._config)
@@ -89,14 +89,14 @@ class InternalTopic:
             await self._logs.opened(self.name, self.partition_for(key))
 
     def partition_for(self, key: str) -> int:
-        """The partition that keeps a group or a transactional id, by the number of partitions that the topic has."""
+        """The partition for a group or a transactional id, which depends on the topic's number of partitions."""
         count = self._logs.partition_count(self.name) or self._partitions
         return java_abs(java_hash(key)) % count
 
     def append(
         self, key: str, records: Sequence[KeyValue], done: Appended, producer: ProducerOfBatch | None = None
     ) -> None:
-        """Write records of `key` as one batch. `done` is called in this call or later, in the loop."""
+        """Append records of `key` as one batch. `done` is called during this call or later, in the loop."""
         log = self._logs.log(self.name, self.partition_for(key)) if self.exists else None
         if log is None:
             done(Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
@@ -106,7 +106,7 @@ class InternalTopic:
             if producer is None:
                 written: Written[AppendResult] = log.append_batch(build_batch(records, timestamp=now_ms), wait=False)
             else:
-                # A coordinator does not number its batches: Kafka's writes 0 into each.
+                # A coordinator does not number its batches: Kafka's writes 0 as the sequence of each.
                 batch = build_batch(
                     records, timestamp=now_ms, transactional=True, base_sequence=0,
                     producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
@@ -119,7 +119,7 @@ class InternalTopic:
         self.report(log, written, lambda error: done(error, None if error else written.result.first_offset))
 
     def report(self, log: Log, written: Written[Any], done: Callable[[Errors], None]) -> None:
-        """Call `done` when something that was written is durable, or why it will not be."""
+        """Call `done` once an append is durable, or with the error that prevents it."""
         task = asyncio.get_running_loop().create_task(self._report(log, written, done))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
@@ -134,12 +134,12 @@ class InternalTopic:
         done(error)
 
     async def settle(self) -> None:
-        """Return when each append has been reported."""
+        """Return when every append has been reported."""
         while self._reports:
             await asyncio.wait(set(self._reports))
 
     def partitions(self) -> Iterator[Iterator[RecordBatch]]:
-        """The batches of each partition, from the beginning; no more of them once its log is closed."""
+        """The batches of each partition, from the beginning; iteration ends if its log is closed."""
         for partition in range(self._logs.partition_count(self.name)):
             log = self._logs.log(self.name, partition) if self._logs.is_made(self.name, partition) else None
             if log is not None and log.log_end_offset > log.log_start_offset:

@@ -1,5 +1,5 @@
-"""A server as an object: `with seglog.serve("data") as server:` in a thread with a loop of its own, or `async with` in
-the loop that runs."""
+"""A server as an object: `with seglog.serve("data") as server:` runs it in a thread with its own loop, `async with` in
+the current loop."""
 import asyncio
 import contextlib
 import threading
@@ -18,12 +18,12 @@ from seglog.fs.lock import EXCLUSIVE, Lock, lock_file
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 
-# The log dir's own lock keeps brokers away, and is shared with writers of other partitions. A broker ignores the file.
+# The log dir's `.lock` excludes brokers, but seglog's writers of other partitions share it. A broker ignores this file.
 _LOCK_NAME = ".seglog.server.lock"
 
 
 def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """In uvloop's loop, if that is installed: pip install seglog[serve]."""
+    """Run `work` in a new loop, uvloop's if it is installed: pip install seglog[serve]."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):
         from uvloop import new_event_loop
@@ -33,9 +33,9 @@ def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class LocalServer:
-    """What `seglog.serve` gives. Started by `with` or `async with`, once.
+    """The result of `seglog.serve`. `with` or `async with` starts it, once.
 
-    bootstrap_servers   "127.0.0.1:41234", as clients take it
+    bootstrap_servers   for clients, such as "127.0.0.1:41234"
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LocalServer:
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._failures: list[BaseException] = []        # what ended the thread
+        self._failures: list[BaseException] = []        # exceptions that ended the thread
 
     def __repr__(self) -> str:
         return f"<LocalServer {self.bootstrap_servers if self._server else 'not started'}>"
@@ -79,13 +79,13 @@ class LocalServer:
 
     @property
     def http_address(self) -> str | None:
-        """Host and port of the page and the metrics; None: there are none."""
+        """Host and port of the web page and the metrics; None: they are not served."""
         page = self._running().page
         return None if page is None else f"{page.host}:{page.port}"
 
     @property
     def requests_bytes(self) -> int:
-        """What requests that are being read or handled take in memory."""
+        """The memory of requests that are being read or handled, in bytes."""
         return self._running().requests_bytes
 
     def _running(self) -> Server:
@@ -100,7 +100,7 @@ class LocalServer:
         return self._running().requests.faults
 
     def fail_next(self, api: str, error: str, *, times: int = 1) -> None:
-        """Answer the next request of an API, or as many as `times` says, with an error, and do nothing else.
+        """Answer the next `times` requests of an API with an error, without handling them.
 
             server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
 
@@ -109,41 +109,42 @@ class LocalServer:
         self._faults.plan(api, Fault(error=error_named(error)), times)
 
     def delay_next(self, api: str, delay_s: float, *, times: int = 1) -> None:
-        """Let the next request of an API wait before it is handled. Others on its connection wait, too."""
+        """Delay the next `times` requests of an API before they are handled. Later requests on the same connection wait
+        too. Raises InvalidArgumentError."""
         if not isinstance(delay_s, int | float) or not delay_s >= 0:
-            raise InvalidArgumentError(f"a delay is a number of seconds from 0 on, not {delay_s!r}")
+            raise InvalidArgumentError(f"delay_s must be a non-negative number of seconds, not {delay_s!r}")
         self._faults.plan(api, Fault(delay_s=delay_s), times)
 
     def drop_next(self, api: str, *, after: bool = False, times: int = 1) -> None:
-        """Close the connection at the next request of an API, before it is handled; with `after` when it was, so that
-        what it asked for is done and the client does not hear of it."""
+        """Close the connection at the next `times` requests of an API: before the request is handled, or with `after`
+        once it is, so that it takes effect but the client gets no answer. Raises InvalidArgumentError."""
         self._faults.plan(api, Fault(drops_before=not after, drops_after=after), times)
 
     def clear_faults(self) -> None:
-        """Forget the faults that have not happened yet."""
+        """Cancel the planned faults that have not happened yet."""
         self._faults.clear()
 
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: dict[str, object] | None = None) -> None:
-        """Make a topic. Raises InvalidArgumentError if it is there, InvalidConfigError, StorageError."""
+        """Create a topic. Raises InvalidArgumentError if it exists, InvalidConfigError, StorageError."""
         self._call(self._running().topics.create(name, partitions, config or {}))
 
     def log(self, topic: str, partition: int = 0) -> Log | None:
-        """The open log of a partition, to look at; None: there is none."""
+        """The open log of a partition, for inspection; None: there is no such partition."""
         return self._running().topics.log(topic, partition)
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._thread is None or self._loop is None:
             work.close()
-            raise InvalidArgumentError("the server runs in your loop: ask it as a client does")
+            raise InvalidArgumentError("the server runs in your own event loop, which this call would block: use a client")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # --- in a thread -----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._begin()
-        self._failures.clear()      # of a start before
+        self._failures.clear()      # of an earlier start
         started = threading.Event()
         self._thread = threading.Thread(
             target=self._run_in_thread, args=(started,), name="seglog-serve", daemon=True)
@@ -165,7 +166,7 @@ class LocalServer:
         self.close()
 
     def close(self) -> None:
-        """Stop it, and close the log dir. Idempotent."""
+        """Stop the server, and close the log dir. Idempotent."""
         thread = self._thread
         if thread is None:
             return
@@ -207,7 +208,7 @@ class LocalServer:
 
     def _begin(self) -> None:
         if self._server is not None:
-            raise InvalidArgumentError("the server was started before", hint="seglog.serve(path) makes another one")
+            raise InvalidArgumentError("the server was already started", hint="make a new one with seglog.serve(path)")
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -228,13 +229,13 @@ class LocalServer:
         await asyncio.get_running_loop().run_in_executor(None, self._close, self._log_dir)
 
     def _locked(self, log_dir: LogDir) -> Lock:
-        """One server has a log dir: two would each keep groups and transactions that the other one does not know."""
+        """Only one server may use a log dir: with two, neither would know the other's groups and transactions."""
         try:
             return lock_file(self._fs, log_dir.path / _LOCK_NAME, EXCLUSIVE)
         except LogLockedError as error:
             raise LogLockedError(
                 f"another server uses this log dir: {error.what}", file=error.file,
-                hint="stop it, or connect your clients to it",
+                hint="stop that server, or connect your clients to it",
             ) from error
 
     def _close(self, log_dir: LogDir) -> None:

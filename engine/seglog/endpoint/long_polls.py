@@ -1,4 +1,4 @@
-"""Fetches that wait for records: woken when one of their logs shows more (Log.on_published).
+"""Fetches that wait for records, and are woken when one of their logs publishes more (Log.on_published).
 
 A fetch registers before it looks at its logs again, so it misses nothing that is published in between.
 """
@@ -12,7 +12,7 @@ from seglog.log.notices import Listening
 
 
 class LongPolls:
-    """Who waits for which logs. In the loop's thread, but for what the thread of the notices calls."""
+    """The waiting fetches of each log. Use it in the loop's thread; only `_published` runs in the notices' thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -21,7 +21,7 @@ class LongPolls:
 
     @contextlib.contextmanager
     def waiting_for(self, logs: Sequence[Log]) -> "Iterator[asyncio.Event]":
-        """Within it, the event is set when one of the logs grows, is cut or closed."""
+        """Within the context, the event is set when one of the logs grows, is truncated or closed."""
         event = asyncio.Event()
         for log in logs:
             self._waiting.setdefault(log, set()).add(event)
@@ -38,15 +38,15 @@ class LongPolls:
                         del self._waiting[log]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening to the logs."""
         for listening in self._listenings.values():
             listening.cancel()
         self._listenings.clear()
 
     def _published(self, log: Log, end: int | None) -> None:
-        # In the thread of the notices. A fetch that registers after this check looks at its log later, and sees it.
+        # Runs in the notices' thread. A fetch that registers after this check looks at its log later, and sees it.
         if end is None or log in self._waiting:
-            with contextlib.suppress(RuntimeError):     # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):     # the loop is closed: nothing waits
                 self._loop.call_soon_threadsafe(self._wake, log, end)
 
     def _wake(self, log: Log, end: int | None) -> None:

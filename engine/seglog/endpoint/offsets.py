@@ -1,4 +1,4 @@
-"""Where offsets stand: ListOffsets, OffsetForLeaderEpoch, and DeleteRecords, which lets a log begin later."""
+"""Offsets of logs: ListOffsets, OffsetForLeaderEpoch, and DeleteRecords, which moves the start of a log."""
 import os
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ from seglog.endpoint.topics import Topics
 from seglog.errors import SeglogError
 from seglog.log.log import Log
 
-# Special times of ListOffsets (ListOffsetsRequest.java). All records lie here, and none in a tier besides.
+# Special times of ListOffsets (ListOffsetsRequest.java). All records are local: there is no remote tier.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The versions that first know the last three.
 _FIRST_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -73,7 +73,8 @@ class Offsets:
         return ListOffsetsResponse(topics=answered)
 
     def _find(self, log: Log, timestamp: int, is_committed: bool, version: int, row: _OffsetRow) -> None:
-        """The first offset from that time on, or what a special time means; none that the reader may not see yet."""
+        """Set the row to the first offset with that time or a later one, or to the offset of a special time. It stays
+        empty if the reader may not see that offset yet."""
         if timestamp < 0 and version < _FIRST_WITH.get(timestamp, 1 if timestamp >= EARLIEST else version + 1):
             row.error_code = Errors.UNSUPPORTED_VERSION
             return
@@ -82,14 +83,14 @@ class Offsets:
             row.leader_epoch = log.leader_epoch
             return
         if timestamp == LATEST_TIERED:
-            return      # nothing is in a tier: -1, as a broker without one says it
+            return      # nothing is in a tier: -1, as from a broker without one
         found = log.offsets_for_time(EARLIEST if timestamp == EARLIEST_LOCAL else timestamp)
         if found is None or (is_committed and timestamp >= 0 and found.offset >= log.last_stable_offset):
             return
         row.timestamp, row.offset = found.timestamp, found.offset
         epoch = found.leader_epoch
         if epoch is None and found.offset == log.log_end_offset:
-            epoch = log.leader_epoch        # nothing of this epoch is written yet
+            epoch = log.leader_epoch        # nothing has been written in this epoch yet
         row.leader_epoch = -1 if epoch is None else epoch
 
     # --- OffsetForLeaderEpoch --------------------------------------------------------------------
@@ -149,7 +150,7 @@ class Offsets:
 
 
 def _offsets_before(log: Log, timestamp: int, count: int) -> list[int]:
-    """Where segments begin that are not younger than `timestamp`, the latest first: what v0 asks for
+    """The first offsets of the segments modified at `timestamp` or before, latest first, for version 0 of ListOffsets
     (ReplicaManager.legacyFetchOffsetsBefore)."""
     start, end = log.log_start_offset, log.high_watermark
     begins = [(max(segment.base_offset, start), _changed_ms(segment.path)) for segment in log.segments]

@@ -2,10 +2,10 @@
 
     OffsetCommitKey 1    ── OffsetCommitValue 3, or 1 if the commit says when it expires     an offset of a group
     GroupMetadataKey 2   ── GroupMetadataValue 3                                             a generation
-    either               ── no value                                                         it is gone
+    either               ── no value                                                         it was removed
 
-Offsets of a transaction stand in batches of its producer, and count from its marker on. Newer brokers write other
-keys, too (of the new consumer groups): they are ignored.
+Offsets of a transaction are in batches of its producer, and take effect at its marker. Newer brokers also write other
+keys, for the new consumer groups: they are ignored.
 """
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,10 +30,10 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
 _OFFSET_KEY_VERSION = 1
-# The value has a time of expiry in version 1 alone.
+# Only version 1 of the value has an expiry time.
 _OFFSET_VALUE_VERSION, _EXPIRING_VALUE_VERSION = 3, 1
 
-# Many tombstones go in several batches, each well below max.message.bytes.
+# Many tombstones are split into several batches, each well below max.message.bytes.
 _TOMBSTONES_BYTES = 256 << 10
 
 # maybeConvertOffsetCommitError
@@ -60,9 +60,9 @@ class OffsetsTopic:
         self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], done: Callable[[Errors], None],
         producer: ProducerOfBatch | None = None,
     ) -> None:
-        """Write commits, and let the group's offsets have them when they are durable."""
+        """Write commits, and apply them to the group's offsets once they are durable."""
         offsets = group.offsets
-        # Encoded first: if something does not fit into a record, nothing has changed yet.
+        # Encode first: if something does not fit into a record, nothing has changed yet.
         records = [(offset_key(group.group_id, *where), offset_value(commit)) for where, commit in commits.items()]
         if producer is None:
             offsets.begin(commits)
@@ -82,7 +82,7 @@ class OffsetsTopic:
     def remove(
         self, group: Group, partitions: Sequence[TopicPartition], done: Callable[[Errors], None]
     ) -> None:
-        """Write that these offsets are gone; and that the group is, if it is dead."""
+        """Write tombstones for these offsets, and for the group if it is dead."""
         keys = [offset_key(group.group_id, *where) for where in partitions]
         if group.state is GroupState.DEAD and group.generation > 0:
             keys.append(group_key(group.group_id))
@@ -110,11 +110,11 @@ class OffsetsTopic:
 
 
 class _Loader:
-    """Groups out of the batches of one partition, in order (GroupMetadataManager.loadGroupsAndOffsets). A marker
-    ends a transaction in its own partition only."""
+    """Builds groups from the batches of one partition, in order (GroupMetadataManager.loadGroupsAndOffsets). A marker
+    ends a transaction only in its own partition."""
 
     def __init__(self) -> None:
-        # Also groups that have nothing but offsets.
+        # Includes groups that have only offsets.
         self._offsets: dict[str, Group] = {}
         self._generations: dict[str, bytes] = {}
         self._open: dict[int, set[str]] = {}        # groups by producer
@@ -129,7 +129,7 @@ class _Loader:
             try:
                 self._add(record, batch.base_offset, producer_id)
             except SeglogError as error:
-                _LOG.warning("%s: record %d is ignored, as it is not one of Kafka 3.9: %s",
+                _LOG.warning("%s: ignored record %d, whose format is not Kafka 3.9's: %s",
                              OFFSETS_TOPIC, record.offset, error)
 
     def _add(self, record: "Record", batch_offset: int, producer_id: int | None) -> None:
@@ -167,7 +167,7 @@ class _Loader:
             try:
                 read_group(self._group(group_id), value)
             except SeglogError as error:
-                _LOG.warning("%s: the members of group %s are ignored, as their record is not one of Kafka 3.9: %s",
+                _LOG.warning("%s: ignored the members of group %s: the format of their record is not Kafka 3.9's: %s",
                              OFFSETS_TOPIC, group_id, error)
         return {
             group_id: group for group_id, group in self._offsets.items()
@@ -205,7 +205,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
 
 
 def read_group(group: Group, raw: bytes) -> None:
-    """Set the group to what a record says. Raises ProtocolError, UnsupportedVersionError."""
+    """Load the group's state from a record. Raises ProtocolError, UnsupportedVersionError."""
     version, value = decode_versioned(GroupMetadataValue, raw)
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol
@@ -234,7 +234,7 @@ def offset_value(commit: CommittedOffset) -> bytes:
 
 
 def read_offset(raw: bytes) -> CommittedOffset:
-    """Raises ProtocolError, UnsupportedVersionError."""
+    """Decode a committed offset. Raises ProtocolError, UnsupportedVersionError."""
     value = decode_versioned(OffsetCommitValue, raw)[1]
     return CommittedOffset(
         value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp

@@ -1,10 +1,10 @@
-"""A page for people, and metrics for Prometheus: `seglog serve --http 127.0.0.1:8080`.
+"""A web page, and metrics for Prometheus: `seglog serve --http 127.0.0.1:8080`.
 
     /               topics, their offsets and rates; groups, their offsets and lag
-    /state.json     the same as data
-    /metrics        seglog.metrics.PROCESS and what the server counts
+    /state.json     the same as JSON
+    /metrics        seglog.metrics.PROCESS and the server's counters
 
-It only shows. Each request gets one answer, and the connection is closed.
+It is read-only. Each connection gets one answer, and is then closed.
 """
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from seglog.metrics import PROCESS, Exposition
 _HEAD_BYTES_MAX = 8 << 10
 _REQUEST_S_MAX = 10.0
 _SAMPLE_S = 1.0
-_SAMPLES = 11           # so rates are those of the last ten seconds
+_SAMPLES = 11           # so rates are averages of the last ten seconds
 _STYLE = (
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;width:100%;margin:.5em 0 2em}th,td{padding:.25em .6em;text-align:right;"
@@ -50,12 +50,12 @@ class ShownGroup(Protocol):
 
 
 class Page:
-    """In the loop of the server. `host`, `port`: where it listens."""
+    """The HTTP server, in the server's loop. `host`, `port`: where it listens."""
 
     def __init__(
         self, topics: Topics, traffic: Traffic, groups: Callable[[], Sequence[ShownGroup]], name: Callable[[], str]
     ) -> None:
-        """`groups`: those that there are; `name`: where clients find the server."""
+        """`groups` returns the current groups; `name` the address at which clients find the server."""
         self._topics = topics
         self._traffic = traffic
         self._groups = groups
@@ -66,7 +66,7 @@ class Page:
         self._samples: deque[tuple[float, dict[tuple[str, int], int], int, int]] = deque(maxlen=_SAMPLES)
 
     async def start(self, host: str, port: int) -> None:
-        """Raises StorageError where the address cannot be had."""
+        """Start listening. Raises StorageError if the address is not available."""
         try:
             self._server = await asyncio.start_server(self._answer, host, port, limit=_HEAD_BYTES_MAX)
         except OSError as error:
@@ -96,7 +96,7 @@ class Page:
                         head = await reader.readuntil(b"\r\n\r\n")
                         status, kind, body = self._made(head)
                     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                        status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "no request of HTTP"
+                        status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP request"
                     data = body.encode()
                     writer.write(
                         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
@@ -112,22 +112,22 @@ class Page:
     def _made(self, head: bytes) -> tuple[HTTPStatus, str, str]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return HTTPStatus.BAD_REQUEST, "text/plain", "no request of HTTP/1"
+            return HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP/1 request"
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "this page only shows"
+            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD are allowed"
         if path == "/":
             return HTTPStatus.OK, "text/html", self._html()
         if path == "/state.json":
             return HTTPStatus.OK, "application/json", json.dumps(self.state())
         if path == "/metrics":
             return HTTPStatus.OK, "text/plain; version=0.0.4", PROCESS.text() + self._own.text()
-        return HTTPStatus.NOT_FOUND, "text/plain", "there are /, /state.json and /metrics"
+        return HTTPStatus.NOT_FOUND, "text/plain", "not found; try /, /state.json or /metrics"
 
-    # --- what it shows ---------------------------------------------------------------------------
+    # --- contents --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What the page shows, as data for JSON."""
+        """The contents of the page, as data for JSON."""
         seconds, before, received, sent = self._rates()
         topics: list[dict[str, Any]] = []
         for name in self._topics.names():
@@ -136,7 +136,7 @@ class Page:
                 try:
                     if not self._topics.is_made(name, number):
                         continue
-                    # What is not open yet may be in need of recovery, and a page does not wait for it.
+                    # A log that is not open yet may need recovery, and the page must not wait for it.
                     log = (self._topics.open_log if self._topics.is_opening else self._topics.log)(name, number)
                     if log is None:
                         continue
@@ -172,7 +172,7 @@ class Page:
         }
 
     def _rates(self) -> tuple[float, dict[tuple[str, int], int], int, int]:
-        """Of the last seconds: how many they are, the ends before them, and how many bytes came and went."""
+        """(seconds of the sampled period, end offset of each partition at its start, bytes received, bytes sent)."""
         if not self._samples:
             return 1.0, {}, 0, 0
         when, ends, received, sent = self._samples[0]

@@ -1,8 +1,8 @@
-"""Produce: batches of clients into logs.
+"""Produce: appends batches of clients to logs.
 
-    acks=0      nothing goes back; a fault closes the connection, since the client hears of it in no other way
-    acks=1      answered when it is written
-    acks=all    answered when it is durable by `fsync=`; the connections of a server share a sync (endpoint.durability)
+    acks=0      no answer; an error closes the connection, since the client can learn of it in no other way
+    acks=1      answered when the batch is written
+    acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (endpoint.durability)
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,17 +18,17 @@ from seglog.errors import ProtocolError, SeglogError
 from seglog.log.append import AppendResult, Written
 from seglog.log.log import Log
 
-# (transactional id, producer id, producer epoch, topic, partition): may it write to this partition?
+# (transactional id, producer id, producer epoch, topic, partition) -> NONE if it may write to this partition.
 Verify = Callable[[str, int, int, str, int], Errors]
 
 ACKS_ALL = -1
-_ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: it alone may write to Kafka's own topics
+_ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it may write to Kafka's internal topics
 _FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
-# Where fields of a batch stand: docs/formats/record_batch.md.
+# Positions of fields in a batch: docs/formats/record_batch.md.
 _LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
 _CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
 
-# Clients of every age retry NOT_ENOUGH_REPLICAS; a coordinator's errors they do not expect here.
+# Clients of every version retry NOT_ENOUGH_REPLICAS, but do not expect a coordinator's errors here.
 # (AddPartitionsToTxnManager)
 _VERIFIED_LATER = dict.fromkeys(
     (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE), Errors.NOT_ENOUGH_REPLICAS)

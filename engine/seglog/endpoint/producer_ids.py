@@ -1,7 +1,7 @@
-"""The ids of new producers: none is given out twice, even after a crash. `.seglog.producer_ids` in the log dir.
+"""Ids for new producers, each given out once, even after a crash. `.seglog.producer_ids` in the log dir.
 
-Ids are reserved in blocks, as Kafka's controller hands them out: the file says where the next block begins, and is
-written before the first id of a block is used. A crash loses the rest of a block. docs/formats/producer_ids.md
+Ids are reserved in blocks, as by Kafka's controller: the file says where the next block begins, and is written before
+the first id of a block is used. A crash loses the rest of a block. docs/formats/producer_ids.md
 """
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ _MAX = 2**63 - 1
 
 
 class ProducerIds:
-    """Gives them out, each once."""
+    """Gives out producer ids, each one once."""
 
     def __init__(self, log_dir: str | os.PathLike[str], fs: FileSystem, clock: Clock) -> None:
         self._path = Path(log_dir) / FILE_NAME
@@ -32,7 +32,7 @@ class ProducerIds:
         self._next = self._end = 0
 
     def next(self) -> int:
-        """Raises StorageError, and what `read_next_block` raises."""
+        """A new producer id. Raises StorageError, and what `read_next_block` raises."""
         if self._next >= self._end:
             self._next = read_next_block(self._path) or first_block(self._clock)
             self._end = self._next + BLOCK_SIZE
@@ -42,7 +42,7 @@ class ProducerIds:
 
 
 def read_next_block(path: Path) -> int | None:
-    """Where the next block begins; None: nobody has reserved one. Raises CorruptSettingsError, UnsupportedVersionError,
+    """Where the next block begins; None: none has been reserved. Raises CorruptSettingsError, UnsupportedVersionError,
     StorageError."""
     try:
         raw = read_file(path)
@@ -52,13 +52,14 @@ def read_next_block(path: Path) -> int | None:
 
 
 def first_block(clock: Clock) -> int:
-    """Far above what a controller gives out, which begins at 0: so a broker and we may have a log dir by turns, and
-    neither is given an id that its logs know already. By the time, in case that the file is lost."""
+    """The first block of a log dir. It is far above a controller's ids, which begin at 0: so if a broker and a seglog
+    server use the log dir in turns, neither gives out an id that its logs know already. It is derived from the time, in
+    case the file gets lost."""
     return max(clock.now_ms(), 1) * BLOCK_SIZE
 
 
 def _next_block(body: dict[str, Any]) -> int:
     begin = body["next_block"]
     if not isinstance(begin, int) or isinstance(begin, bool) or not 0 <= begin <= _MAX - BLOCK_SIZE:
-        raise ValueError(f"a block that begins at {begin!r}")
+        raise ValueError(f"a block cannot begin at {begin!r}")
     return begin
