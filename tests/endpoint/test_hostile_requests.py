@@ -56,7 +56,7 @@ def test_a_request_cut_at_every_byte_is_refused_or_whole():
     (b"", "shorter than its header"),
     (head(0, 0)[:9], "shorter than its header"),
     (struct.pack(">hhih", 0, 0, 1, 30), "client_id claims 30 bytes, but 0 are left"),
-    (head(0, 9) + b"\xff\xff\xff\xff\xff\x01", "more than five bytes"),
+    (head(0, 9) + b"\xff\xff\xff\xff\xff\x01", "longer than five bytes"),
     (head(0, 9) + b"\x01\x00\x7f", "a tagged field claims 127 bytes"),
     (head(0, 0) + struct.pack(">hi", 1, 0), "ends early"),
     (head(0, 0) + struct.pack(">hii", 1, 0, -1), "TopicData is null"),
@@ -95,7 +95,7 @@ def test_bytes_behind_a_request_are_ignored_and_behind_a_message_are_not():
     assert codec.decode_request(frame + b"more")[1] == request
     data = codec.encode_versioned(OffsetCommitKey(group="g", topic="t", partition=3), 1)
     assert codec.decode_versioned(OffsetCommitKey, data) == (1, OffsetCommitKey(group="g", topic="t", partition=3))
-    with pytest.raises(ProtocolError, match="4 bytes behind the end"):
+    with pytest.raises(ProtocolError, match="4 bytes after the end"):
         codec.decode_versioned(OffsetCommitKey, data + b"more")
     assert codec.decode_message(OffsetCommitKey, 1, data[2:] + b"more", trailing=True).partition == 3
     with pytest.raises(UnsupportedVersionError, match="unknown version 2 of OffsetCommitKey; expected 0 to 1"):

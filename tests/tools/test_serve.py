@@ -67,7 +67,7 @@ def test_a_second_server_in_one_process_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--listen", "0.0.0.0:0"], "other machines"),
-    (["--listen", "nonsense"], "no address"),
+    (["--listen", "nonsense"], "invalid address 'nonsense'"),
     (["--config", "no.such.key=1"], "no such key"),
     (["--topic", "orders:0"], "topic:partitions"),
 ])

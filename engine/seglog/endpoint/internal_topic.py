@@ -154,7 +154,7 @@ def _until_closed(log: Log) -> Iterator[RecordBatch]:
 
 
 def has_room(*names: str | None, more: int = 0) -> bool:
-    """Whether each of these names fits into a record with `more` bytes added to it."""
+    """Whether each of these names would fit into a record if it were `more` bytes longer."""
     return all(
         name is None or 4 * (len(name) + more) <= _NAME_BYTES_MAX
         or len(name.encode("utf-8", "surrogatepass")) + more <= _NAME_BYTES_MAX

@@ -137,7 +137,7 @@ class LocalServer:
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._thread is None or self._loop is None:
             work.close()
-            raise InvalidArgumentError("the server runs in your own event loop, which this call would block: use a client")
+            raise InvalidArgumentError("this call would block your event loop, in which the server runs: use a client")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # --- in a thread -----------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Produce:
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
         row: _Row,
     ) -> _Appended | None:
-        """None: refused, and the row says why; or there was nothing to write."""
+        """Append the batches of one partition. None: refused, with the reason in the row, or nothing to write."""
         records = memoryview(b"" if data.records is None else data.records)
         log = None
         try:
@@ -134,7 +134,7 @@ class Produce:
             return
         waits = []
         for appended in done:
-            # The time that the log gave a batch can be read when it is published, and that is when it is durable.
+            # The time that the log gave a batch can be read once it is published, which is when it is durable.
             if acks == ACKS_ALL or (acks == 1 and _has_time_of_log(appended.log)):
                 waits.append((appended, durability.reached(appended.log, appended.written)))
             else:
@@ -155,7 +155,8 @@ def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:
 
 
 def _name_records(row: _Row, refused: list[RefusedRecord], version: int) -> None:
-    """Tell which records are the reason. If a time is among the reasons, a broker says so of the batch."""
+    """Name the refused records in the row. If a timestamp is among the reasons, the batch gets that error, as from a
+    broker."""
     if any(record.is_time for record in refused):
         row.error_code = Errors.INVALID_TIMESTAMP
     if version >= _FIRST_WITH_RECORDS:
@@ -166,18 +167,19 @@ def _name_records(row: _Row, refused: list[RefusedRecord], version: int) -> None
 
 
 def _fault_of(records: memoryview, version: int) -> tuple[Errors, str] | None:
-    """What a broker asks of the bytes before it looks into them (ProduceRequest.validateRecords, LogValidator)."""
+    """A broker's checks before it reads the records (ProduceRequest.validateRecords, LogValidator): None, or the error
+    and its message."""
     if len(records) < _MAGIC + 1:
-        return Errors.INVALID_RECORD, "a partition of a Produce request holds no whole batch"
+        return Errors.INVALID_RECORD, "a partition of the Produce request contains no complete batch"
     magic = records[_MAGIC]
     if version < _FIRST_OF_V2:
         return None
     if magic != 2:
-        return Errors.INVALID_RECORD, f"Produce v{version} takes record batches of v2, not of v{magic}"
+        return Errors.INVALID_RECORD, f"Produce v{version} requires record batches v2, not v{magic}"
     if len(records) < _HEADER_BYTES:
-        return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes: its header alone has {_HEADER_BYTES}"
+        return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes is shorter than its header of {_HEADER_BYTES}"
     if _LENGTH + 4 + _int(records, _LENGTH, 4) != len(records):
-        return Errors.INVALID_RECORD, f"Produce v{version} takes exactly one batch for each partition"
+        return Errors.INVALID_RECORD, f"Produce v{version} requires exactly one batch for each partition"
     attributes = records[_ATTRIBUTES + 1]
     if attributes & _CODEC_BITS == _ZSTD and version < _FIRST_WITH_ZSTD:
         return Errors.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests with version < 7 are not allowed to use zstd"
@@ -195,7 +197,7 @@ def _has_time_of_log(log: Log) -> bool:
 
 
 def _tell_time(appended: _Appended) -> None:
-    """With LogAppendTime, the producer is told what time its records got."""
+    """With LogAppendTime, tell the producer which timestamp its records got."""
     if _has_time_of_log(appended.log):
         batch = next(iter(appended.log.batches(start=appended.written.result.first_offset)), None)
         if batch is not None:

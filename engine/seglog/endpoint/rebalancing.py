@@ -1,7 +1,7 @@
-"""How groups move from state to state: joins, syncs, heartbeats, leaves, and time. Kafka's GroupCoordinator.
+"""Moves groups from state to state: joins, syncs, heartbeats, leaves, timeouts. Kafka's GroupCoordinator.
 
-Answers are callbacks, since a join waits for the other members. There are no sockets here and no files: the log is a
-`GroupStore`, time is a `Timer`. A group is changed only in the loop that the timer belongs to, one call at a time.
+Answers are callbacks, since a join waits for the other members. This module uses no sockets and no files: the log is a
+`GroupStore`, time is a `Timer`. A group is changed only in the timer's loop, one call at a time.
 """
 import logging
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from seglog.endpoint.timer import Timer
 _LOG = logging.getLogger(__name__)
 
 # GroupCoordinator.NewMemberJoinTimeoutMs: how long a new member may wait for its first generation. An older client
-# learns its id only then, so it cannot leave before, and nobody else would remove a member whose client is gone.
+# learns its id only then, so it cannot leave before, and nothing else would remove a member whose client is gone.
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 
-# How many ids may be given out that no client has joined with yet. Kafka sets no limit.
+# The maximum number of ids given out with which no client has joined yet. Kafka has no limit.
 _PENDING_MOST = 10_000
 
 _PREPARING, _COMPLETING, _STABLE = (
@@ -30,7 +30,7 @@ _PREPARING, _COMPLETING, _STABLE = (
 
 
 class GroupStore(Protocol):
-    """Where generations are kept."""
+    """Where generations are stored."""
 
     def store_group(
         self, group: Group, assignments: Mapping[str, bytes], done: Callable[[Errors], None]
@@ -106,7 +106,7 @@ class Rebalancing:
 
     def _join_known(self, group: Group, member_id: str, request: JoinRequest, on_joined: Joined) -> None:
         if member_id in group.pending_members:
-            # Static members are not given such ids: this client has confused two members.
+            # Static members never get such ids: this client has confused two members.
             if request.group_instance_id is not None:
                 on_joined(JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID))
             else:
@@ -121,7 +121,7 @@ class Rebalancing:
         member = group.members[member_id]
         is_same = member.protocols == request.protocols
         is_leader = group.leader == member_id
-        # Tell it again what it may have missed. A leader that joins a stable group asks for a new assignment.
+        # Repeat what the member may have missed. A leader that joins a stable group asks for a new assignment.
         if is_same and (group.state is _COMPLETING or (group.state is _STABLE and not is_leader)):
             on_joined(self._joined(group, member))
             return
@@ -150,13 +150,14 @@ class Rebalancing:
         stale, member.on_joined = member.on_joined, on_joined
         if stale is not None:
             # A client that asks twice has given up its first request. Kafka never answers that one. We do, since its
-            # connection may still be open and waiting.
+            # connection may still be waiting for it.
             stale(JoinResult(member.member_id, Errors.REBALANCE_IN_PROGRESS))
 
     def _replace_static(
         self, group: Group, member: Member, new_id: str, request: JoinRequest, on_joined: Joined
     ) -> None:
-        """A static member was started again. If nothing changes for the others, there is no rebalance (KIP-345)."""
+        """Let a restarted static member take its old place. If nothing changes for the others, there is no rebalance
+        (KIP-345)."""
         old_id, old_leader = member.member_id, group.leader or ""
         protocols = member.protocols
         before = member.rebalance_timeout_ms, member.session_timeout_ms
@@ -166,7 +167,7 @@ class Rebalancing:
         self._hear_of(group, member)
         self._update(group, member, request, on_joined)
         if group.state is _COMPLETING:
-            self._prepare(group, f"static member {new_id} was started again")
+            self._prepare(group, f"static member {new_id} was restarted")
         elif group.state is _STABLE:
             if group.select_protocol() != group.protocol_name:
                 self._prepare(group, f"static member {new_id} came back with other protocols")
@@ -174,7 +175,7 @@ class Rebalancing:
 
             def stored(error: Errors) -> None:
                 if member.on_joined is not on_joined:
-                    return      # a rebalance has answered it, or the member was started once more
+                    return      # a rebalance has answered it, or the member was restarted again
                 if error is not Errors.NONE:
                     if group.members.get(new_id) is member:
                         member.on_joined = None
@@ -189,7 +190,7 @@ class Rebalancing:
                     result.skip_assignment = group.leader == new_id
                     member.answer_join(result)
                 else:
-                    # The old leader's id: a client that finds its own id here would send an assignment.
+                    # The old leader's id: a client that found its own id here would send an assignment.
                     member.answer_join(JoinResult(
                         new_id, Errors.NONE, group.generation, group.protocol_type, group.protocol_name, old_leader))
 
@@ -227,12 +228,12 @@ class Rebalancing:
             self._store.store_group(group, chosen, partial(self._assigned, group, group.generation, chosen))
 
     def _assigned(self, group: Group, generation: int, chosen: Mapping[str, bytes], error: Errors) -> None:
-        """The leader's assignment is durable. A rebalance that began meanwhile makes it void."""
+        """Called when the leader's assignment is durable. A rebalance that began meanwhile invalidates it."""
         if group.state is not _COMPLETING or group.generation != generation:
             return
         if error is not Errors.NONE:
             self._propagate(group, error)
-            self._prepare(group, f"its assignment was not stored: {error.name}")
+            self._prepare(group, f"its assignment could not be stored: {error.name}")
             return
         for member in group.members.values():
             member.assignment = chosen.get(member.member_id, b"")
@@ -262,7 +263,7 @@ class Rebalancing:
             group.sync_due = None
 
     def _expire_syncs(self, group: Group, generation: int) -> None:
-        """A member got its generation and never asked for its assignment."""
+        """Start a rebalance without the members that got their generation but never asked for their assignment."""
         if generation != group.generation or group.state not in (_COMPLETING, _STABLE) or not group.pending_syncs:
             return
         late = [member_id for member_id in group.members if member_id in group.pending_syncs]
@@ -308,21 +309,21 @@ class Rebalancing:
             self._complete_join_if_all_came(group)
 
     def _drop_pending(self, group: Group, member_id: str) -> None:
-        """Its id was given out, but no client joined with it."""
+        """Forget an id that was given out, but with which no client joined."""
         group.forget_pending(member_id)
         self._complete_join_if_all_came(group)
 
     # --- sessions ----------------------------------------------------------------------------------
 
     def watch(self, group: Group) -> None:
-        """Begin a session for each member of a group that was loaded."""
+        """Begin a session for each member of a loaded group."""
         for member in group.members.values():
             self._hear_of(group, member)
         if len(group.members) > self._config.group_max_size:
             self._prepare(group, "it is over group.max.size")
 
     def hear_of(self, group: Group, member_id: str) -> None:
-        """A commit is a sign of life, too."""
+        """Extend a member's session: a commit is a sign of life, too."""
         self._hear_of(group, group.members[member_id])
 
     def _hear_of(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
@@ -331,7 +332,7 @@ class Rebalancing:
         session = member.session
         if session is not None and session.is_waiting:
             if session.at_ms <= member.deadline_ms:
-                return      # it looks again then
+                return      # the timer checks again then
             session.cancel()
         member.session = self._timer.call_in(timeout_ms, partial(self._end_session, group, member))
 
@@ -342,7 +343,7 @@ class Rebalancing:
         if left_ms > 0:
             member.session = self._timer.call_in(left_ms, partial(self._end_session, group, member))
         elif not member.is_kept_waiting:
-            _LOG.info("group %s: nothing was heard of member %s", group.group_id, member.member_id)
+            _LOG.info("group %s: member %s has sent no heartbeat", group.group_id, member.member_id)
             self._remove(group, member, f"the session of member {member.member_id} ended")
 
     # --- the rebalance -------------------------------------------------------------------------------
@@ -356,14 +357,14 @@ class Rebalancing:
         _LOG.info("group %s: a rebalance after generation %d: %s", group.group_id, group.generation, reason)
         if was_empty:
             delay_ms = self._config.group_initial_rebalance_delay_ms
-            # A delay of 0 ends in the next turn of the loop, so that the join that began this is answered as one that
+            # A delay of 0 ends in the next turn of the loop, so that the join that began this is answered like one that
             # waits. Nothing prolongs it.
             self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0) if delay_ms else 0)
         else:
             self._wait_for_joins(group)
 
     def _delay(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
-        """The first member of an empty group waits for others, and longer while some come (InitialDelayedJoin)."""
+        """Let the first member of an empty group wait for others, and longer while more join (InitialDelayedJoin)."""
         group.is_delayed = True
         group.join_due = self._timer.call_in(delay_ms, partial(self._end_delay, group, delay_ms, remaining_ms))
 
@@ -387,7 +388,7 @@ class Rebalancing:
             self._complete_join(group)
 
     def _complete_join(self, group: Group) -> None:
-        """All members have joined, or their time is over: begin a generation with those that have joined."""
+        """All members have joined, or their time is up: begin a generation with those that have joined."""
         if group.join_due is not None:
             group.join_due.cancel()
             group.join_due = None
@@ -398,7 +399,7 @@ class Rebalancing:
         for member in [m for m in group.members.values() if not m.is_awaiting_join and not m.is_static]:
             group.remove(member.member_id)
         if group.members and not group.elect_joined_leader():
-            self._wait_for_joins(group)     # only static members are left, and none of them joined
+            self._wait_for_joins(group)     # only static members are left, and none of them has joined
             return
         group.begin_generation(self._now_ms())
         if group.state is GroupState.EMPTY:
@@ -416,7 +417,7 @@ class Rebalancing:
 
     @staticmethod
     def _joined(group: Group, member: Member) -> JoinResult:
-        """What a member is told about the generation. The leader is told about all members, too."""
+        """A member's answer about the generation. The leader's also lists all members."""
         members = []
         if group.leader == member.member_id:
             assert group.protocol_name is not None
@@ -432,7 +433,7 @@ class Rebalancing:
 
     @staticmethod
     def _check_member(group: Group, member_id: str, group_instance_id: str | None) -> Errors | None:
-        """Why it is not a member of the group. None: it is one."""
+        """Why the client is not a member of the group; None: it is."""
         if group_instance_id is not None:
             current = group.static_members.get(group_instance_id)
             if current is None:
@@ -454,8 +455,8 @@ class Rebalancing:
     def check_commit(
         self, group: Group, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool
     ) -> Errors | None:
-        """Why it may not commit offsets. None: it may. A client that is not a member may commit only while the group is
-        empty, or in a transaction, which identifies its producer."""
+        """Why the client may not commit offsets; None: it may. A client that is not a member may commit only while the
+        group is empty, or in a transaction, which identifies its producer."""
         if group.state is GroupState.DEAD:
             return Errors.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and group.state is GroupState.EMPTY:
@@ -467,7 +468,7 @@ class Rebalancing:
     # --- the end -----------------------------------------------------------------------------------
 
     def end(self, group: Group) -> None:
-        """The coordinator stops: tell the members that wait to look for another one."""
+        """Tell waiting members to look for another coordinator, because this one stops."""
         for member in group.members.values():
             member.answer_join(JoinResult(member.member_id, Errors.NOT_COORDINATOR))
             member.answer_sync(SyncResult(Errors.NOT_COORDINATOR))
@@ -475,4 +476,4 @@ class Rebalancing:
 
 def _warn_of_unwritten(group: Group, error: Errors) -> None:
     if error is not Errors.NONE:
-        _LOG.warning("group %s is empty now, but this could not be written: %s", group.group_id, error.name)
+        _LOG.warning("group %s is now empty, but this could not be written: %s", group.group_id, error.name)

@@ -1,10 +1,10 @@
-"""What the engine refuses, as the numbers that clients know."""
+"""Translates the engine's exceptions into Kafka's error codes."""
 from seglog import errors
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.topics import TopicExistsError
 from seglog.format import names
 
-# The first class that fits counts: a class stands before its bases. (Errors.forException of what a broker raises)
+# The first class that matches counts, so a class comes before its bases. (Errors.forException of a broker's exceptions)
 _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
     (errors.CorruptRecordError, Errors.CORRUPT_MESSAGE),
     (errors.OffsetOutOfRangeError, Errors.OFFSET_OUT_OF_RANGE),
@@ -27,15 +27,15 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
 
 
 def error_of(error: BaseException) -> Errors:
-    """The number of an exception; UNKNOWN_SERVER_ERROR for what nobody expects."""
+    """The error code of an exception; UNKNOWN_SERVER_ERROR for an unexpected one."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Errors.UNKNOWN_SERVER_ERROR)
 
 
 def unknown_topic(name: str) -> Errors:
-    """Why there is no topic of this name."""
+    """The error for a topic that does not exist: its name is invalid, or it is unknown."""
     return Errors.UNKNOWN_TOPIC_OR_PARTITION if names.topic_fault(name) is None else Errors.INVALID_TOPIC_EXCEPTION
 
 
 def message_of(error: BaseException) -> str:
-    """What a client is told of it: without paths of this machine."""
+    """The message of an exception for clients, without paths of this machine."""
     return error.what if isinstance(error, errors.SeglogError) else type(error).__name__

@@ -1,6 +1,6 @@
-"""Which records of a batch are why it was refused, as Produce tells from version 8 on (KIP-467).
+"""Finds the records for which a batch was refused; Produce reports them from version 8 on (KIP-467).
 
-A client gives up those, and may send the others again. (LogValidator.validateRecord, ProduceResponse.RecordError)
+A client drops those, and may send the others again. (LogValidator.validateRecord, ProduceResponse.RecordError)
 """
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from seglog.errors import SeglogError
 from seglog.format.compression import decompressor
 from seglog.log.log import Log
 
-# Of a larger batch no record is named, so that neither the loop nor the answer is held up by it.
+# In a larger batch no records are named, so that it blocks neither the loop nor the answer.
 _RECORDS_MAX = 10_000
 _NO_TIME = -1
 
 
 class RefusedRecord(NamedTuple):
-    """`number`: the how manieth of its batch, from 0 on."""
+    """`number`: the record's index in its batch, from 0."""
 
     number: int
     why: str
@@ -24,11 +24,11 @@ class RefusedRecord(NamedTuple):
 
 
 def refused_records(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
-    """The records of the first batch that the log refuses by themselves; none if it refuses the batch as a whole."""
+    """The records that the log refuses in the first batch; none if it refuses the batch as a whole."""
     try:
         return _refused(log, where, records)
     except SeglogError:
-        return []       # nobody can read its records: a codec that does not exist, damage
+        return []       # its records cannot be read: an unknown codec, damage
 
 
 def _refused(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
@@ -42,12 +42,12 @@ def _refused(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
         return []
     found = []
     for number, record in enumerate(table[0]):
-        if number == _RECORDS_MAX:      # a wrapper, whose header does not say how many there are
+        if number == _RECORDS_MAX:      # a wrapper, whose header does not give the number of records
             return []
         if config.is_compacted and record.key is None:
             found.append(RefusedRecord(number, f"record {number} has no key, and {where} is compacted", is_time=False))
         elif record.timestamp != _NO_TIME and not first_ms <= record.timestamp <= last_ms:
             found.append(RefusedRecord(
-                number, f"record {number} has the timestamp {record.timestamp}: {where} takes {first_ms} to {last_ms}",
+                number, f"record {number} has timestamp {record.timestamp}; {where} accepts {first_ms} to {last_ms}",
                 is_time=True))
     return found

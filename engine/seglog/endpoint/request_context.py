@@ -1,15 +1,15 @@
-"""Where a request came from, for whoever answers it."""
+"""Where a request came from, for its handler."""
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 
 class RequestContext(NamedTuple):
-    """What a handler is told beside the request itself.
+    """What a handler gets besides the request itself.
 
-    version         of the API, as the client asked
+    version         of the API, as in the request
     client_host     as Kafka shows it: "/127.0.0.1"
     host, port      where this client finds the only node
-    principal       who it is: "User:alice", or "User:ANONYMOUS" where nobody asks
+    principal       the client's name: "User:alice", or "User:ANONYMOUS" without authentication
     """
 
     version: int
@@ -20,5 +20,5 @@ class RequestContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
 
 
-# What answers a request; None: nothing goes back (Produce with acks=0).
+# Answers a request; None: there is no answer (Produce with acks=0).
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]

@@ -1,7 +1,7 @@
 """Decodes a request, hands it to the handler of its API, and encodes the answer.
 
-The connection is closed, as Kafka closes it, after bad bytes, after an API or a version that is not served, and after a
-request that came before the client has authenticated.
+As in Kafka, the connection is closed after malformed bytes, an unsupported API or version, or a request before
+authentication.
 """
 import asyncio
 import logging
@@ -22,34 +22,35 @@ _LOG = logging.getLogger(__name__)
 
 
 class DroppedError(Exception):
-    """The connection is to be closed without an answer: a fault was asked for."""
+    """The connection must be closed without an answer, because a planned fault says so."""
 
 
 class Requests:
     """The dispatch table of a server.
 
     counts      requests by (API key, version)
-    faults      what tests of clients asked for
+    faults      planned by tests of clients
     """
 
     def __init__(self, *handlers: Mapping[ApiKey, Handler]) -> None:
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
         self.faults = PlannedFaults()
-        # `answer` handles those of BEFORE itself: they concern the connection, which handlers do not see.
+        # `answer` handles the APIs in BEFORE itself: they concern the connection, which handlers do not see.
         served = {*self.handlers, *BEFORE}
         self._versions = {key: span for key, span in sorted(API_VERSIONS.items()) if key in served}
 
     async def answer(
         self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int
     ) -> list[Any] | None:
-        """The segments of the answer; None: nothing goes back. Raises ProtocolError and DroppedError: close it."""
+        """The segments of the answer; None: there is no answer. After ProtocolError or DroppedError, close the
+        connection."""
         try:
             header, request = decode_request(frame)
         except UnsupportedApiVersionError as error:
             if error.header.request_api_key != ApiKey.API_VERSIONS:
                 raise
-            # The client asks in order to learn the versions, so it cannot know this one yet (KIP-511).
+            # This request asks which versions exist, so its own version may be unknown here (KIP-511).
             first, last = API_VERSIONS[ApiKey.API_VERSIONS]
             row = ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
             header = RequestHeader(ApiKey.API_VERSIONS, 0, error.header.correlation_id, None)
@@ -58,9 +59,9 @@ class Requests:
         key, version = header.request_api_key, header.request_api_version
         self.counts[key, version] = self.counts.get((key, version), 0) + 1
         if key not in self._versions:
-            raise ProtocolError(f"{ApiKey(key).name} is not served")
+            raise ProtocolError(f"{ApiKey(key).name} is not supported")
         if not authentication.is_done and key not in BEFORE:
-            raise ProtocolError(f"{ApiKey(key).name} of a client that is not authenticated")
+            raise ProtocolError(f"{ApiKey(key).name} before authentication")
         fault = self.faults.next(key)
         if fault is not None:
             await _before(fault)
@@ -98,11 +99,11 @@ class Requests:
 
 
 def _told(key: int, request: Any, error: Errors) -> Any:
-    """The answer that tells an error. Raises ProtocolError, which closes the connection, if the client waits for none:
-    it hears of the error in no other way."""
+    """The answer for an error. If the client expects no answer, raises ProtocolError, which closes the connection: the
+    client can learn of the error in no other way."""
     response = error_answer(key, request, error)
     if response is None:
-        raise ProtocolError(f"{ApiKey(key).name} failed with {error.name}, and its client waits for no answer")
+        raise ProtocolError(f"{ApiKey(key).name} failed with {error.name}, and the client expects no answer")
     return response
 
 
@@ -114,6 +115,6 @@ async def _before(fault: Fault) -> None:
 
 
 def _is_name(text: str) -> bool:
-    """What a client may call itself, and its version (ApiVersionsRequest.isValid)."""
+    """Whether a client's name or version is valid (ApiVersionsRequest.isValid)."""
     return bool(text) and text.isascii() and text[0].isalnum() and text[-1].isalnum() and all(
         character.isalnum() or character in "-." for character in text)

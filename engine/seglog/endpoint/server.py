@@ -1,4 +1,4 @@
-"""A server in a loop: it listens, keeps its connections, and stops.
+"""A server in an event loop: it listens, serves its connections, and stops.
 
     accept ── Connection ── Requests ── a handler ── the logs of a LogDir
 """
@@ -52,22 +52,22 @@ CLUSTER_ID = "seglog"
 _BACKLOG = 1024
 _CONVERTERS = 2
 _IDLE_LOOK_S = 1.0
-# The coordinator ends transactions: a log that timed one out by itself could abort what is being committed.
+# The coordinator ends transactions: a log that times out transactions by itself could abort one being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
 _NO_FILES_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """How a server is to be reached, and by whom.
+    """How clients reach a server, and which ones may.
 
     host, port      where it listens; port 0: any free one
-    advertised      the address that clients are told, if it is not the one that they connect to
-    users           passwords by names, for SASL PLAIN; None: no authentication
+    advertised      the address given to clients, if it is not the one that they connect to
+    users           passwords by name, for SASL PLAIN; None: no authentication
     tls             None: plain
-    log_config      of logs, where a topic has no setting of its own
-    topics          partitions by names, made at the start if they are not there
-    http            where the page and the metrics are; None: nowhere
+    log_config      for settings of logs that a topic does not have itself
+    topics          numbers of partitions by topic name, created at the start unless they exist
+    http            where to serve the web page and the metrics; None: not served
     """
 
     host: str = "127.0.0.1"
@@ -98,7 +98,7 @@ class Server:
         self.host, self.port = options.host, options.port
 
     async def start(self) -> None:
-        """Listen. Raises StorageError where the address cannot be had, and what making the topics raises."""
+        """Start listening. Raises StorageError if the address is not available, and what creating the topics raises."""
         loop = asyncio.get_running_loop()
         options = self._options
         self._durability = Durability(loop, self._fsync)
@@ -149,15 +149,15 @@ class Server:
         ]
 
     async def _load(self) -> None:
-        """Load the coordinators. Until then their clients are told, as by a broker, to ask again."""
+        """Load the coordinators. Until then their clients are told to retry, as by a broker."""
         for what, start in (("groups", self.groups.start), ("transactions", self.transactions.start)):
             try:
                 await start()
             except Exception as error:
-                _LOG.error("%s are not served: %s", what, error, exc_info=not isinstance(error, SeglogError))
+                _LOG.error("%s are not available: %s", what, error, exc_info=not isinstance(error, SeglogError))
 
     async def stop(self) -> None:
-        """Stop listening, end every connection, and wait until pending writes to files are done."""
+        """Stop listening, close every connection, and wait until pending writes to files are done."""
         for task in [*self._services, *self._tasks]:
             task.cancel()
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
@@ -179,7 +179,7 @@ class Server:
 
     @property
     def requests_bytes(self) -> int:
-        """What requests that are being read or handled take in memory."""
+        """The memory of requests that are being read or handled, in bytes."""
         return self._memory.used_bytes
 
     # --- connections -----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Server:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
                     raise
-                _LOG.warning("a connection could not be accepted: %s", error)
+                _LOG.warning("could not accept a connection: %s", error)
                 await asyncio.sleep(_NO_FILES_PAUSE_S)
                 continue
             if len(self._tasks) >= self._options.config.max_connections:
@@ -250,7 +250,7 @@ def _listener(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as error:
-        raise InvalidArgumentError(f"no address: {host}: {error.strerror}") from error
+        raise InvalidArgumentError(f"cannot resolve {host!r}: {error.strerror}") from error
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

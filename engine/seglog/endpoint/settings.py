@@ -6,7 +6,7 @@ from seglog.config import MAX_INT, MAX_LONG, Settings, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(Settings):
-    """How a server behaves to its clients. Make one by `ServerConfig.of({"num.partitions": 3})`."""
+    """How a server treats its clients. Make one by `ServerConfig.of({"num.partitions": 3})`."""
 
     node_id: int = setting(
         1, "node.id", "number", "the number of the only node, which clients see", "KRaftConfigs.NODE_ID_CONFIG",
@@ -38,20 +38,20 @@ class ServerConfig(Settings):
     )
     queued_max_request_bytes: int = setting(
         -1, "queued.max.request.bytes", "bytes",
-        "how much memory requests of all connections may take together; no further one is read while they take it. "
-        "-1: any",
+        "memory that the requests of all connections may take together; while they do, no further one is read. "
+        "-1: no limit",
         "ServerConfigs.QUEUED_MAX_REQUEST_BYTES_DEFAULT",
         low=1, high=MAX_LONG, besides=(-1,),
     )
     connections_max_idle_ms: int = setting(
         600_000, "connections.max.idle.ms", "ms",
-        "a connection is closed if no request arrived whole, and no part of an answer was taken, for so long",
-        "SocketServerConfigs.CONNECTIONS_MAX_IDLE_MS_DEFAULT; there a part of a request counts, too",
+        "a connection is closed if no complete request arrives, and no part of an answer is taken, for so long",
+        "SocketServerConfigs.CONNECTIONS_MAX_IDLE_MS_DEFAULT; in Kafka, a part of a request counts, too",
         low=1, high=MAX_LONG,
     )
     max_connections: int = setting(
-        MAX_INT, "max.connections", "connections", "how many connections there may be; further ones are closed at once",
-        "SocketServerConfigs.MAX_CONNECTIONS_DEFAULT; there they wait",
+        MAX_INT, "max.connections", "connections", "maximum number of connections; further ones are closed at once",
+        "SocketServerConfigs.MAX_CONNECTIONS_DEFAULT; in Kafka, they wait",
         low=1,
     )
     fetch_max_bytes: int = setting(

@@ -1,18 +1,18 @@
-"""The bases of the classes in messages.py: their fields and versions, equality and repr."""
+"""Base classes of the classes in messages.py: fields and versions, equality and repr."""
 from typing import Any, ClassVar, Final, TypeAlias
 
 from seglog.endpoint.definitions import Field, parse_field
 
-# For list fields: None is a value of its own, and each object needs a fresh list.
+# For list fields: None is a distinct value, and each object needs its own list.
 UNSET: Final[Any] = object()
 
-# What a `records` field holds. Decoded: a view of the frame. To encode: bytes, any object whose len() is its size in
-# bytes, or a list of such.
+# The value of a `records` field. Decoded: a view of the frame. To encode: bytes, any object whose len() is its size in
+# bytes, or a list of these.
 Records: TypeAlias = Any
 
 
 class KafkaStruct:
-    """Fields of a message, or of a struct in one."""
+    """The fields of a message, or of a struct in one."""
 
     __slots__: tuple[str, ...] = ()
     # Lines in the notation of definitions.py.
@@ -31,7 +31,7 @@ class KafkaStruct:
 
 
 class KafkaMessage(KafkaStruct):
-    """A request, a response, or a message that stands by itself."""
+    """A request, a response, or a standalone message."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = -1
@@ -41,7 +41,7 @@ class KafkaMessage(KafkaStruct):
     FLEXIBLE_FROM: ClassVar[int]
 
 
-# Parsed so far.
+# The fields parsed so far, by class.
 _fields: dict[type[KafkaStruct], tuple[Field, ...]] = {}
 
 

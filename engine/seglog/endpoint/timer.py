@@ -1,7 +1,7 @@
-"""One timer for all members, rebalances and transactions: functions that are called at their time.
+"""One timer for all members, rebalances and transactions: it calls functions when they are due.
 
-A heap of times and one sleeper. It asks the clock for durations alone (`monotonic_ns`), so setting the clock ends no
-session. Tests move a ManualClock and call `run_due`.
+It has a heap of due times and one sleeping task. It uses only the clock's `monotonic_ns`, so setting the system clock
+ends no session. Tests advance a ManualClock and call `run_due`.
 """
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Due:
-    """A call that is due at some time, unless it is cancelled."""
+    """A call that is due at a certain time, unless it is cancelled."""
 
     __slots__ = ("_call", "at_ms", "number")
 
@@ -36,13 +36,13 @@ class Due:
         self._call = None
 
     def take(self) -> Callable[[], None] | None:
-        """What to call, once."""
+        """The function to call; None if it was taken or cancelled before."""
         call, self._call = self._call, None
         return call
 
 
 class Timer:
-    """Belongs to one event loop: neither its methods nor what it calls may be called from another thread."""
+    """Belongs to one event loop: it calls functions there, and other threads may not call its methods."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class Timer:
         self._changed: asyncio.Event | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds since some moment. It never steps back."""
+        """Milliseconds since an arbitrary moment. Never goes back."""
         return self._clock.monotonic_ns() // 1_000_000
 
     def call_in(self, ms: int, call: Callable[[], None]) -> Due:
@@ -63,7 +63,7 @@ class Timer:
         return due
 
     def run_due(self) -> int | None:
-        """Call what is due. In how many ms the next call is; None: none waits."""
+        """Call what is due. Returns the time until the next call in ms; None: none is waiting."""
         heap = self._heap
         while heap:
             if heap[0].is_waiting and heap[0].at_ms > self.now_ms():
@@ -73,18 +73,18 @@ class Timer:
                 continue
             try:
                 call()
-            except Exception:       # one group's fault must not stop the sessions of all others
+            except Exception:       # an error in one group must not stop the sessions of all others
                 _LOG.exception("a call of the timer failed")
         return None
 
     async def run(self) -> None:
-        """Call what is due, until it is cancelled."""
+        """Call what is due, until this task is cancelled."""
         changed = self._changed = asyncio.Event()
         try:
             while True:
                 left_ms = self.run_due()
                 changed.clear()
-                # A quarter of a millisecond more: clocks that round must not make it wake up twice.
+                # A quarter of a millisecond more, so that a rounding clock does not wake it up twice.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if left_ms is None else left_ms / 1000 + 0.00025):
                         await changed.wait()

@@ -1,4 +1,4 @@
-"""Topics made, widened and deleted by clients: CreateTopics, CreatePartitions, DeleteTopics."""
+"""Clients' administration of topics: CreateTopics, CreatePartitions, DeleteTopics."""
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -20,7 +20,7 @@ from seglog.endpoint.topics import ZERO_ID, Topics
 from seglog.errors import SeglogError
 from seglog.log.configuring import checked_changes
 
-# A request that would make more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
+# A request that would create more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
 _PARTITIONS_MAX = 10_000
 _BY_DEFAULT = -1
 _NOT_HOSTED = "This server does not host this topic-partition."
@@ -29,7 +29,7 @@ Deleted = Callable[[Sequence[tuple[str, int]]], Awaitable[None]]
 
 
 class RequestRefusedError(Exception):
-    """A part of a request is refused with this number and these words."""
+    """A part of a request is refused, with this error and message."""
 
     def __init__(self, error: Errors, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class RequestRefusedError(Exception):
 
 
 class TopicAdmin:
-    """The handlers of these APIs. `deleted`: called with the partitions that are gone."""
+    """The handlers of these APIs. `deleted`: called with the deleted partitions."""
 
     def __init__(self, topics: Topics, config: ServerConfig, deleted: Deleted | None = None) -> None:
         self._topics = topics
@@ -87,7 +87,7 @@ class TopicAdmin:
                     Errors.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
             if any(assignment.broker_ids != [node] for assignment in topic.assignments):
                 raise RequestRefusedError(
-                    Errors.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {node}: each partition lies there.")
+                    Errors.INVALID_REPLICA_ASSIGNMENT, f"Every partition must be assigned to the only broker, {node}.")
             return len(numbers)
         if topic.replication_factor not in (_BY_DEFAULT, 1):
             if topic.replication_factor < 1:
@@ -174,7 +174,7 @@ class TopicAdmin:
         ):
             raise RequestRefusedError(
                 Errors.INVALID_REPLICA_ASSIGNMENT,
-                f"Each of the {topic.count - have} new partitions lies on the only broker, {node}.")
+                f"Each of the {topic.count - have} new partitions must be assigned to the only broker, {node}.")
 
     # --- DeleteTopics ----------------------------------------------------------------------------
 

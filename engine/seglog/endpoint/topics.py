@@ -1,10 +1,10 @@
-"""The topics of a log dir: what there is, their ids, their logs; made, widened and deleted.
+"""The topics of a log dir, their ids and their logs; creates, widens and deletes topics.
 
-A topic is the partition directories that bear its name. Its id stands in the `partition.metadata` of each, as a broker
-has it; directories that were made without one (by `seglog.open`) have none, and clients then go by the name.
-A topic of Kafka's own begins with its last partition; each other one is made when it is first used, as most of the
-fifty never are. Everything but `log` runs in the loop's thread; one worker thread does the work on files, in the order
-of the requests.
+A topic consists of the partition directories with its name. As with a broker, each of them has the topic's id in its
+`partition.metadata`; directories without that file (from `seglog.open`) have no id, and clients use the name instead.
+An internal topic starts with its last partition only; each other one is created when it is first used, since most of
+the fifty never are. Everything except `log` runs in the loop's thread; one worker thread does the work on files, in
+the order of the requests.
 """
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from seglog.state.kept_settings import read_settings
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import PartitionMetadata
 
-# Kafka's own topics (Topic.INTERNAL_TOPICS).
+# Kafka's internal topics (Topic.INTERNAL_TOPICS).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ZERO_ID = bytes(16)
 
@@ -36,11 +36,11 @@ _Done = TypeVar("_Done")
 
 
 class TopicExistsError(InvalidArgumentError):
-    """A topic of this name is there."""
+    """A topic with this name already exists."""
 
 
 class ServedTopic:
-    """A topic as clients see it. `partitions`: one more than the highest number of a directory."""
+    """A topic as clients see it. `partitions`: the highest number of a partition directory plus one."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
@@ -55,12 +55,12 @@ class ServedTopic:
 
 
 class Topics:
-    """The topics of an open log dir, and the logs of their partitions, which it opens when they are asked for."""
+    """The topics of an open log dir, and the logs of their partitions, which it opens on demand."""
 
     def __init__(
         self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object]
     ) -> None:
-        """`log_config`: settings of every log that does not keep others."""
+        """`log_config`: settings of every log that has not stored others."""
         self._log_dir = log_dir
         self._log_config = log_config
         self._fs = fs
@@ -69,11 +69,11 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
-        # Held while a log opens or is made: by the loop's thread, the worker, or a thread that loads a coordinator.
+        # Held while a log is opened or created: by the loop's thread, the worker, or a thread that loads a coordinator.
         self._opening = threading.RLock()
-        # One thread, so that topics are made and deleted in the order of the requests.
+        # One thread, so that topics are created and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
-        self.is_opening = True      # until `open_all` has been through
+        self.is_opening = True      # until `open_all` is done
         for name, partition in log_dir.partitions():
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
             topic.partitions = max(topic.partitions, partition + 1)
@@ -82,10 +82,10 @@ class Topics:
         self._by_id = {topic.topic_id: topic for topic in self._topics.values() if topic.topic_id != ZERO_ID}
 
     def close(self) -> None:
-        """Wait for what is being made or deleted. The log dir stays open."""
+        """Wait until pending creations and deletions are done. The log dir stays open."""
         self._worker.shutdown(cancel_futures=True)
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- lookups ---------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         return sorted(self._topics)
@@ -97,13 +97,13 @@ class Topics:
         return self._by_id.get(topic_id)
 
     def partition_count(self, topic: str) -> int:
-        """0: there is no such topic."""
+        """The topic's number of partitions; 0: there is no such topic."""
         found = self._topics.get(topic)
         return 0 if found is None else found.partitions
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether the partition exists. A number below the highest may have no directory: in Kafka's own topics it
-        exists all the same, and is made when it is needed."""
+        """Whether the partition exists. Below the highest number, a partition may have no directory: in internal topics
+        it exists all the same, and its directory is created when it is needed."""
         return 0 <= partition < self.partition_count(topic) and (
             topic in INTERNAL_TOPICS or self.is_made(topic, partition))
 
@@ -118,7 +118,7 @@ class Topics:
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The open log; None: there is no such partition. Raises what opening it raises. Opening may recover the log,
-        which takes its time: the loop calls `opened` instead."""
+        which takes time, so the loop calls `opened` instead."""
         log = self.open_log(topic, partition)
         if log is not None:
             return log
@@ -128,7 +128,7 @@ class Topics:
         with self._opening:
             if self._topics.get(topic) is not served:
                 return None     # it was deleted meanwhile
-            # Also what a crash left without its settings.
+            # Includes a directory that a crash left without its settings.
             if served.is_internal and partition != served.partitions - 1 and not read_settings(
                 self._directory(topic, partition)
             ):
@@ -136,27 +136,27 @@ class Topics:
             return self._open(topic, partition, create=False)
 
     async def opened(self, topic: str, partition: int) -> Log | None:
-        """As `log`; other requests are answered meanwhile."""
+        """As `log`, without blocking the loop."""
         log = self.open_log(topic, partition)
         if log is not None:
             return log
         return await self._in_worker(self.log, topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """That of what is appended now; of a log that is not open yet, by its file of epochs."""
+        """The leader epoch of new appends; for a log that is not open yet, the latest in its file of epochs."""
         log = self.open_log(topic, partition)
         if log is not None:
             return log.leader_epoch
         epoch = self._epochs.get((topic, partition))
         if epoch is None:
             epoch = 0
-            with contextlib.suppress(FileNotFoundError, SeglogError):   # opening the log tells what is wrong
+            with contextlib.suppress(FileNotFoundError, SeglogError):   # opening the log reports the error
                 epoch = LeaderEpochs.read(self._directory(topic, partition) / names.LEADER_EPOCH_CHECKPOINT).latest or 0
             self._epochs[topic, partition] = epoch
         return epoch
 
     def logs(self) -> list[tuple[str, int, Log]]:
-        """Those that are open."""
+        """The open logs: (topic, partition, log)."""
         return [(*where, log) for where, log in sorted(self._logs.items()) if not log.closed]
 
     async def open_all(self) -> None:
@@ -164,7 +164,7 @@ class Topics:
         for name in self.names():
             for partition in range(self.partition_count(name)):
                 if (name, partition) not in self._logs:
-                    with contextlib.suppress(SeglogError):      # whoever needs the log hears it
+                    with contextlib.suppress(SeglogError):      # requests that need the log report the error
                         await self._in_worker(self._open_quietly, name, partition)
         self.is_opening = False
 
@@ -175,52 +175,53 @@ class Topics:
     # --- durable ---------------------------------------------------------------------------------
 
     async def durable(self, log: Log, written: Written[Any]) -> None:
-        """Return when it is as durable as `fsync` asks: with "batch" on the disk; raises what `when_durable` tells."""
+        """Return when the append is as durable as `fsync` asks: with "batch", when it is on the disk. Raises the error
+        that `when_durable` reports."""
         if self._durability.fsync == "batch":
             await self._durability.reached(log, written)
 
-    # --- made and deleted ------------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------
 
     def fault(self, name: str) -> str | None:
-        """Why no topic of this name can be made; None where it can. (Topic.validate, Topic.hasCollision)"""
+        """Why a topic with this name cannot be created; None: it can. (Topic.validate, Topic.hasCollision)"""
         why = names.topic_fault(name)
         if why is not None:
             return why
         flat = name.replace(".", "_")
-        others = list(self._topics)     # a copy: the worker makes and deletes topics meanwhile
+        others = list(self._topics)     # a copy: the worker creates and deletes topics meanwhile
         twin = next((other for other in others if other != name and other.replace(".", "_") == flat), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
-        """Make a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (the name, the
+        """Create a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (for name or
         number), InvalidConfigError, StorageError."""
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"a topic is text, not {type(name).__name__}")
+            raise InvalidArgumentError(f"a topic name must be a string, not {type(name).__name__}")
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-            raise InvalidArgumentError(f"a topic has a number of partitions from 1 on, not {partitions!r}")
+            raise InvalidArgumentError(f"the number of partitions must be a positive integer, not {partitions!r}")
         checked = checked_changes(settings)
         return await self._in_worker(self._create, name, partitions, checked)
 
     async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Make one of Kafka's own topics; nothing where it is there."""
+        """Create an internal topic, unless it exists."""
         if self.partition_count(topic) == 0:
-            with contextlib.suppress(TopicExistsError):     # another request was quicker
+            with contextlib.suppress(TopicExistsError):     # another request created it first
                 await self.create(topic, partitions, config)
 
     async def widen(self, name: str, partitions: int) -> bool:
-        """Let a topic have so many partitions; False: there is none of this name."""
+        """Increase a topic's number of partitions; False: there is no such topic."""
         return await self._in_worker(self._widen, name, partitions)
 
     async def delete(self, name: str) -> int:
-        """How many partitions it had; 0: there was none of this name. Raises StorageError."""
+        """Delete a topic, and return how many partitions it had; 0: there is no such topic. Raises StorageError."""
         return await self._in_worker(self._delete, name)
 
     async def configure(self, name: str, changes: Mapping[str, object]) -> None:
-        """Change settings of a topic, in all of its partitions. Raises InvalidConfigError, StorageError."""
+        """Change settings of a topic in all of its partitions. Raises InvalidConfigError, StorageError."""
         await self._in_worker(self._configure, name, checked_changes(changes))
 
     async def run(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
-        """Work on files in that thread."""
+        """Run work on files in the worker thread."""
         return await self._in_worker(function, *arguments)
 
     async def _in_worker(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
@@ -255,7 +256,7 @@ class Topics:
         return log
 
     def _kept_settings(self, name: str) -> dict[str, object]:
-        """Those of the last partition, which every topic has."""
+        """The stored settings of the last partition, which every topic has."""
         log = self.log(name, self.partition_count(name) - 1)
         return {} if log is None else {
             key: setting.value for key, setting in log.settings.items() if setting.source == "kept"
@@ -272,7 +273,7 @@ class Topics:
         return True
 
     def _delete(self, name: str) -> int:
-        with self._opening:     # what is being made or opened is among the logs then, and nothing more comes to them
+        with self._opening:     # logs being created or opened are registered by then, and no more are added
             topic = self._topics.pop(name, None)
         if topic is None:
             return 0
@@ -297,7 +298,7 @@ class Topics:
     # --- logs ------------------------------------------------------------------------------------
 
     def _open(self, topic: str, partition: int, *, create: bool) -> Log:
-        """What the log keeps comes before what the server was given for all of them."""
+        """Open a log. Its stored settings take precedence over the server's settings for all logs."""
         with self._opening:
             log = self._logs.get((topic, partition))
             if log is not None and not log.closed:
@@ -306,7 +307,7 @@ class Topics:
             config = {name: value for name, value in self._log_config.items() if name not in kept}
             if topic in INTERNAL_TOPICS:
                 config.pop("message.format.version", None)      # transactions need v2
-                if "cleanup.policy" not in kept:                # a broker keeps it elsewhere
+                if "cleanup.policy" not in kept:                # a broker stores it elsewhere
                     config["cleanup.policy"] = "compact"
             log = self._log_dir.log(topic, partition, create=create, config=config)
             self._logs[topic, partition] = log

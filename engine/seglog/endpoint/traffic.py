@@ -1,4 +1,4 @@
-"""What a server has moved since it was started: plain numbers, kept in the loop's thread and read by anybody."""
+"""Counters of a server since its start: plain numbers, changed in the loop's thread and read from any."""
 from collections.abc import Iterator, Mapping, Sequence
 
 from seglog.counters import Metric, Sample
@@ -27,7 +27,7 @@ class Traffic:
         self.sent_bytes = 0
         self.zero_copy_bytes = 0
         self.converted_bytes = 0
-        # By (API key, version): those of `Requests`.
+        # By (API key, version): the counts of `Requests`.
         self.requests: Mapping[tuple[int, int], int] = {}
 
     def samples(self) -> Iterator[Sample]:

@@ -1,11 +1,11 @@
-"""The transactions of one transactional id: its producer, its state, and what each step makes of them.
+"""The transactions of one transactional id: its producer, its state, and how each step changes them.
 
     EMPTY ── AddPartitions ── ONGOING ── EndTxn ── PREPARE_COMMIT ── markers ── COMPLETE_COMMIT ── AddPartitions ...
                                  ├── EndTxn ─────── PREPARE_ABORT ─── markers ── COMPLETE_ABORT ── AddPartitions ...
                                  └── InitProducerId of another producer, or time: PREPARE_ABORT with the next epoch
 
-A step is prepared (`prepare_*`), written to __transaction_state, and done (`complete`). While one is under way there is
-no other: `pending`. Kafka's TransactionMetadata, without the second part of KIP-890, which 3.9 does not offer.
+A step is prepared (`prepare_*`), written to __transaction_state, and done (`complete`). Only one step can be under way
+at a time (`pending`). Kafka's TransactionMetadata, without the second part of KIP-890, which 3.9 does not offer.
 """
 import enum
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _NO_TIME = -1
 
 
 class TransactionState(enum.IntEnum):
-    """Numbers are Kafka's, as __transaction_state has them."""
+    """Kafka's numbers, as in __transaction_state."""
 
     EMPTY = 0
     ONGOING = 1
@@ -40,7 +40,7 @@ _ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """What a transactional id is to become. Times in ms; -1: none."""
+    """The state that a transactional id will have. Times in ms; -1: none."""
 
     state: TransactionState
     producer_id: int
@@ -54,13 +54,13 @@ class TransactionStep:
 
 
 class Fenced(Exception):
-    """The producer is not the one that the transactional id belongs to now."""
+    """The transactional id now belongs to another producer."""
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One transactional id. `last_producer_epoch`: the epoch before, if the producer itself asked for the next one: it
-    may ask again, if the answer was lost."""
+    """One transactional id. `last_producer_epoch`: the previous epoch, if the producer itself asked for the next one;
+    it may ask again if the answer was lost."""
 
     transactional_id: str
     producer_id: int
@@ -73,10 +73,10 @@ class Transaction:
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = _NO_TIME
     pending: TransactionState | None = None
-    # The next epoch could not be written: nobody has it, so the next attempt uses it.
+    # The next epoch could not be written: no producer has it, so the next attempt uses it.
     has_failed_fence: bool = False
 
-    # --- what it is --------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------
 
     @property
     def is_prepared(self) -> bool:
@@ -88,14 +88,14 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """The last epoch is reserved for fencing."""
+        """Whether no producer can get another epoch: the last one is reserved for fencing."""
         return is_exhausted(self.producer_epoch)
 
     def is_overdue(self, now_ms: int) -> bool:
         return self.state is _State.ONGOING and self.pending is None and self.start_ms + self.timeout_ms < now_ms
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> Errors:
-        """Whether a request comes from its producer, and may change it now."""
+        """The error for a request that is not from its producer, or that comes during another step; NONE for others."""
         if producer_id != self.producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
         if producer_epoch != self.producer_epoch:
@@ -103,7 +103,7 @@ class Transaction:
         return Errors.NONE if self.pending is None else Errors.CONCURRENT_TRANSACTIONS
 
     def is_of_expected(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer that asks for its next epoch (KIP-360) may be the one that this id belongs to."""
+        """Whether a producer that asks for its next epoch (KIP-360) may be the owner of this id."""
         return (
             self.producer_epoch == NO_EPOCH
             or producer_id == self.producer_id
@@ -113,7 +113,7 @@ class Transaction:
     # --- steps -------------------------------------------------------------------------------------
 
     def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionStep:
-        """The next epoch for a producer. `expected_epoch`: the one that it believes it has. Raises Fenced."""
+        """Give the producer its next epoch. `expected_epoch`: the one that it believes it has. Raises Fenced."""
         epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_EPOCH, expected_epoch):
@@ -129,7 +129,7 @@ class Transaction:
     def prepare_producer_id(
         self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool
     ) -> TransactionStep:
-        """Another producer id, since the epochs of this one are used up."""
+        """Give the producer a new id, because the epochs of the old one are used up."""
         return self._prepare(
             _State.EMPTY, producer_id=producer_id, producer_epoch=0, last_producer_id=self.producer_id,
             last_producer_epoch=self.producer_epoch if keep_last else NO_EPOCH, timeout_ms=timeout_ms, update_ms=now_ms,
@@ -146,14 +146,14 @@ class Transaction:
         return self._prepare(state, partitions=self.partitions, start_ms=self.start_ms, update_ms=now_ms)
 
     def prepare_fence(self, now_ms: int) -> TransactionStep:
-        """Abort with the next epoch, which no producer is given, so that the old producer can no longer write."""
+        """Abort with the next epoch, which no producer gets, so that the old producer can no longer write."""
         if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
             self.producer_epoch += 1
         self.last_producer_epoch = NO_EPOCH
         return self.prepare_end(False, now_ms)
 
     def prepare_completion(self, now_ms: int) -> TransactionStep:
-        """All markers are written."""
+        """End the transaction, whose markers have all been written."""
         self.has_failed_fence = False
         is_commit = self.state is _State.PREPARE_COMMIT
         return self._prepare(
@@ -178,7 +178,7 @@ class Transaction:
         )
 
     def complete(self, step: TransactionStep) -> None:
-        """The step is durable."""
+        """Apply a step that is durable."""
         assert self.pending is step.state
         self.pending = None
         self.state = step.state
@@ -189,7 +189,7 @@ class Transaction:
         self.start_ms, self.update_ms = step.start_ms, step.update_ms
 
     def give_up(self) -> None:
-        """The step could not be written: all is as it was."""
+        """Drop a step that could not be written: nothing changes."""
         self.pending = None
 
 

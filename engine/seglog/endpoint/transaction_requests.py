@@ -1,4 +1,4 @@
-"""Requests of producers: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers."""
+"""Producers' requests: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers."""
 from collections.abc import Callable
 
 from seglog.endpoint.answer import Answer
@@ -24,13 +24,13 @@ from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID
 from seglog.endpoint.transactions import TransactionCoordinator
 from seglog.errors import SeglogError
 
-# The first version of each request that knows PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH (KIP-588).
+# The first version of each request that knows PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH (KIP-588).
 _FENCED_SINCE = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 2, ApiKey.ADD_OFFSETS_TO_TXN: 2,
                  ApiKey.END_TXN: 2}
 
 
 class TransactionRequests:
-    """Translates them for the coordinator, and its answers back."""
+    """Translates these requests for the coordinator, and its results into answers."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -107,7 +107,7 @@ class TransactionRequests:
             found = {
                 where: coordinator.verify(transactional_id, producer_id, producer_epoch, *where) for where in wanted
             }
-            # A client that sends this knows the error that tells it to abort.
+            # A client that sends this request knows the error that tells it to abort.
             errors = {
                 where: Errors.TRANSACTION_ABORTABLE if error is Errors.INVALID_TXN_STATE else error
                 for where, error in found.items()
@@ -181,13 +181,13 @@ class TransactionRequests:
 
 
 async def _answered(ask: Callable[[Callable[[Errors], None]], None]) -> Errors:
-    """What `ask` calls its argument with."""
+    """Call `ask` with a callback, and return the error that the callback gets."""
     answer: Answer[Errors] = Answer()
     ask(answer.give)
     return await answer
 
 
 def _told(error: Errors, key: ApiKey, context: RequestContext) -> Errors:
-    """An error as a client of this version knows it."""
+    """The error for a client of this version, which may not know `error`."""
     is_old = error is Errors.PRODUCER_FENCED and context.version < _FENCED_SINCE[key]
     return Errors.INVALID_PRODUCER_EPOCH if is_old else error

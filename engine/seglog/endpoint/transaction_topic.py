@@ -1,6 +1,6 @@
 """__transaction_state: transactional ids as records, as a broker of Kafka 3.9.1 writes them.
 
-    TransactionLogKey 0 ── TransactionLogValue 0     what a transactional id has become
+    TransactionLogKey 0 ── TransactionLogValue 0     the new state of a transactional id
                         ── no value                  it has expired
 """
 import logging
@@ -45,7 +45,7 @@ class TransactionTopic:
         )
 
     def load(self) -> dict[str, Transaction]:
-        """Raises what reading the logs raises."""
+        """The transactions by transactional id. Raises what reading the logs raises."""
         found: dict[str, Transaction] = {}
         for batches in self.topic.partitions():
             for batch in batches:
@@ -57,7 +57,7 @@ class TransactionTopic:
                         else:
                             found[key] = read_transaction(key, bytes(record.value))
                     except (SeglogError, ValueError) as error:
-                        _LOG.warning("%s: record %d is ignored, as it is not one of Kafka 3.9: %s",
+                        _LOG.warning("%s: ignored record %d, whose format is not Kafka 3.9's: %s",
                                      TRANSACTIONS_TOPIC, record.offset, error)
         return found
 
@@ -83,7 +83,7 @@ def transaction_value(step: TransactionStep) -> bytes:
 
 
 def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
-    """Raises ProtocolError, UnsupportedVersionError, ValueError for a state that Kafka does not have."""
+    """Decode a transaction. Raises ProtocolError, UnsupportedVersionError, ValueError for an unknown state."""
     value = decode_versioned(TransactionLogValue, raw)[1]
     return Transaction(
         transactional_id, value.producer_id, value.transaction_timeout_ms, value.transaction_last_update_timestamp_ms,

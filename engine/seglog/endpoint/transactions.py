@@ -4,8 +4,8 @@
                                                                                              │
         __transaction_state: PREPARE_COMMIT ── a marker in each partition ── COMPLETE_COMMIT
 
-From the moment that PREPARE_COMMIT is durable the transaction is committed, whatever happens: after a crash the start
-writes the markers that are missing. It belongs to the loop of the server, as the group coordinator does.
+Once PREPARE_COMMIT is durable, the transaction is committed, whatever happens: after a crash, the next start writes the
+missing markers. Like the group coordinator, it belongs to the server's loop.
 """
 import asyncio
 import contextlib
@@ -30,21 +30,22 @@ from seglog.fs.files import FileSystem
 
 _LOG = logging.getLogger(__name__)
 
-# A marker that cannot be written is tried again: its log may be read-only, its disk full.
+# A marker that cannot be written is retried: its log may be read-only, or its disk full.
 _MARKER_RETRY_MS = 1_000
-# EndTxn is answered when the markers are durable, so that a read after it sees the records, but after this time at
-# the latest.
+# EndTxn is answered when the markers are durable, so that a later read sees the records, but after this time at the
+# latest.
 _MARKERS_WAIT_MS = 500
-# Markers that are not written by then are written at the next start.
+# How long `stop` waits for markers; those not written by then are written at the next start.
 _STOP_WAIT_S = 5.0
-# How long a start waits for the markers of transactions that a crash left prepared.
+# How long `start` waits for the markers of transactions that a crash left prepared.
 _RECOVERY_WAIT_S = 10.0
 
 Initialized = Callable[[Errors, int, int], None]
 
 
 class TransactionCoordinator:
-    """All transactional ids. `start` loads them and ends what was prepared, `stop` lets writes become durable."""
+    """All transactional ids. `start` loads them and ends prepared transactions; `stop` waits until writes are
+    durable."""
 
     def __init__(
         self, logs: CoordinatorLogs, groups: GroupCoordinator, config: CoordinatorConfig, clock: Clock,
@@ -71,7 +72,8 @@ class TransactionCoordinator:
     # --- its life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """After the groups' start. Raises what reading __transaction_state raises."""
+        """Load the transactional ids; call it after the groups' start. Raises what reading __transaction_state
+        raises."""
         try:
             self._transactions = await asyncio.to_thread(self._store.load)
         except BaseException:
@@ -87,7 +89,7 @@ class TransactionCoordinator:
         self._expire_later()
 
     async def stop(self) -> None:
-        """Before the groups' stop: markers that are being written are waited for, a while. Idempotent."""
+        """Stop, after a limited wait for markers being written. Call it before the groups' stop. Idempotent."""
         self._unready = Errors.COORDINATOR_NOT_AVAILABLE
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=_STOP_WAIT_S)
@@ -98,13 +100,13 @@ class TransactionCoordinator:
         await self.topic.settle()
 
     def topic_deleted(self) -> None:
-        """Forget all transactional ids: their topic is gone."""
+        """Forget all transactional ids, because their topic was deleted."""
         self._transactions.clear()
         for task in list(self._ending.values()):
             task.cancel()
 
     def check(self, transactional_id: str | None) -> Errors:
-        """Whether a request of this id can be answered at all."""
+        """Why no request of this id can be answered; NONE: it can."""
         if not transactional_id or not has_room(transactional_id):
             return Errors.INVALID_REQUEST
         if self._unready is not None:
@@ -114,14 +116,14 @@ class TransactionCoordinator:
     # --- producers -----------------------------------------------------------------------------------
 
     def new_producer_id(self) -> int:
-        """Raises SeglogError, if the disk cannot keep it."""
+        """A new producer id. Raises SeglogError if it cannot be reserved on the disk."""
         return self._producer_ids.next()
 
     def init_producer(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: Initialized
     ) -> None:
         """Give the id's producer its next epoch. `expected`: the id and epoch that it believes it has. A transaction
-        that an earlier producer left open is aborted first, and this producer is told to ask again."""
+        that an earlier producer left open is aborted first, and this producer is told to retry."""
         fail = partial(_failed, done)
         if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             fail(Errors.INVALID_TRANSACTION_TIMEOUT)
@@ -188,8 +190,8 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, topic: str, partition: int
     ) -> Errors:
-        """Whether a batch may be written: its partition is in the producer's transaction, so that a marker will end it
-        (KIP-890). The errors are those that older clients know."""
+        """Check that a batch's partition is in the producer's transaction, so that a marker will end it (KIP-890). The
+        errors are ones that older clients know."""
         if self._unready is not None:
             return self._unready
         transaction = None if transactional_id is None else self._transactions.get(transactional_id)
@@ -206,7 +208,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool,
         done: Callable[[Errors], None],
     ) -> None:
-        """Commit or abort, as the producer asks. `done` when the markers are durable, or will be."""
+        """Commit or abort, as the producer asks. `done` is called when the markers are durable, or after a limit."""
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             done(Errors.INVALID_PRODUCER_ID_MAPPING)
@@ -214,7 +216,7 @@ class TransactionCoordinator:
         error = transaction.check_producer(producer_id, producer_epoch)
         state = transaction.state
         if error is Errors.NONE and state is not TransactionState.ONGOING:
-            # Asked again, since the answer was lost: the same answer.
+            # The producer asks again because the answer was lost: give the same answer.
             complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
             prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
             if state is prepared:
@@ -261,7 +263,7 @@ class TransactionCoordinator:
     # --- markers -------------------------------------------------------------------------------------
 
     def _write_markers(self, transaction: Transaction) -> asyncio.Task[None]:
-        """End a prepared transaction: the task is done when that is durable."""
+        """End a prepared transaction: the task is done when the end is durable."""
         task = asyncio.get_running_loop().create_task(self._end(transaction))
         self._ending[transaction.transactional_id] = task
         task.add_done_callback(partial(self._ended, transaction))
@@ -271,7 +273,7 @@ class TransactionCoordinator:
         if self._ending.get(transaction.transactional_id) is task:
             del self._ending[transaction.transactional_id]
         if not task.cancelled() and task.exception() is not None:
-            _LOG.error("%s: its transaction stays prepared", transaction.transactional_id, exc_info=task.exception())
+            _LOG.error("%s: the transaction stays prepared", transaction.transactional_id, exc_info=task.exception())
 
     async def _end(self, transaction: Transaction) -> None:
         commit = transaction.state is TransactionState.PREPARE_COMMIT
@@ -290,7 +292,7 @@ class TransactionCoordinator:
             await asyncio.sleep(_MARKER_RETRY_MS / 1000)
 
     async def _mark(self, transaction: Transaction, where: TopicPartition, commit: bool) -> bool:
-        """Whether the partition has its marker durably, or needs none."""
+        """Write the partition's marker. Returns whether it is durable, or the partition needs none."""
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
         try:
             log = await self.logs.opened(*where)
@@ -299,7 +301,7 @@ class TransactionCoordinator:
             written = log.end_transaction(producer_id, epoch, commit=commit, must_be_open=False, wait=False)
             await self.logs.durable(log, written)
         except (InvalidProducerEpochError, InvalidTxnStateError) as error:
-            # A later epoch has written here, and has ended what this one left open.
+            # A producer with a later epoch has written here, which ended what this one left open.
             _LOG.warning("%s: %s-%d needs no marker: %s", transaction.transactional_id, *where, error)
         except SeglogError as error:
             _LOG.warning("%s: %s-%d: %s", transaction.transactional_id, *where, error)
@@ -317,7 +319,7 @@ class TransactionCoordinator:
         self._abort_later()
         now_ms = self._now_ms()
         for transaction in [one for one in self._transactions.values() if one.is_overdue(now_ms)]:
-            _LOG.warning("%s: its transaction is open for %d ms, and is aborted: transaction.timeout.ms = %d",
+            _LOG.warning("%s: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
                          transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
             self._fence(transaction, lambda error: None)
 
