@@ -266,7 +266,7 @@ def test_transactions_that_nobody_can_tell_of_are_an_error(transactions, monkeyp
     monkeypatch.setattr(
         ObjectStore, "read", lambda store, path: None if path.endswith("txnindex") else read(store, path)
     )
-    with pytest.raises(StorageError, match="not there any more"):
+    with pytest.raises(StorageError, match="no longer exists"):
         committed("s3://bucket/orders-0")
 
 

@@ -1,1 +1,1 @@
-"""Topics as tables: the files of partitions as Arrow record batches. See docs/tables.md."""
+"""Topics as tables: files of partitions as Arrow record batches. See docs/tables.md."""

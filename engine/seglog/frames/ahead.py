@@ -1,4 +1,4 @@
-"""Work done by several threads, its results taken in order, and only so much of it ahead of whoever takes them."""
+"""Runs work in several threads, yields the results in order, and limits how far the threads run ahead."""
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -6,13 +6,13 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
-# So long a thread waits for its next piece, then goes back to the pool, which ends it with the interpreter. One that
-# waited on would keep the process of somebody who takes no more results, and does not close them, from ending.
+# How long a thread waits for its next piece before it returns to the pool, which ends it with the interpreter. If it
+# waited longer, a process that takes no more results, and does not close the iterator, could not end.
 _LINGER_S = 0.05
 
 
 class _Place(Generic[Result]):
-    """Where the result of a piece comes to, or its error. `pending`: held until it is there."""
+    """Holds the result of a piece, or its error. `pending`: locked until one of them is set."""
 
     __slots__ = ("error", "pending", "result")
     result: Result
@@ -24,7 +24,7 @@ class _Place(Generic[Result]):
 
 
 class _Pieces(Generic[Result]):
-    """The pieces of `work`, done by `threads` threads, as far as they are permitted."""
+    """The pieces of `work`, run by `threads` threads, one for each permit."""
 
     def __init__(self, work: Iterator[Callable[[], Result]], threads: int) -> None:
         self._work = work
@@ -34,20 +34,20 @@ class _Pieces(Generic[Result]):
         self._running = 0           # threads that take permits
         self._walking = Lock()
         self._is_over = False
-        self._permits: SimpleQueue[bool] = SimpleQueue()            # one a piece; False: no more
+        self._permits: SimpleQueue[bool] = SimpleQueue()            # one for each piece; False: no more
         self.places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
 
     def permit(self) -> None:
-        """Let one more piece be done."""
+        """Permit one more piece."""
         self._permits.put(True)
-        with self._counting:        # behind the permit: a thread that goes has looked for it before
+        with self._counting:        # after the permit: a thread that ends has checked for permits under this lock
             is_short = self._running < self._threads
             self._running += is_short
         if is_short:
             self._pool.submit(self._do)
 
     def stop(self) -> None:
-        """Let no further piece be begun, and wait for those that were."""
+        """Start no further piece, and wait for those that have started."""
         self._is_over = True
         for _ in range(self._threads):
             self._permits.put(False)
@@ -64,7 +64,7 @@ class _Pieces(Generic[Result]):
                         return False
 
     def _do(self) -> None:
-        """One piece for each permit, until there is none, or no piece."""
+        """Run one piece for each permit, until permits or pieces run out."""
         while self._is_permitted():
             place: _Place[Result] = _Place()
             piece: Callable[[], Result] | None = None
@@ -77,7 +77,7 @@ class _Pieces(Generic[Result]):
                 place.error = error
             finally:
                 place.pending.release()
-                del place, piece        # an error's traceback keeps this frame: it shall keep no rows and no files
+                del place, piece        # an error's traceback keeps this frame, which must not keep rows or files
 
     def _next(self, place: _Place[Result]) -> Callable[[], Result] | None:
         with self._walking:
@@ -96,11 +96,11 @@ class _Pieces(Generic[Result]):
 
 
 def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
-    """What each piece of work gives, in their order; what `work` raises, behind what came before.
+    """Yield the result of each piece of work, in order; an error of `work` is raised after the results before it.
 
-    At most `threads` + 1 results are made or wait at a time. `work` is walked by these threads as well, one at a time:
-    whoever has found a piece lets the next one look for its own, and does it. With one thread everything happens in
-    the thread that takes the results. Close this before `work`.
+    At most `threads` + 1 results are being made or wait at a time. The threads also iterate over `work`, one at a time:
+    a thread that has taken a piece lets the next one take its own, and runs the piece. With `threads` = 1 everything
+    happens in the caller's thread. Close this before `work`.
     """
     if threads <= 1:
         for piece in work:

@@ -1,7 +1,7 @@
-"""What the filter of a query tells about where its rows are. It only prunes: the query applies the filter afterwards.
+"""Derives from a query's filter where its rows can be. This only prunes: the query applies the filter afterwards.
 
-A filter is a conjunction of terms. Those that compare offset, timestamp, partition, topic or key with a constant count;
-all others are ignored.
+A filter is a conjunction of terms. Only terms that compare offset, timestamp, partition, topic or key with a constant
+are used; all others are ignored.
 """
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _MICROS_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No row that satisfies the filter lies elsewhere. `partitions`, `topics`: None for all."""
+    """Limits outside of which no row satisfies the filter. `partitions`, `topics`: None for all."""
 
     from_offset: int = 0
     to_offset: int = OFFSET_MAX
@@ -30,7 +30,7 @@ class Bounds:
     largest_key: bytes | None = None
 
     def compared(self, column: str, operator: str, constant: object) -> "Bounds":
-        """With another term, `column operator constant`; times in microseconds. Unknown terms change nothing."""
+        """These bounds and the term `column operator constant`; times in microseconds. Unknown terms change nothing."""
         if column == "topic" and operator == "==" and isinstance(constant, str):
             return self.one_of(column, [constant])
         if column == "key":
@@ -45,7 +45,7 @@ class Bounds:
                 self, from_offset=max(self.from_offset, 0 if low is None else min(low, OFFSET_MAX)),
                 to_offset=min(self.to_offset, OFFSET_MAX if high is None else max(high + 1, 0)),
             )
-        # Times that did not fit into microseconds are all shown as the last one, or the first.
+        # Times that do not fit into microseconds all appear as the largest one, or the smallest.
         if column == "timestamp" and abs(constant) < _MICROS_MAX:
             low, high = _interval(operator, constant)
             return replace(
@@ -55,7 +55,7 @@ class Bounds:
         return self
 
     def one_of(self, column: str, constants: Iterable[object]) -> "Bounds":
-        """With another term: the column, partition, topic or key, has one of these values."""
+        """These bounds and the term that `column` (partition, topic or key) has one of these values."""
         values = frozenset(constants)
         if column == "partition":
             numbers = frozenset(value for value in values if isinstance(value, int))
@@ -73,8 +73,8 @@ class Bounds:
         return self
 
     def _with_key(self, operator: str, key: object) -> "Bounds":
-        """Bytes as libraries compare them; text by its UTF-8, which has the same order as its characters. Exclusive
-        bounds are taken as inclusive ones."""
+        """These bounds and a term on the key. Bytes compare as in the libraries, text by its UTF-8, which has the order
+        of its characters. Exclusive bounds are treated as inclusive."""
         if not isinstance(key, bytes):
             return self
         bounds = self
@@ -103,12 +103,12 @@ def both(one: frozenset[Value] | None, other: frozenset[Value] | None) -> frozen
 
 
 def flipped(operator: str) -> str:
-    """The operator of `column operator constant` that says the same as `constant <this> column`."""
+    """The operator of `column operator constant` that is equivalent to `constant <this> column`."""
     return _FLIPPED.get(operator, operator)
 
 
 def _interval(operator: str, constant: int) -> tuple[int | None, int | None]:
-    """The smallest and largest whole number that satisfy it; None: no limit."""
+    """The smallest and largest integers that satisfy the comparison; None: no limit."""
     match operator:
         case ">=":
             return constant, None
@@ -124,7 +124,7 @@ def _interval(operator: str, constant: int) -> tuple[int | None, int | None]:
 
 
 # --- a filter of pyarrow, by its text ------------------------------------------------------------------------------
-# An expression of pyarrow does not tell its parts otherwise. Each term is taken only if all of its text is known.
+# pyarrow gives no other access to the parts of an expression. A term is used only if all of its text is understood.
 
 _COMPARED = re.compile(r'(offset|timestamp|partition|topic|key) (<=|>=|==|<|>) (-?\d+|"[\w.-]*"|[\d-]+ [\d:.]+Z)')
 _IN = re.compile(r"is_in\(partition, \{value_set=int\d+:\[([\s\d,-]*)\], null_matching_behavior=\w+\}\)")
@@ -133,13 +133,13 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})Z")
 
 
 def bounds_of_text(text: str, constants: Mapping[str, object] | None = None) -> Bounds:
-    """Those of str(expression), for an expression of pyarrow over the columns of a topic.
+    """The bounds of str(expression), for a pyarrow expression over the columns of a topic.
 
-    `constants`: {what stands in quotes: the constant}, text or bytes; others prune nothing. None: all are text, but the
-    key's, which are bytes in hex.
+    `constants`: {quoted text: the constant}, text or bytes; other constants prune nothing. None: all are text, except
+    the key's, which are bytes in hex.
     """
     bounds = Bounds()
-    # No quoted word can have a bracket or a space in it: so brackets and words count as they stand.
+    # No quoted word can contain a bracket or a space, so brackets and words can be matched directly.
     if '"' in re.sub(r'"[\w.-]*"', "", text):
         return bounds
     for term in _terms(text):
@@ -157,7 +157,7 @@ def bounds_of_text(text: str, constants: Mapping[str, object] | None = None) -> 
 
 
 def _terms(text: str) -> Iterable[str]:
-    """The terms of a conjunction, however it is bracketed."""
+    """The terms of a conjunction, with any nesting of brackets."""
     text = _unbracketed(text.strip())
     depth, begin, parts = 0, 0, []
     for at, letter in enumerate(text):

@@ -1,7 +1,7 @@
-"""A topic as a pyarrow dataset: DuckDB hands it the columns and the filter of a query.
+"""A topic as a pyarrow dataset: DuckDB passes it the columns and the filter of a query.
 
-DuckDB asks the object's own class for a scanner, so a class of ours can prune before anything is read. That class is
-made with the first dataset, which imports pyarrow.
+DuckDB asks the object's own class for a scanner, so our class can prune before anything is read. The class is created
+with the first dataset, which imports pyarrow.
 """
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,15 +31,15 @@ def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, li
         return scan.narrowed(bounds), list(scan.columns)
     else:
         names = list(columns)
-    # Columns that the text of the filter names, if only in a constant: at worst one too many is read.
+    # Columns that the text of the filter names, even in a constant: at worst one column too many is read.
     names += [name for name in scan.columns if name in text and name not in names]
     wanted = names or list(scan.columns[:1])
     return scan.select(wanted).narrowed(bounds), wanted
 
 
 def _constants(condition: Any) -> dict[str, object]:
-    """{how str(condition) shows it: the constant}, of text and of bytes, which are shown in hex. Without those that
-    look alike: only the expression as it is pickled tells which is which.
+    """{the constant as str(condition) shows it: the constant}, for text, and for bytes, which appear in hex. Constants
+    that look alike are left out. They come from the pickled expression, the only form that tells text from bytes.
     """
     import pyarrow  # type: ignore[import-untyped]
 
@@ -47,7 +47,7 @@ def _constants(condition: Any) -> dict[str, object]:
     try:
         _, (pickled,) = condition.__reduce__()
         columns = pyarrow.ipc.open_file(pickled).read_all().columns
-    except pyarrow.ArrowException:      # a function that pyarrow does not pickle
+    except pyarrow.ArrowException:      # a function that pyarrow cannot pickle
         return shown
     for column in columns:
         constant = None if pyarrow.types.is_nested(column.type) else column[0].as_py()
@@ -58,7 +58,7 @@ def _constants(condition: Any) -> dict[str, object]:
 
 
 class PlainScanner:
-    """The methods of a pyarrow.dataset.Scanner, for rows as they come: pyarrow's own passes them through threads."""
+    """The methods of a pyarrow.dataset.Scanner, without pyarrow's own threads: rows are passed on as they come."""
 
     def __init__(self, scan: "RowScan") -> None:
         self._scan = scan
@@ -97,7 +97,7 @@ def _dataset_class() -> Any:
     pyarrow, dataset = library("pyarrow"), library("pyarrow.dataset")
 
     class TopicDataset(dataset.Dataset):    # type: ignore[misc, name-defined]
-        """Rows of a topic; each scan of it reads the files as they are then."""
+        """The rows of a topic; each scan reads the files as they are at that time."""
 
         def __init__(self, scan: "RowScan") -> None:
             self._scan = scan
@@ -118,10 +118,10 @@ def _dataset_class() -> Any:
             return dataset.Scanner.from_batches(scan.to_reader(), columns=columns, filter=filter, **options)
 
         def get_fragments(self, filter: Any = None) -> Any:
-            raise NotImplementedError("a topic has no fragments; read it in pieces by seglog.scan(...).parts()")
+            raise NotImplementedError("a topic has no fragments; read it in pieces with seglog.scan(...).parts()")
 
         def replace_schema(self, schema: Any) -> Any:
-            raise NotImplementedError("a topic has one schema; choose its columns by seglog.scan(columns=...)")
+            raise NotImplementedError("a topic's schema is fixed; choose its columns with seglog.scan(columns=...)")
 
         def __reduce__(self) -> Any:
             return dataset_of, (self._scan,)

@@ -1,10 +1,10 @@
-"""`seglog.write_parquet`: a topic's records as Parquet files in directories that lake engines read, and on from there.
+"""`seglog.write_parquet`: writes a topic's records, incrementally, as Parquet files in directories for lake engines.
 
     dst/topic=orders/partition=0/00000000000000000000-00000000000000120000-orders-0.parquet
 
-A file says in its footer, under `seglog.range`, which offsets it is of: so the next run goes on behind them, without a
-list beside the files. A range of offsets may be in several files, one for each day; it counts when all are there. Each
-file is written under a name that readers pass over, synced, and renamed.
+Each file's footer says, under `seglog.range`, which offsets it holds, so the next run continues after them without a
+separate list. A range of offsets may be in several files, one for each day; it is complete when all of them exist. Each
+file is written under a name that readers ignore, synced, and renamed.
 """
 import json
 import os
@@ -27,14 +27,14 @@ RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1
 DIRECTORIES = ("topic", "partition", "date")
 FILE_BYTES = 256 << 20
-# What Hive calls the directory of rows that have no value.
+# Hive's name for the directory of rows without a value.
 _NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """Records with start_offset <= offset < stop_offset of a partition, and the files that hold them."""
+    """A partition's records with start_offset <= offset < stop_offset, and the files that hold them."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class WrittenRange:
 
 
 class ParquetTable:
-    """A directory of Parquet files: what it holds, and how ranges are added. One writer at a time."""
+    """A directory of Parquet files: lists the ranges that it holds, and adds more. One writer at a time."""
 
     def __init__(
         self, path: Path, directories: Sequence[str], *, file_bytes: int, fs: FileSystem | None = None, **options: Any
@@ -55,18 +55,18 @@ class ParquetTable:
         self._directories = tuple(directories)
         if not set(self._directories) <= set(DIRECTORIES) or len(set(self._directories)) != len(self._directories):
             raise InvalidArgumentError(
-                f"partition_by is some of {', '.join(DIRECTORIES)}, each once, not {directories!r}"
+                f"partition_by must name some of {', '.join(DIRECTORIES)}, each once, not {directories!r}"
             )
         if file_bytes < 1:
-            raise InvalidArgumentError(f"file_bytes is {file_bytes}; 1 or more expected")
+            raise InvalidArgumentError(f"file_bytes must be at least 1, not {file_bytes}")
         self._file_bytes = file_bytes
         self._fs = fs or OsFileSystem()
         self._options = options
 
-    # --- what is there ---------------------------------------------------------------------------
+    # --- existing files --------------------------------------------------------------------------
 
     def ranges(self) -> dict[Partition, list[tuple[int, int, bool]]]:
-        """(start, stop, whole) of each partition, by the footers of the files, in order."""
+        """The ranges (start, stop, whole) of each partition, in order, from the footers of the files."""
         found: dict[Partition, dict[tuple[int, int], list[int]]] = {}
         for path in sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else ():
             if path.name.startswith((".", "_")):
@@ -84,7 +84,7 @@ class ParquetTable:
             metadata = self._parquet.read_metadata(path).metadata or {}
         except Exception as error:
             raise StorageError(
-                f"no Parquet file: {error}", file=path, hint="remove it, or choose another directory"
+                f"not a Parquet file: {error}", file=path, hint="remove it, or choose another directory"
             ) from error
         try:
             told = json.loads(metadata[RANGE_KEY])
@@ -100,13 +100,13 @@ class ParquetTable:
     # --- adding ----------------------------------------------------------------------------------
 
     def add(self, scan: RowScan) -> Iterator[WrittenRange]:
-        """Write what the scan has and the directory has not, range by range; each is there when it is given."""
+        """Write the scan's records that the directory does not have yet. Yields each range once it is written."""
         known = self.ranges()
         for place, parts in groupby(scan.parts(OFFSET_MAX), key=lambda part: (part.topic, part.partition)):
             start = 0
             listed = list(parts)
             for first, stop, is_whole in known.get(place, ()):
-                if not is_whole:        # killed between two renames: the same range again, under the same names
+                if not is_whole:        # killed between two renames: write the same range again, with the same names
                     yield from self._add(place, _within(listed, first, stop), first, stop)
                 start = max(start, stop)
             yield from self._add(place, _within(listed, start, OFFSET_MAX), start, None)
@@ -114,7 +114,7 @@ class ParquetTable:
     def _add(
         self, place: Partition, parts: Sequence[ScanPart], start: int, stop: int | None
     ) -> Iterator[WrittenRange]:
-        """The rows of these parts in ranges of about file_bytes; all in one up to `stop`, where that is given."""
+        """Write the rows of these parts in ranges of about file_bytes, or in one range up to `stop`, if given."""
         batches = (rows for part in parts for rows in part.batches())
         held: list[Any] = []
         size, end, first = 0, start, None
@@ -149,7 +149,7 @@ class ParquetTable:
         return self.path.joinpath(*(f"{name}={values[name]}" for name in self._directories))
 
     def _by_date(self, table: Any) -> dict[str | None, Any]:
-        """The rows of each day, UTC, in their order."""
+        """The rows of each day (UTC), in order."""
         compute = library("pyarrow.compute")
         days = table["timestamp"].cast(self._pyarrow.timestamp("us")).cast(self._pyarrow.date32(), safe=False)
         found = {}
@@ -159,12 +159,12 @@ class ParquetTable:
         return found
 
     def _write_file(self, path: Path, table: Any, told: dict[str, object]) -> tuple[Path, Path]:
-        """The whole file, synced, under a name that readers pass over; and the name that it is to get."""
+        """Write and sync a file under a name that readers ignore. Returns that path and the final one."""
         table = table.drop_columns([name for name in self._directories if name in table.column_names])
         table = table.replace_schema_metadata({RANGE_KEY: json.dumps(told)})
         make_directories(self._fs, path.parent)
         scratch = path.with_name(f".{path.name}{SCRATCH_SUFFIX}")
-        if scratch.exists():            # of a run that was killed
+        if scratch.exists():            # from a run that was killed
             self._fs.unlink(scratch)
         with new_file(self._fs, scratch) as file, self._pyarrow.PythonFile(file, mode="w") as sink:
             self._parquet.write_table(table, sink, **self._options)
@@ -172,7 +172,7 @@ class ParquetTable:
 
 
 def _within(parts: Sequence[ScanPart], start: int, stop: int) -> list[ScanPart]:
-    """What of the parts lies in [start, stop)."""
+    """The parts, cut to the offsets [start, stop)."""
     return [
         replace(part, start_offset=max(part.start_offset, start), stop_offset=min(part.stop_offset, stop))
         for part in parts if part.start_offset < stop and part.stop_offset > start
@@ -180,10 +180,10 @@ def _within(parts: Sequence[ScanPart], start: int, stop: int) -> list[ScanPart]:
 
 
 def checked_directory(path: str | os.PathLike[str]) -> Path:
-    """Where to write. Raises InvalidArgumentError for a URL, and for a file."""
+    """The directory to write to. Raises InvalidArgumentError for a URL, and for a file."""
     if "://" in os.fspath(path):
-        raise InvalidArgumentError("Parquet files are written to mounted paths only", file=path)
+        raise InvalidArgumentError("Parquet files can only be written to a mounted path", file=path)
     if Path(path).is_file():
-        raise InvalidArgumentError("a file, not a directory", file=path)
+        raise InvalidArgumentError("expected a directory, found a file", file=path)
     return Path(path)
 

@@ -1,10 +1,10 @@
-"""Third-party libraries that take tables: imported when they are needed."""
+"""Third-party libraries for tables, imported when they are needed."""
 from importlib import import_module
 from typing import Any
 
 from seglog.errors import MissingLibraryError
 
-# What to install for each, in the words of pip.
+# What to install for each, as arguments of pip.
 _INSTALL = {
     "pyarrow": "'seglog[arrow]'", "numpy": "'seglog[arrow]' numpy", "pandas": "'seglog[arrow]' pandas",
     "polars": "polars",

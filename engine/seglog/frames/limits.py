@@ -1,4 +1,4 @@
-"""Which records of a topic are read as a table: offsets, partitions, and what prunes."""
+"""Limits on the records of a topic that are read as a table: offsets, partitions, and bounds that only prune."""
 from dataclasses import dataclass
 
 from seglog.frames.options import OFFSET_MAX
@@ -12,14 +12,14 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which records of each partition are asked for. `partitions`, `topics`: of these only; None: all."""
+    """The requested records of each partition. `partitions`, `topics`: only of these; None: all."""
 
     from_offset: int = 0
     to_offset: int = OFFSET_MAX
     isolation: Isolation = "read_uncommitted"
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
-    # Only to prune: records with other keys may come as well.
+    # These only prune: records with other keys may be read as well.
     smallest_key: bytes | None = None
     largest_key: bytes | None = None
 
@@ -29,7 +29,7 @@ class Limits:
 
 
 def spans_by_stats(stats: ColumnStats, part: ScanPart, limits: Limits) -> Spans:
-    """Where in the .log of a part its times and the keys of `limits` may be: (position, end position)."""
+    """The spans (position, end position) of a part's .log that may contain its times and the keys of `limits`."""
     found = stats.spans(
         part.options.since_ms, part.options.last_ms, smallest_key=limits.smallest_key, largest_key=limits.largest_key,
         start_offset=part.start_offset, stop_offset=part.stop_offset,
@@ -38,7 +38,7 @@ def spans_by_stats(stats: ColumnStats, part: ScanPart, limits: Limits) -> Spans:
 
 
 def spans_by_times(ranges: TimeRanges, part: ScanPart) -> Spans:
-    """Where in the .log of a part its times may be: (position, end position)."""
+    """The spans (position, end position) of a part's .log that may contain its times."""
     found = ranges.spans(
         part.options.since_ms, part.options.last_ms, start_offset=part.start_offset, stop_offset=part.stop_offset
     )

@@ -17,24 +17,24 @@ from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 
-# Rows come in chunks of about so many bytes: little enough that several threads, each with some that wait, stay within
-# what a scan may take; enough that a call between two of them is free.
+# Rows come in chunks of about this many bytes: small enough that several threads, each with waiting chunks, stay within
+# a scan's memory; large enough that a call for each chunk costs nothing noticeable.
 CHUNK_BYTES = 2 << 20
-# The same without keys, values and headers: rows of 10-byte records take no more memory then than the others do.
+# The same without keys, values and headers, so that rows of 10-byte records take no more memory than other rows.
 NARROW_CHUNK_BYTES = 4 << 20
-# Memory that waits for the next chunk, of all scans of the process.
+# Memory kept for the next chunks of all scans in the process.
 POOL = ArenaPool(CHUNK_BYTES, 32 << 20)
-# For rows that are kept, all of a scan: of large pages, several begin in each chunk, and few chunks waste fewer.
+# For scans whose rows are all kept: each chunk has several partly used large pages, so fewer chunks waste less.
 KEPT = ArenaPool(16 << 20, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """The records with start_offset <= offset < stop_offset that lie in `spans` of the .log at `path`.
+    """The records with start_offset <= offset < stop_offset in `spans` of the .log at `path`. Can be pickled.
 
-    `spans`: (position, end position) of whole batches. Pickles. `inode`: of the file when it was listed, another file
-    of that name is refused; None: any (where another machine reads it). `aborted`: transactions whose records are left
-    out. `end_offset`: every batch of the segment ends below it.
+    `spans`: (position, end position) of whole batches. `inode`: of the file when it was listed; another file with that
+    name is refused; None: any file (if another machine reads it). `aborted`: transactions whose records are left out.
+    `end_offset`: every batch of the segment ends below it.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class ScanPart:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the .log that are looked at."""
+        """The bytes of the .log that are read."""
         return sum(end - position for position, end in self.spans)
 
     @property
@@ -70,8 +70,8 @@ class ScanPart:
     def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
         """The rows, in chunks; each is an Arrow record batch: it has __arrow_c_array__.
 
-        `lost` gets what is skipped where on_corrupt="skip". `pool`: its chunks and memory. Raises CorruptRecordError,
-        StorageError, and OffsetOutOfRangeError where the segment was removed or replaced.
+        `lost` gets the ranges skipped with on_corrupt="skip". `pool` determines chunk size and memory. Raises
+        CorruptRecordError, StorageError, and OffsetOutOfRangeError if the segment was removed or replaced.
         """
         for work in self.work(lost, pool):
             rows, error = work()
@@ -80,9 +80,9 @@ class ScanPart:
                 raise error
 
     def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator["Work"]:
-        """The same in pieces that threads may do beside each other: each gives rows, and what ended them early.
+        """The same as pieces that threads may run in parallel: each returns rows, and the error that ended them early.
 
-        Headers are walked here, records are decoded there.
+        Headers are read here, records are decoded in the pieces.
         """
         on_lost = lost_sink(self.options.on_corrupt, lost)
         layout = self.layout
@@ -123,7 +123,7 @@ class ScanPart:
                 return rows, error
 
 
-# Rows, and the error that stands behind them.
+# Rows, and the error that follows them.
 Rows = tuple[list[TopicRows], SeglogError | None]
 Work = Callable[[], Rows]
 
@@ -131,8 +131,8 @@ Work = Callable[[], Rows]
 def _tables(
     segment: Segment, position: int, end: int, chunk_bytes: int, on_lost: OnLost | None
 ) -> Iterator[BatchTable]:
-    """The batch headers of [position, end), about `chunk_bytes` of batches at a time: nothing behind is looked at, once
-    it is reached."""
+    """The batch headers of [position, end), for about `chunk_bytes` of batches at a time. Nothing from `end` on is
+    read."""
     for table in segment.tables(position, check_crc=on_lost is not None, max_bytes=chunk_bytes, on_lost=on_lost):
         if len(table) and table[0].position >= end:
             return
@@ -143,7 +143,7 @@ def _tables(
 
 
 def _batches_before(table: BatchTable, end: int) -> int:
-    """How many of the batches begin before the position."""
+    """How many of the batches begin before position `end`."""
     if table.end <= end:
         return len(table)
     return bisect_left(range(len(table)), end, key=lambda slot: table[slot].position)

@@ -1,4 +1,4 @@
-"""Which partitions a scan reads, and in which pieces: by segments, the offset index, and what tells of times."""
+"""Plans which partitions a scan reads, and in which pieces: by segments, the offset index and the indexes by time."""
 import glob
 import os
 from bisect import bisect_left
@@ -31,12 +31,12 @@ from seglog.segment.time_ranges import time_ranges_of
 from seglog.stores.open_store import is_local, scheme_of
 
 Source = str | os.PathLike[str] | LogReader
-# Pieces have at least so many bytes, unless the whole part has fewer.
+# Pieces have at least this many bytes, unless the whole part has fewer.
 MIN_PART_BYTES = 64 << 20
 
 
 class PartitionSource(NamedTuple):
-    """A partition to be read. `log`: somebody handed in one that is open; it is left open."""
+    """A partition to read. `log`: the open log, if the caller passed one; it is left open."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class PartitionSource(NamedTuple):
 def places_of(
     sources: Iterable[Source], store_options: Mapping[str, str]
 ) -> list[PartitionSource | StoredPartition]:
-    """As `partitions_of`, of URLs, too."""
+    """As `partitions_of`, but also for URLs of stores."""
     sources = list(sources)
     remote = [os.fspath(source) for source in sources if not isinstance(source, LogReader) and not is_local(source)]
     local = partitions_of(source for source in sources if isinstance(source, LogReader) or is_local(source))
@@ -56,10 +56,10 @@ def places_of(
 
 
 def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
-    """The partitions that paths, patterns and open logs name, by topic and number; each once.
+    """The partitions that paths, patterns and open logs name, by topic and number; each one once.
 
-    A path is a partition directory (orders-0), or a log dir, of which it means all partitions. Raises NotALogError
-    where one names no partition, InvalidArgumentError, StorageError.
+    A path is a partition directory (orders-0), or a log dir, which stands for all its partitions. Raises NotALogError
+    if one names no partition, InvalidArgumentError, StorageError.
     """
     found: dict[Path, PartitionSource] = {}
     for source in sources:
@@ -78,17 +78,17 @@ def partitions_of(sources: Iterable[Source]) -> list[PartitionSource]:
 def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
     text = os.fspath(source)
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"a path is text, not {text!r}")
+        raise InvalidArgumentError(f"a path must be text, not {text!r}")
     if not is_local(text):
         raise InvalidArgumentError(
             "expected a mounted path, not the URL of a store", file=text,
-            hint="mount the store, or read it by seglog.scan",
+            hint="mount the store, or read it with seglog.scan",
         )
     if scheme_of(text):
         text = unquote(urlsplit(text).path)
     paths = [text] if os.path.lexists(text) else sorted(glob.glob(text))
     if not paths:
-        raise NotALogError("nothing is there that has this name or fits this pattern", file=text)
+        raise NotALogError("nothing has this name or matches this pattern", file=text)
     found = []
     for path in map(Path, paths):
         here = _partition(path.resolve() if path.name in ("", "..") else path)
@@ -102,7 +102,7 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
                 ]
     if not found:
         raise NotALogError(
-            "no partition directory (<topic>-<number>, with .log files) is there", file=text,
+            "found no partition directory (<topic>-<number>, with .log files)", file=text,
             hint='name one such as "data/orders-0", a pattern such as "data/orders-*", or the log dir',
         )
     return found
@@ -119,9 +119,9 @@ def parts_of(
     sources: Iterable[PartitionSource | StoredPartition], options: ReadOptions, limits: Limits,
     min_bytes: int = MIN_PART_BYTES,
 ) -> Iterator[ScanPart]:
-    """The pieces of these partitions, in order, as they are now."""
+    """The pieces of these partitions, in order, as the files are now."""
     if min_bytes < 1:
-        raise InvalidArgumentError(f"min_bytes is {min_bytes}; 1 or more expected")
+        raise InvalidArgumentError(f"min_bytes must be at least 1, not {min_bytes}")
     for source in sources:
         if (limits.partitions is not None and source.partition not in limits.partitions) or (
             limits.topics is not None and source.topic not in limits.topics
@@ -136,13 +136,13 @@ def parts_of(
 
 
 def _open_here(path: Path) -> LogReader | None:
-    """The log, if this process has it open: nobody else knows its end as soon."""
+    """The log, if this process has it open: it knows its own end first."""
     where = path.resolve()
     return next((log for log in open_logs() if not log._is_forked and log.path.resolve() == where), None)
 
 
 def opened(path: Path) -> Partition:
-    """The partition as it is now: what another process is appending ends at its published end."""
+    """Open the partition as it is now: if another process appends to it, up to the published end."""
     is_written = (path / FILE_NAME).exists() and writer_of(path) is not None
     return Follower(path) if is_written else Partition(path)
 
@@ -190,7 +190,7 @@ class _Planned:
                     )
 
     def _split(self, segment: Segment, part: ScanPart, min_bytes: int) -> Iterator[ScanPart]:
-        """The part in pieces of about `min_bytes`, at least; the last one may have up to twice as many."""
+        """The part in pieces of at least about `min_bytes`; the last one may have up to twice as many."""
         spans = self._spans(segment, part)
         if not spans:
             return
@@ -205,8 +205,8 @@ class _Planned:
         yield rest
 
     def _spans(self, segment: Segment, part: ScanPart) -> Spans:
-        """Where in the .log records that are asked for may be."""
-        if self._skips:     # indexes would lead past damage, which has to be reported
+        """The spans of the .log that may contain the requested records."""
+        if self._skips:     # indexes would lead past damage, which must be reported
             return ((0, segment.size_bytes),)
         if segment.published is None and (self._options.has_times or self._limits.has_keys):
             stats = column_stats_of(segment.path)
@@ -231,14 +231,14 @@ class _Planned:
 
 
 def _reaches(segment: Segment, stop: int) -> bool:
-    """Does the segment, which somebody appends to, end there?"""
+    """Whether the segment is still growing and ends there."""
     return segment.published is not None and segment.published.at.next_offset == stop
 
 
 def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, int] | None:
-    """(offset, position) of a batch that begins about `min_bytes` behind the part's start: by the offset index.
+    """(offset, position) of a batch about `min_bytes` after the part's start, by the offset index.
 
-    None if the index knows of no batch with as much behind it.
+    None if the index has no such batch with at least `min_bytes` after it.
     """
     try:
         index = segment.offset_index
@@ -253,7 +253,7 @@ def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, 
         return None
     position = segment.position_near(index[slot][0])
     if not target <= position <= last:
-        return None         # an entry that misleads
+        return None         # a misleading entry
     try:
         return scan(segment.window, position, max_batches=1, decompress=segment.decompress)[0].base_offset, position
     except (SeglogError, IndexError):
@@ -261,7 +261,7 @@ def _cut_behind(segment: Segment, part: ScanPart, min_bytes: int) -> tuple[int, 
 
 
 def _position_at(spans: Spans, size: int) -> int:
-    """The position behind so many bytes of the spans."""
+    """The position after the first `size` bytes of the spans."""
     for position, end in spans:
         if size < end - position:
             return position + size

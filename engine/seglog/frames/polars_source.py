@@ -1,7 +1,7 @@
-"""A topic for polars: as a frame, and as a source of its lazy queries, which hands columns and filters down to us.
+"""A topic for polars: as a frame, and as a source of lazy queries, to which polars passes columns and filters.
 
-polars calls its interface for sources (`register_io_source`) and the form of its expressions unstable: both are used
-here alone. Terms of a filter that are not understood prune nothing: polars applies the whole filter afterwards.
+polars calls its interface for sources (`register_io_source`) and the form of its expressions unstable: only this module
+uses them. Terms of a filter that are not understood prune nothing: polars applies the whole filter afterwards.
 """
 import io
 import json
@@ -15,7 +15,7 @@ from seglog.frames.libraries import library
 from seglog.frames.part import KEPT, POOL
 from seglog.frames.rows import RowScan
 
-# What polars does with each piece takes some 0.1 ms whatever its size: 8 MB instead of 2 save a sixth of an aggregate.
+# polars takes about 0.1 ms for each piece, whatever its size: with 8 MB instead of 2, an aggregate takes a sixth less.
 WIDE = ArenaPool(8 << 20, 96 << 20)
 
 _OPERATORS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "=="}
@@ -39,7 +39,7 @@ def lazy(scan: RowScan) -> Any:
         asked = list(columns or scan.columns)
         needed = () if predicate is None else predicate.meta.root_names()
         wanted = scan.select(asked + [name for name in scan.columns if name in needed and name not in asked])
-        # Of a limit beside a filter polars means rows before the filter: then none may be left out here.
+        # With both a limit and a filter, polars limits the rows before the filter: so none may be pruned here.
         if predicate is not None and limit is None:
             wanted = wanted.narrowed(bounds_of(predicate))
         left = limit
@@ -50,7 +50,7 @@ def lazy(scan: RowScan) -> Any:
                 left -= piece.height
             if predicate is not None:
                 piece = piece.filter(predicate)
-            # (`select` plans and runs a query: as long as decoding half of a piece takes.)
+            # (`select` plans and runs a query, which takes as long as decoding half a piece.)
             yield piece if piece.width == len(asked) else piece.select(asked)
             if left == 0:
                 return
@@ -77,10 +77,10 @@ def _schema(polars: Any, scan: RowScan) -> dict[str, Any]:
 # --- a filter of polars, by its JSON -------------------------------------------------------------------------------
 
 def bounds_of(predicate: Any) -> Bounds:
-    """What a polars expression tells of where its rows are."""
+    """The bounds that a polars expression sets on its rows."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
-    except Exception:       # a Python function in it, or a version of polars that does not serialize it
+    except Exception:       # it contains a Python function, or this version of polars cannot serialize it
         return Bounds()
     return _read(tree, Bounds())
 
@@ -105,7 +105,7 @@ def _read(node: Any, bounds: Bounds) -> Bounds:
 
 
 def _constants(node: Any) -> list[Any] | None:
-    """The values of an expression without columns; None if it has some, or cannot be computed."""
+    """The values of an expression without columns; None if it has columns, or cannot be computed."""
     text = json.dumps(node)
     if '"Column"' in text or '"Selector"' in text:
         return None
@@ -119,7 +119,7 @@ def _constants(node: Any) -> list[Any] | None:
                 found = found.dt.convert_time_zone("UTC")
             found = found.dt.cast_time_unit("us").cast(polars.Int64)
         return list(found.to_list())
-    except Exception:       # polars may refuse it for any reason: what is not understood prunes nothing
+    except Exception:       # polars may refuse it for any reason; a term that is not understood prunes nothing
         return None
 
 

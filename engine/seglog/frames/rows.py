@@ -1,4 +1,4 @@
-"""A description of rows, and how they are read: what every door to them has in common."""
+"""A description of rows and how to read them, shared by all interfaces for tables."""
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,15 +20,15 @@ from seglog.frames.plan import MIN_PART_BYTES, Source, parts_of, places_of
 from seglog.log.reader import LogReader
 from seglog.segment.answers import LostRange
 
-# With less to read than this, threads cost more than they gain.
+# If there is less to read than this, threads cost more than they gain.
 _THREADS_FROM_BYTES = 8 << 20
 _THREADS_MAX = 4
 
 
 class RowScan:
-    """A description of rows. Each use of it reads the files as they are then.
+    """A description of rows. Each use reads the files as they are at that time.
 
-    Threads may share it; each use has readers of its own. It pickles, unless it was given an open log.
+    Threads may share it; each use has its own readers. It can be pickled, unless it was given an open log.
     """
 
     def __init__(
@@ -48,25 +48,25 @@ class RowScan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, in their order."""
+        """The names of the columns, in order."""
         return self._options.columns
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
-        """What was skipped so far, by all uses of this scan, with on_corrupt="skip"."""
+        """The ranges that all uses of this scan have skipped so far, with on_corrupt="skip"."""
         return tuple(self._lost)
 
     # --- narrowing -------------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> Self:
-        """The same with other columns."""
+        """The same scan with other columns. Raises InvalidArgumentError."""
         options = replace(self._options, columns=checked_columns(columns, False))
         return self._with(options, self._limits)
 
     def narrowed(self, bounds: Bounds) -> Self:
-        """The same without the rows outside the bounds, for a library that pushes a filter down.
+        """The same scan without the rows outside the bounds, for a library that pushes a filter down.
 
-        Bounds of keys only prune, by column statistics: rows with other keys may come as well.
+        Bounds of keys only prune, by column statistics: rows with other keys may be included.
         """
         options, limits = self._options, self._limits
         return self._with(
@@ -93,7 +93,7 @@ class RowScan:
 
     def _with(self, options: ReadOptions, limits: Limits) -> Self:
         scan = type(self)(self._sources, options, limits, self._threads, self._store_options)
-        scan._lost = self._lost         # one report, whoever narrowed
+        scan._lost = self._lost         # shared by all scans derived from this one
         return scan
 
     # --- rows ------------------------------------------------------------------------------------
@@ -101,18 +101,17 @@ class RowScan:
     def parts(self, min_bytes: int = MIN_PART_BYTES) -> list[ScanPart]:
         """The pieces to read, as the files are now: by topic, partition and offset, cut between batches.
 
-        A segment with twice as many bytes as `min_bytes`, or more, is cut, where its offset index tells where batches
-        begin. Each piece pickles, and is read by itself: `part.batches()`. Raises NotALogError, StorageError,
-        CorruptRecordError.
+        A segment of at least twice `min_bytes` is cut where its offset index gives the start of a batch. Each piece can
+        be pickled, and is read separately: `part.batches()`. Raises NotALogError, StorageError, CorruptRecordError.
         """
         return list(parts_of(places_of(self._sources, self._store_options), self._options, self._limits, min_bytes))
 
     def batches(self, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
         """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT, if all of them are kept.
 
-        Raises what `parts` raises, and CorruptRecordError where damage is met: behind the rows before it.
+        Raises what `parts` raises, and CorruptRecordError at damage, after the rows before it.
         """
-        # (To cut segments is for those who share them out: here work is cut smaller anyway.)
+        # (Segments are not cut into parts here: the work is split into smaller pieces anyway.)
         parts = parts_of(places_of(self._sources, self._store_options), self._options, self._limits, OFFSET_MAX)
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
@@ -125,8 +124,8 @@ class RowScan:
                     if error is not None:
                         raise error
         finally:
-            # Whatever ended it: that removes the copy of a part of a store on this machine. Where an interrupt ended
-            # the wait for the thread that walks, that thread is the last one to have it.
+            # However this ended, closing removes the local copy of a part of a store. If an interrupt ended the wait
+            # for the thread that iterates, that thread holds the last reference.
             if getgeneratorstate(work) != GEN_RUNNING:
                 work.close()
 
@@ -136,19 +135,19 @@ class RowScan:
         return self._options.layout("", 0).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A new stream of the rows each time; nothing is opened before a consumer pulls. `requested_schema` is not
-        heeded, as the interface allows."""
+        """A new stream of the rows each time; nothing is opened before the consumer reads. `requested_schema` is
+        ignored, as the interface allows."""
         return export_stream(self, self.batches())
 
     def to_reader(self) -> Any:
-        """A pyarrow.RecordBatchReader: the rows one batch after the other. Raises what `batches` raises."""
+        """A pyarrow.RecordBatchReader over the rows. Raises what `batches` raises."""
         pyarrow = library("pyarrow")
         schema = pyarrow.schema(self)
         return pyarrow.RecordBatchReader.from_batches(schema, (pyarrow.record_batch(rows) for rows in self.batches()))
 
 
 def _up_to(parts: Iterator[ScanPart], size: int) -> Iterator[ScanPart]:
-    """The first parts, until they have so many bytes together."""
+    """The first parts, up to `size` bytes in total."""
     while size > 0 and (part := next(parts, None)) is not None:
         size -= part.size_bytes
         yield part

@@ -1,4 +1,4 @@
-"""`seglog.scan(paths)`: a topic as a table; nothing is read before rows are asked for."""
+"""`seglog.scan(paths)`: a topic as a table. Nothing is read before rows are requested."""
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,11 @@ from seglog.log.times import Time, to_timestamp_ms
 
 
 class TopicScan(RowScan):
-    """What `seglog.scan` gives: a description of rows. Each use of it reads the files as they are then.
+    """The result of `seglog.scan`: a description of rows. Each use reads the files as they are at that time.
 
-    For every library that takes Arrow streams: `pyarrow.table(scan)`, `polars.DataFrame(scan)`, and `scan` as a table
-    in DuckDB's SQL. Threads may share it; each use has readers of its own. It pickles, unless it was given an open log.
+    For every library that reads Arrow streams: `pyarrow.table(scan)`, `polars.DataFrame(scan)`, and `scan` as a table
+    in DuckDB's SQL. Threads may share it; each use has its own readers. It can be pickled, unless it was given an open
+    log.
     """
 
     def to_arrow(self) -> Any:
@@ -57,7 +58,7 @@ class TopicScan(RowScan):
         return {name: _array(table[name]) for name in self.columns}
 
     def dataset(self) -> TopicDataset:
-        """A pyarrow dataset: DuckDB and others push columns and filters down into it."""
+        """A pyarrow dataset, into which DuckDB and others push columns and filters down."""
         return dataset_of(self)
 
 
@@ -77,29 +78,29 @@ def scan(
     threads: int | None = None,
     store_options: Mapping[str, str] | None = None,
 ) -> TopicScan:
-    """Records of partitions as a table with the columns of Spark's Kafka source; nothing is read yet.
+    """Describe records of partitions as a table with the columns of Spark's Kafka source; nothing is read yet.
 
     paths: partition directories ("data/orders-0"), patterns ("data/orders-*"), log dirs (all partitions in them), or
-    open logs. Records with since <= timestamp < until (as for `Log.read`) and from_offset <= offset < to_offset, each
-    partition from its log start offset on, up to its end, or its published end while somebody appends.
+    open logs. The table has the records with since <= timestamp < until (as for `Log.read`) and from_offset <= offset <
+    to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
-    or `include_headers`. What is not asked for is not decoded. decode: keys and values as "utf8" or "json" instead of
-    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default as
-    many as there are processors, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and what `open_store`
+    or with `include_headers`. Other columns are not decoded. decode: keys and values as "utf8" or "json" instead of
+    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default one
+    for each processor, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and others that `open_store`
     knows): then only the bytes that indexes lead to are fetched. store_options: credentials, endpoint and so on.
 
-    Raises InvalidArgumentError. What the files raise comes when rows are asked for.
+    Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """
     sources = (paths,) if isinstance(paths, str | os.PathLike | LogReader) else tuple(paths)
     if not sources:
-        raise InvalidArgumentError("no path to scan")
+        raise InvalidArgumentError("scan() needs at least one path")
     for source in sources:
         if not isinstance(source, str | os.PathLike | LogReader):
-            raise InvalidArgumentError(f"neither a path nor an open log: {source!r}")
+            raise InvalidArgumentError(f"expected a path or an open log, not {source!r}")
     is_read_committed(isolation)
     lost_sink(on_corrupt, None)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise InvalidArgumentError(f"threads is {threads!r}; 1 or more expected")
+        raise InvalidArgumentError(f"threads must be at least 1, not {threads!r}")
     key_text, value_text = checked_text(decode)
     options = ReadOptions(
         columns=checked_columns(columns, include_headers),
@@ -123,19 +124,19 @@ def write_parquet(
     compression: str = "zstd",
     **options: Any,
 ) -> list[WrittenRange]:
-    """Write records as Parquet files under `dst`, which every lake engine reads as a table; on from where it ended.
+    """Write records as Parquet files under `dst`, a table for every lake engine; a later run adds new records.
 
     topic, options: as for `seglog.scan`; or its TopicScan. `offset` and `timestamp` are always written.
-    partition_by: the directories, in Hive's way, of topic, partition, date (UTC); the files leave these columns out.
-    file_bytes: about so much a file, uncompressed. Run it again: it adds what the topic has more, by the offsets in the
-    footers of the files; killed in the middle, the next run makes it whole. One run at a time.
+    partition_by: the directories, named as in Hive, of topic, partition, date (UTC); the files omit these columns.
+    file_bytes: the approximate size of a file, uncompressed. If you run it again, it adds the topic's new records,
+    judged by the offsets in the footers of the files, and completes a run that was killed. One run at a time.
 
-    Gives what was written by this run. Raises InvalidArgumentError, StorageError, MissingLibraryError without pyarrow,
-    and what `TopicScan.batches` raises.
+    Returns the ranges that this run wrote. Raises InvalidArgumentError, StorageError, MissingLibraryError without
+    pyarrow, and what `TopicScan.batches` raises.
     """
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
-        raise InvalidArgumentError(f"say it to scan(): {', '.join(options)}")
+        raise InvalidArgumentError(f"pass these options to scan() instead: {', '.join(options)}")
     missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
     wanted = rows.select([*rows.columns, *missing]) if missing else rows
     table = ParquetTable(checked_directory(dst), partition_by, file_bytes=file_bytes, compression=compression)
@@ -146,14 +147,14 @@ def _offset(offset: SupportsIndex) -> int:
     try:
         return min(max(operator.index(offset), 0), OFFSET_MAX)
     except TypeError:
-        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, scan(since=, until=)") from None
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, use scan(since=, until=)") from None
 
 
 def _array(column: Any) -> Any:
     if str(column.type).startswith("dictionary"):
         column = column.cast(column.type.value_type)
     if str(column.type).startswith("timestamp"):
-        return column.cast("timestamp[us]").to_numpy()      # numpy knows no zones: UTC
+        return column.cast("timestamp[us]").to_numpy()      # numpy has no time zones: UTC
     return column.to_numpy()
 
 

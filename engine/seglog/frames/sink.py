@@ -1,4 +1,4 @@
-"""Files of ours as libraries write to them."""
+"""Files of seglog.fs, for libraries that write to file objects."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +10,7 @@ from seglog.fs.files import FileSystem, WritableFile
 
 @contextmanager
 def new_file(fs: FileSystem, path: Path) -> Iterator["Sink"]:
-    """A file to write to, synced at the end; removed again if that fails. Raises StorageError if there is one."""
+    """Create a file to write to. It is synced at the end, or removed on failure. Raises StorageError if it exists."""
     file = fs.create(path)
     try:
         yield Sink(file)
@@ -23,7 +23,7 @@ def new_file(fs: FileSystem, path: Path) -> Iterator["Sink"]:
 
 
 class Sink:
-    """A file of ours as pyarrow writes to one."""
+    """A WritableFile with the methods that pyarrow expects of a file object."""
 
     def __init__(self, file: WritableFile) -> None:
         self._file = file
@@ -35,7 +35,7 @@ class Sink:
         return len(data)
 
     def flush(self) -> None:
-        """The sync at the end does it."""
+        """Does nothing: the file is synced at the end."""
 
     def close(self) -> None:
         self.closed = True

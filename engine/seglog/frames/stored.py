@@ -1,8 +1,8 @@
-"""Partitions on a store (S3, Google's, HDFS): read by the ranges of bytes that indexes lead to.
+"""Partitions on a store (S3, Google Cloud Storage, HDFS), of which only the byte ranges that indexes lead to are read.
 
-Indexes are small and are fetched whole, a .log only where they lead. While a segment is read, its bytes are in a sparse
-file on this machine, at their own positions. An index is only a hint here as well: the batches that came are checked,
-and if the index misled, the whole segment is fetched.
+Indexes are small and are fetched whole, a .log only where they lead. While a segment is read, its bytes are in a local
+sparse file, at their original positions. An index is only a hint here, too: the fetched batches are checked, and if the
+index was misleading, the whole segment is fetched.
 """
 import fnmatch
 from bisect import bisect_left
@@ -51,13 +51,13 @@ from seglog.stores.open_store import open_store
 from seglog.stores.store import ReadableStore, StoredFile
 from seglog.stores.tiered_store import TieredStore, is_tiered, tiered_partitions
 
-# One request fetches at most so much, into memory.
+# One request fetches at most this much into memory.
 _PIECE_BYTES = 8 << 20
 _DECOMPRESS = decompressor()
 
 
 class StoredPartition(NamedTuple):
-    """A partition directory of a store. `path`: its URL."""
+    """A partition directory on a store. `path`: its URL."""
 
     topic: str
     partition: int
@@ -66,9 +66,9 @@ class StoredPartition(NamedTuple):
 
 
 def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartition]:
-    """The partitions that a URL names: a partition directory, a pattern in its last part, or a log dir.
+    """The partitions that a URL names: a partition directory, a pattern in its last component, or a log dir.
 
-    A topic in a broker's tier is one of these, too (stores.tiered_store).
+    It may also name topics in a broker's tier (stores.tiered_store).
 
     Raises InvalidArgumentError, NotALogError if there is none, StorageError.
     """
@@ -90,27 +90,27 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
             partitions.append(StoredPartition(parsed.topic, parsed.partition, directory, store))
     if not partitions:
         raise NotALogError(
-            "no partition directory (<topic>-<number>) is there", file=url,
+            "found no partition directory (<topic>-<number>)", file=url,
             hint='name one such as "s3://bucket/logs/orders-0", a pattern in its last part, or the log dir',
         )
     return partitions
 
 
 def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) -> Iterator["StoredPart"]:
-    """The segments of a partition that may have rows, and where in them. Raises NotALogError, StorageError.
+    """The segments of a partition that may have rows, with the spans to read. Raises NotALogError, StorageError.
 
-    With read_committed also CorruptIndexError for a .txnindex.
+    With read_committed, also raises CorruptIndexError for a .txnindex.
     """
     files = {file.name: file for file in source.store.files(source.path)}
     for name in files:
         if name.endswith(names.SWAP_SUFFIX):
             raise UnfinishedChangeError(
-                "a segment that a compaction was about to put in place", file=f"{source.path}/{name}"
+                "found a compacted segment that was not yet renamed into place", file=f"{source.path}/{name}"
             )
         if name.endswith(names.TAGGED_LOG_SUFFIX):
             raise InvalidArgumentError(
-                "messages with tags are read from mounted paths only", file=f"{source.path}/{name}",
-                hint="copy the partition directory here",
+                "messages with tags can only be read from mounted paths", file=f"{source.path}/{name}",
+                hint="copy the partition directory to this machine",
             )
     logs = sorted(name for name in files if names.is_log_file(name))
     if not logs:
@@ -141,7 +141,7 @@ def _extents(logs: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 def _found(
     segments: Sequence["_StoredSegment"], options: ReadOptions, limits: Limits, start: int
 ) -> Iterator["StoredPart"]:
-    """Of all segments what may have rows, whoever's transactions they are of."""
+    """The parts of all segments that may have rows, whether committed or not."""
     for segment in segments:
         if segment.base_offset >= limits.to_offset:
             return
@@ -153,7 +153,7 @@ def _found(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StoredSegment:
-    """A .log of a partition and what lies beside it. `files`: all of the directory, by name."""
+    """A .log of a partition, and the files of its directory. `files`: all of them, by name."""
 
     source: StoredPartition
     name: str
@@ -162,7 +162,7 @@ class _StoredSegment:
     files: Mapping[str, StoredFile]
 
     def part(self, options: ReadOptions, limits: Limits, start: int) -> "StoredPart | None":
-        """What of it may have rows from `start` on; None where nothing does."""
+        """The part of it that may have rows from offset `start` on; None if there are none."""
         source, file = self.source, self.files[self.name]
         part = StoredPart(
             source.topic, source.partition, f"{source.path}/{self.name}", self.base_offset, ((0, file.size_bytes),),
@@ -177,21 +177,22 @@ class _StoredSegment:
 
     @property
     def transaction_index(self) -> TransactionIndex | None:
-        """The .txnindex; None where no transaction was aborted. Raises CorruptIndexError, StorageError."""
+        """The .txnindex; None if it does not exist (no transaction was aborted). Raises CorruptIndexError,
+        StorageError."""
         name = self.name.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX
         if name not in self.files:
             return None
         path = f"{self.source.path}/{name}"
         raw = self.source.store.read(path)
-        if raw is None:     # without its lines aborted records would pass for committed ones
-            raise StorageError("was listed and is not there any more", file=path, hint="run again when it is at rest")
+        if raw is None:     # without its entries, aborted records would look committed
+            raise StorageError("was listed, but no longer exists", file=path, hint="run again when it is at rest")
         return TransactionIndex(raw, path=path)
 
 
 class _StableEnd:
-    """Where the oldest open transaction of a partition begins: as a broker finds it when it loads the log.
+    """Finds where the oldest open transaction of a partition begins, as a broker does when it loads the log.
 
-    From the last snapshot of producers on by the batches behind it, which come from the store.
+    It starts at the last producer snapshot, and reads the batches after it from the store.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class _StableEnd:
         self._snapshots = sorted((file.offset for file in found if file is not None), reverse=True)
 
     def up_to(self, stop: int) -> int:
-        """`stop`, or where the oldest transaction begins that is open at the log's end, if that is lower."""
+        """The start of the oldest transaction that is open at the log's end, but at most `stop`."""
         first_base, last_base = self._segments[0].base_offset, self._segments[-1].base_offset
         for offset in [*self._snapshots, None]:
             producers = ProducerSnapshot() if offset is None else self._snapshot(offset)
@@ -211,11 +212,12 @@ class _StableEnd:
                 continue
             offset = first_base if offset is None else offset
             begun = (entry.current_txn_first_offset for entry in producers.producers)
-            # The log reaches to where its last segment begins: whatever is decided there needs no look behind.
+            # The log reaches at least to the start of its last segment, so a snapshot up to there is one of this log.
+            # If no transaction that began before `stop` is open in it, no later batch matters.
             if stop <= offset <= last_base and not any(0 <= first < stop for first in begun):
                 return stop
             state = ProducerState(producers.producers)
-            if self._replayed(state, offset) >= offset:         # else it is of a log that was longer
+            if self._replayed(state, offset) >= offset:         # else the snapshot is of a log that was longer
                 return min([stop, *(entry.current_txn_first_offset for entry in state.open_transactions())])
         raise AssertionError("the log begins at its first segment")
 
@@ -245,9 +247,9 @@ class _StableEnd:
 
 @dataclass(frozen=True, slots=True)
 class StoredPart(ScanPart):
-    """As ScanPart, of a .log of `log_bytes` on a store: `path` is its URL. `size_bytes`: what comes from there.
+    """As ScanPart, for a .log of `log_bytes` on a store: `path` is its URL, `size_bytes` what is fetched from it.
 
-    `first_offset`: the first batch must begin there or below, if an index led to it.
+    `first_offset`: if an index led to the first batch, the batch must begin at this offset or below.
     """
 
     store: ReadableStore | None = None
@@ -259,7 +261,7 @@ class StoredPart(ScanPart):
             copy = here / self.path.rpartition("/")[2]
             spans = self.spans
             for spans in self._fetched(copy):   # noqa: B007    (the last ones)
-                yield _nothing      # here threads can be told to stop: a segment may be minutes away
+                yield _nothing      # here threads can be stopped: fetching a segment may take minutes
             local = ScanPart(
                 self.topic, self.partition, str(copy), self.base_offset, spans, self.start_offset, self.stop_offset,
                 self.options, self.is_last, self.end_offset, aborted=self.aborted,
@@ -271,7 +273,7 @@ class StoredPart(ScanPart):
                 raise self._named(error, copy) from None
 
     def tables(self) -> Iterator[BatchTable]:
-        """The batch headers from the start of the first span on, to the segment's end."""
+        """The batch headers from the start of the first span to the segment's end."""
         with scratch_directory() as here:
             copy = here / self.path.rpartition("/")[2]
             try:
@@ -294,8 +296,8 @@ class StoredPart(ScanPart):
         return error
 
     def _fetched(self, copy: Path) -> Iterator[Spans]:
-        """Copy the spans to their positions in a file, and give them behind each request: at last all of the .log, if
-        they are not whole batches with what is asked for."""
+        """Copy the spans to their positions in a file, and yield them after each request. If they turn out not to be
+        whole batches with the requested offsets, copy and yield the whole .log."""
         OsFileSystem().create(copy).close()
         yield from self._copied(copy, self.spans)
         whole = ((0, self.log_bytes),)
@@ -310,7 +312,7 @@ class StoredPart(ScanPart):
                     piece = self.store.part(self.path, begin, min(_PIECE_BYTES, end - begin))
                     if not piece:
                         raise StorageError(
-                            f"ends at byte {begin}; it had {end} or more when it was listed", file=self.path,
+                            f"ends at byte {begin}, but had at least {end} bytes when it was listed", file=self.path,
                             hint="run again when it is at rest",
                         )
                     file.append(piece)
@@ -318,7 +320,7 @@ class StoredPart(ScanPart):
                     yield spans
 
     def _are_right(self, copy: Path) -> bool:
-        """Are the spans whole batches, in order? And do they begin at or below what is asked for?"""
+        """Whether the spans are whole batches, in order, that begin at or below the requested offset."""
         window, offset = Window(FileMapping(copy), str(copy)), self.base_offset
         for slot, (position, end) in enumerate(self.spans):
             while position < end:
@@ -345,7 +347,7 @@ def _nothing() -> Rows:
 
 
 class _NamedLost(list[LostRange]):
-    """Appends what was lost to another list, under the name of the original instead of the copy's."""
+    """Appends lost ranges to another list, with the path of the original instead of the copy's."""
 
     def __init__(self, lost: list[LostRange], path: str) -> None:
         super().__init__()
@@ -357,7 +359,7 @@ class _NamedLost(list[LostRange]):
 
 
 class _SpanSearch:
-    """Where in a segment its rows may be, by the small files beside it. Each is read when it is needed."""
+    """Finds where in a segment its rows may be, by the small files next to it, each of which is read when needed."""
 
     def __init__(self, part: StoredPart, files: Mapping[str, StoredFile], limits: Limits) -> None:
         self._part = part
@@ -367,9 +369,9 @@ class _SpanSearch:
         self._size = part.spans[0][1]
 
     def found(self) -> StoredPart:
-        """The part with its spans; without any where it has no rows."""
+        """The part with its spans; with none if it has no rows."""
         options, part = self._part.options, self._part
-        if options.on_corrupt == "skip":        # indexes would lead past damage, which has to be reported
+        if options.on_corrupt == "skip":        # indexes would lead past damage, which must be reported
             return part
         if options.has_times or self._limits.has_keys:
             stats = self._column_stats()
@@ -397,15 +399,15 @@ class _SpanSearch:
             with suppress(CorruptIndexError):
                 entries = list(OffsetIndex(raw, part.base_offset)) if raw else []
                 begin = max([0, *(position for offset, position in entries if offset <= begin_offset)])
-                # The batch of the first entry at or behind the end may have records before it: up to the next one.
+                # The batch of the first entry at or after the end may have records before it: read up to the next one.
                 behind = [position for offset, position in entries if offset >= part.stop_offset]
                 end = behind[1] if len(behind) > 1 else end
         end = min(end, self._size)
         return part if begin >= end else replace(part, spans=((begin, end),), first_offset=begin_offset)
 
     def _is_v2(self) -> bool:
-        """Does the segment begin with a batch of v2? Then no older ones follow, in which wrappers may have wrong times,
-        and so may the time index."""
+        """Whether the segment begins with a v2 batch. Then no older ones follow, whose wrappers, and so the time index,
+        may have wrong times."""
         assert self._part.store is not None
         return self._part.store.part(self._part.path, MAGIC_POS, 1) == b"\x02"
 
@@ -434,7 +436,7 @@ class _SpanSearch:
         return ranges if self._has_last(ranges.last_position, ranges.next_offset, ranges.last_crc) else None
 
     def _has_last(self, position: int, next_offset: int, checksum: int) -> bool:
-        """Is this the last batch of the .log? So its small file was made of it."""
+        """Whether this is the last batch of the .log, so that the small file describes this .log."""
         if not 0 <= position < self._size:
             return False
         assert self._part.store is not None
@@ -463,4 +465,4 @@ def _log_start_offset(source: StoredPartition) -> int:
     try:
         return parse_offset_checkpoint(raw, file=path).get((source.topic, source.partition), 0)
     except (CorruptCheckpointError, UnsupportedVersionError):
-        return 0        # as a directory on a disk: then the first segment begins the log
+        return 0        # as for a directory on a disk: the log then starts with its first segment
