@@ -367,7 +367,7 @@ def test_a_time_among_the_reasons_is_the_one_of_the_batch(served, client, versio
     assert error == Errors.INVALID_TIMESTAMP
     assert [number for number, _ in rows] == ([] if version == 7 else [0, 1, 3])
     if version == 8:
-        assert "record 0 has the timestamp 1000000000000: refusing-0 takes " in rows[0][1]
+        assert "record 0 has timestamp 1000000000000; refusing-0 accepts " in rows[0][1]
 
 
 def test_a_batch_that_is_refused_as_a_whole_names_no_record(served, client):

@@ -99,7 +99,7 @@ def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expecte
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"minPartitions": "0"}, "a number from 1 on"),
         ({"isolation": "serializable"}, "isolation"),
-        ({"columns": "offset,nothing"}, "no column 'nothing'"),
+        ({"columns": "offset,nothing"}, "unknown column 'nothing'"),
         ({"path": "s3://lake/kafka"}, "not a path"),
         ({"path": ""}, "no path"),
         ({"subscribePattern": "("}, "subscribePattern"),

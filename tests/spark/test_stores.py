@@ -160,7 +160,7 @@ def test_nothing_is_removed_but_what_a_conversion_made(place):
     for remove in (store.remove_file, store.remove_tree):
         store.make_directory(source)
         store.write(f"{source}/{LOG}", b"batches")
-        with pytest.raises(ValueError, match="no workplace"):
+        with pytest.raises(ValueError, match="not in a workplace"):
             remove(f"{source}/{LOG}" if remove == store.remove_file else source)
         assert store.read(f"{source}/{LOG}") == b"batches"
 

@@ -51,7 +51,7 @@ def remote_exception(name, message="so it is\nat a line"):
 
 
 def test_bytes_that_end_too_early_are_an_error(served):
-    with pytest.raises(StorageError, match="too early"):
+    with pytest.raises(StorageError, match="4 bytes early"):
         b"".join(served(200, b"half", 8).pieces("/f", 4))
     assert b"".join(served(200, b"all of it").pieces("/f", 4)) == b"all of it"
 
@@ -63,7 +63,7 @@ def test_bytes_that_end_too_early_are_an_error(served):
     ("SafeModeException", None, "safe mode"),
     ("StandbyException", None, "active namenode"),
     ("SecurityException", None, "delegation"),
-    ("IllegalStateException", None, "log of the namenode"),
+    ("IllegalStateException", None, "logs of the namenode"),
 ])
 def test_what_the_server_refuses_is_told_with_what_to_do(served, name, number, fix):
     with pytest.raises(StorageError) as caught:

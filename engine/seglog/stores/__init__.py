@@ -1,1 +1,1 @@
-"""Where the files of a topic lie: on mounted paths, in HDFS, in an object store."""
+"""Stores for the files of a topic: mounted paths, HDFS, object stores."""

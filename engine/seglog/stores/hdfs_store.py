@@ -1,4 +1,4 @@
-"""HDFS, through WebHDFS: neither Java nor a client of Hadoop is needed where a task runs."""
+"""HDFS through WebHDFS: a task's machine needs neither Java nor a Hadoop client."""
 import getpass
 import os
 import secrets
@@ -20,7 +20,7 @@ _HTTP_PORT, _HTTPS_PORT = 9870, 9871
 
 
 class HdfsStore(RemoteStore, RenamingStore):
-    """Paths are webhdfs://HOST:PORT/PATH, of the namenode's web address; swebhdfs:// with TLS.
+    """Paths are webhdfs://HOST:PORT/PATH with the namenode's web address, or swebhdfs:// with TLS.
 
     A partition is published by one rename, as on a disk. A file is written aside, closed with its blocks forced to the
     disks of its datanodes, and renamed; the namenode's journal is synced before it answers.
@@ -32,7 +32,7 @@ class HdfsStore(RemoteStore, RenamingStore):
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, str]) -> tuple[Self, str]:
-        """The store of a URL, and the path of what it names. hdfs://HOST is taken for webhdfs://HOST:9870.
+        """The store of a URL, and the path that the URL names. hdfs://HOST is treated as webhdfs://HOST:9870.
 
         Raises InvalidArgumentError.
         """
@@ -40,14 +40,14 @@ class HdfsStore(RemoteStore, RenamingStore):
         tls = parts.scheme == "swebhdfs"
         if not parts.hostname:
             raise InvalidArgumentError(
-                "the URL names no namenode", file=url, hint="write it as webhdfs://HOST:PORT/PATH, with the port of the"
-                " namenode's web address",
+                "the URL names no namenode", file=url,
+                hint="write it as webhdfs://HOST:PORT/PATH, with the port of the namenode's web address",
             )
-        # The port of hdfs:// is that of another protocol.
+        # The port in an hdfs:// URL belongs to another protocol.
         try:
             port = None if parts.scheme == "hdfs" else parts.port
         except ValueError as error:
-            raise InvalidArgumentError(f"no port: {error}", file=url, hint="write it as HOST:PORT") from error
+            raise InvalidArgumentError(f"invalid port: {error}", file=url, hint="write it as HOST:PORT") from error
         if port is None:
             port = int(options.get("http_port") or (_HTTPS_PORT if tls else _HTTP_PORT))
         user = options.get("user") or parts.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
@@ -91,7 +91,7 @@ class HdfsStore(RemoteStore, RenamingStore):
     # --- changing --------------------------------------------------------------------------------
 
     def write(self, path: str, data: bytes) -> None:
-        # Two attempts of a task may write the same file at one time: each aside under a name of its own.
+        # Two attempts of a task may write the same file at the same time: each uses its own temporary name.
         scratch = f"{self._in(path)}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
         self._client.create(scratch, data, len(data))
         self._client.rename(scratch, self._in(path), replace=True)
@@ -109,7 +109,7 @@ class HdfsStore(RemoteStore, RenamingStore):
                 self._client.remove(self._in(_aside(workplace, scratch)))
 
     def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
-        # Never aside within `into`, which a rename may publish while an attempt that nobody waits for still sends.
+        # Never put temporary files into `into`: a rename may publish it while an abandoned attempt still sends.
         aside = _aside(into[: into.index(WORKPLACE_SUFFIX)] + WORKPLACE_SUFFIX, attempt)
         for name in names:
             self.upload(attempt / name, f"{aside}/{name}")
@@ -128,9 +128,9 @@ class HdfsStore(RemoteStore, RenamingStore):
         self._client.rename(self._in(path), self._in(target))
 
     def _in(self, path: str) -> str:
-        """The path that the namenode knows."""
+        """The path on the namenode. Raises StorageError for a path of another store."""
         if not path.startswith(f"{self._client.url}/") and path != self._client.url:
-            raise StorageError(f"not of {self._client.url}", file=path)
+            raise StorageError(f"the path is not on {self._client.url}", file=path)
         return path.removeprefix(self._client.url) or "/"
 
 

@@ -1,8 +1,8 @@
-"""Object stores, by pyarrow.fs: S3 and what speaks its protocol; Google's, as pyarrow opens it by its URL.
+"""Object stores through pyarrow.fs: S3 and stores with its protocol, and Google Cloud Storage.
 
-There are no directories and no renames. An object is there as a whole once it was put, and a listing shows it at once
-(S3 since 2020). So a conversion collects its result under a prefix of its own, and one object put at the end makes it
-the one that counts (spark.manifest).
+They have no directories and no renames. An object is complete once it is put, and listings show it at once (S3 since
+2020). So a conversion collects its result under its own prefix, and one object, put at the end, makes that result the
+current one (spark.manifest).
 """
 import errno
 import re
@@ -19,7 +19,7 @@ from seglog.stores.remote_store import PIECE_BYTES, RemoteStore, warn_of_plain_h
 from seglog.stores.store import StoredFile, in_workplace
 
 SCHEMES = ("s3", "gs", "gcs")
-# As pyarrow.fs.S3FileSystem takes them, and the directory for copies.
+# Options of pyarrow.fs.S3FileSystem, and the directory for copies.
 OPTIONS = (
     "access_key", "secret_key", "session_token", "anonymous", "region", "endpoint_override", "scheme", "role_arn",
     "session_name", "external_id", "request_timeout", "connect_timeout", "force_virtual_addressing", "tls_ca_file_path",
@@ -27,26 +27,26 @@ OPTIONS = (
 )
 _BOOLEANS, _NUMBERS = ("anonymous", "force_virtual_addressing"), ("request_timeout", "connect_timeout")
 
-# A word of the error -> what to do
+# Words in the error -> what to do
 _HINTS = (
-    (("NO_SUCH_BUCKET", "NoSuchBucket"), "check the name of the bucket, or make it"),
+    (("NO_SUCH_BUCKET", "NoSuchBucket"), "check the name of the bucket, or create it"),
     (("SIGNATURE_DOES_NOT_MATCH", "INVALID_ACCESS_KEY_ID", "NotSignedUp", "InvalidToken", "ExpiredToken"),
      "the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --store-option"
      " access_key=... secret_key=..."),
     (("ACCESS_DENIED", "403", "Signature is required"),
-     "the store does not let us in: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, a role of"
+     "the store denies access: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, a role of"
      " the machine, or --store-option access_key=... secret_key=...; they must allow to list, read, write and delete"),
     (("NETWORK_CONNECTION", "curlCode", "Could not connect", "Couldn't resolve"),
-     "check that the store can be reached from here, and --store-option endpoint_override=HOST:PORT, scheme, region"),
+     "check that this machine can reach the store, and --store-option endpoint_override=HOST:PORT, scheme, region"),
     (("SLOW_DOWN", "THROTTLING", "503"), "the store asks for fewer requests: run again, with --max-concurrent"),
-    (("PERMANENT_REDIRECT", "301"), "the bucket is of another region: --store-option region=..."),
+    (("PERMANENT_REDIRECT", "301"), "the bucket is in another region: --store-option region=..."),
 )
 
 
 class ObjectStore(RemoteStore):
-    """Paths are URLs: s3://BUCKET/KEY. Never shows its credentials.
+    """Paths are URLs: s3://BUCKET/KEY. The store never shows its credentials.
 
-    `removable` gives back a path that may be removed, and raises ValueError for any other one.
+    `removable` returns a path that may be removed, and raises ValueError for any other.
     """
 
     def __init__(self, url: str, options: Mapping[str, str], removable: Callable[[str], str] = in_workplace) -> None:
@@ -61,10 +61,10 @@ class ObjectStore(RemoteStore):
     def open(
         cls, url: str, options: Mapping[str, str], removable: Callable[[str], str] = in_workplace
     ) -> tuple[Self, str]:
-        """The store of a URL, and the path of what it names. Raises InvalidArgumentError."""
+        """The store of a URL, and the path that the URL names. Raises InvalidArgumentError."""
         if find_spec("pyarrow") is None:
             raise InvalidArgumentError(
-                "pyarrow is not installed, which opens object stores", file=url, hint="pip install 'seglog[spark]'"
+                "object stores need pyarrow, which is not installed", file=url, hint="pip install 'seglog[spark]'"
             )
         parts = urlsplit(url)
         if not parts.netloc or not parts.path.strip("/"):
@@ -73,7 +73,7 @@ class ObjectStore(RemoteStore):
             )
         if parts.query or parts.fragment:
             raise InvalidArgumentError(
-                "a key may not have ? or # in it here", file=url, hint="pass options for the store with --store-option"
+                "a key may not contain ? or # here", file=url, hint="pass options for the store with --store-option"
             )
         if options.get("scheme") == "http":
             endpoint = options.get("endpoint_override", "")
@@ -82,15 +82,15 @@ class ObjectStore(RemoteStore):
         return cls(url, options, removable), f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_opened": None}      # a client is of one process
+        return {**vars(self), "_opened": None}      # a client belongs to one process
 
     def check(self, path: str) -> None:
         from pyarrow.fs import FileType  # type: ignore[import-untyped]
 
         with refusals("look at", path):
             if self._fs.get_file_info(self._bucket).type == FileType.NotFound:
-                words = f"there is no bucket {self._bucket}"
-                raise StorageError(words, file=path, hint="check its name, or make it", errno=errno.ENOENT)
+                words = f"the bucket {self._bucket} does not exist"
+                raise StorageError(words, file=path, hint="check its name, or create it", errno=errno.ENOENT)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class ObjectStore(RemoteStore):
         return sorted((_stored(info) for info in self._list(path) if info.is_file), key=lambda file: file.name)
 
     def exists(self, path: str) -> bool:
-        # By listings alone: to look at a name that is no more than a prefix is an error to some stores.
+        # Use listings only: some stores report an error for a name that is only a prefix.
         above, _, name = path.rpartition("/")
         return any(info.base_name == name for info in self._list(above)) or bool(self._list(path))
 
@@ -128,7 +128,7 @@ class ObjectStore(RemoteStore):
             while piece := stream.read(PIECE_BYTES):
                 yield piece
                 count += 1
-            # A large object comes by several requests: all of them must have found the same one.
+            # A large object takes several requests: all of them must have read the same one.
             if count > 1 and tag is not None and _tag(self._fs.open_input_stream(self._in(path))) != tag:
                 raise StorageError(
                     "the object was replaced while it was read", file=path, hint="run again when it is at rest"
@@ -141,13 +141,13 @@ class ObjectStore(RemoteStore):
             stream.write(data)
 
     def upload(self, file: Path, path: str) -> None:
-        # pyarrow sends a large one in parts: the object is there when the last one is, and the stream is closed.
+        # pyarrow sends a large object in parts: the object appears when the last one is sent and the stream is closed.
         with refusals("write", path), open(file, "rb") as source, self._fs.open_output_stream(self._in(path)) as stream:
             while piece := source.read(PIECE_BYTES):
                 stream.write(piece)
 
     def make_directory(self, path: str) -> None:
-        """Nothing: a prefix is there with its first object."""
+        """Does nothing: a prefix exists as soon as it has an object."""
 
     def remove_file(self, path: str) -> None:
         place = self._in(self._removable(path))
@@ -155,8 +155,8 @@ class ObjectStore(RemoteStore):
             self._fs.delete_file(place)
 
     def remove_tree(self, path: str) -> None:
-        # Object by object: pyarrow's delete_dir asks first for an object of the prefix's name, which not every store
-        # answers well.
+        # Object by object: pyarrow's delete_dir first asks for an object with the prefix's name, which not every store
+        # handles well.
         found = (f"{self._root}{info.path}" for info in self._list(path, recursive=True) if info.is_file)
         for _ in self.each(self.remove_file, found):
             pass
@@ -177,19 +177,19 @@ class ObjectStore(RemoteStore):
             if self._root != "s3://":
                 return fs.FileSystem.from_uri(url)[0]
             try:
-                # A small object by one request; pyarrow 19 and older need three.
+                # Put a small object with one request; pyarrow 19 and older need three.
                 return fs.S3FileSystem(**self._options, allow_delayed_open=True)
             except TypeError:
                 return fs.S3FileSystem(**self._options)
             except ValueError as error:
                 raise InvalidArgumentError(
-                    f"these options do not go together: {error}", file=url, hint="leave out one of those that it names"
+                    f"these options cannot be combined: {error}", file=url, hint="omit one of the options that it names"
                 ) from error
 
     def _in(self, path: str) -> str:
-        """As pyarrow names it: BUCKET/KEY."""
+        """The path in pyarrow's form, BUCKET/KEY. Raises StorageError for a path of another store."""
         if not f"{path}/".startswith(f"{self._root}{self._bucket}/"):
-            raise StorageError(f"not in {self._root}{self._bucket}", file=path)
+            raise StorageError(f"the path is not in {self._root}{self._bucket}", file=path)
         return path.removeprefix(self._root)
 
     def _info(self, path: str) -> Any:
@@ -203,23 +203,23 @@ class ObjectStore(RemoteStore):
         from pyarrow.fs import FileSelector
 
         with refusals("list", path):
-            # What is not there is empty: a prefix is no more than what begins with it.
+            # A prefix without objects is empty: it exists only through the objects that begin with it.
             found = self._fs.get_file_info(FileSelector(self._in(path), allow_not_found=True, recursive=recursive))
             for info in found:
                 judged(info.base_name, Shape.COMPONENT, path)
                 if not info.path.startswith(f"{self._in(path)}/"):
-                    raise StorageError(f"the listing names {ascii(info.path)[:200]}, which is not in it", file=path)
+                    raise StorageError(f"the listing names {ascii(info.path)[:200]}, which is elsewhere", file=path)
             return list(found)
 
 
 @contextmanager
 def refusals(doing: str, path: str) -> Iterator[None]:
-    """Within it, what pyarrow raises becomes the StorageError that says what was tried, where, and what to do."""
+    """Within the context, pyarrow's errors become a StorageError that says what was tried, where, and what to do."""
     try:
         yield
     except SeglogError:
         raise
-    # ArrowInvalid is a ValueError: an answer of the server that does not parse. A time that is none is a TypeError.
+    # ArrowInvalid, a ValueError, means an answer that does not parse; a missing time is a TypeError.
     except (OSError, ValueError, TypeError, OverflowError) as error:
         raise _refusal(error, doing, path) from error
 
@@ -230,19 +230,19 @@ def _refusal(error: Exception, doing: str, path: str) -> StorageError:
     text = str(error)
     # "When listing objects under key 'a/' in bucket 'b': AWS Error ACCESS_DENIED during ...": the first half is ours.
     words = re.sub(r"^When [^:]*: ", "", text.splitlines()[0] if text else type(error).__name__)
-    hint = next((hint for marks, hint in _HINTS if any(mark in text for mark in marks)), "see the message of the store")
+    hint = next((hint for marks, hint in _HINTS if any(mark in text for mark in marks)), "see the store's message")
     return StorageError(f"cannot {doing}: {words[:500]}", file=path, hint=hint)
 
 
 def _stored(info: Any) -> StoredFile:
-    # A listing tells the time in parts of a second, a look at one object in whole ones.
+    # A listing gives times with fractions of a second, a query for one object whole seconds.
     with refusals("look at", info.path):
         size_bytes = judged_size(info.size, info.path, StorageError)
         return StoredFile(info.base_name, size_bytes, str(info.mtime_ns // 10**9))
 
 
 def _tag(stream: Any) -> bytes | None:
-    """The entity tag of an opened object; None where the store gives none."""
+    """The entity tag of an open object; None if the store gives none."""
     tag: bytes | None = (stream.metadata() or {}).get(b"ETag") or (stream.metadata() or {}).get("ETag")
     return tag
 

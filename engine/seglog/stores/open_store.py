@@ -1,4 +1,4 @@
-"""Which store a path or a URL names."""
+"""Opens the store that a path or URL names."""
 import os
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
@@ -16,25 +16,25 @@ _NUMBERS = {"http_port", "request_timeout", "connect_timeout"}
 
 
 def is_local(path: AnyPath) -> bool:
-    """Whether it is a path of mounted files, and no URL of another store."""
+    """Whether `path` is a mounted path, not the URL of another store."""
     return scheme_of(path) in ("", "file")
 
 
 def open_store(
     path: AnyPath, options: Mapping[str, str], fs: FileSystem, *, removable: Callable[[str], str] = in_workplace
 ) -> tuple[Store, str]:
-    """The store of a path or URL, and what to call the place in it: without a slash at its end.
+    """The store of a path or URL, and the path in it, without a trailing slash.
 
-    Nothing is looked at yet. `removable`: see ObjectStore. `options` that only the other store of a command knows are
-    passed over. Raises InvalidArgumentError.
+    Nothing is accessed yet. `removable`: see ObjectStore. `options` that only other kinds of stores know are ignored.
+    Raises InvalidArgumentError.
     """
     for key, value in options.items():
         if key not in _KNOWN:
             raise InvalidArgumentError(
-                f"no store has an option {key}", hint=f"there are {', '.join(sorted(_KNOWN))}"
+                f"unknown store option {key}", hint=f"expected one of {', '.join(sorted(_KNOWN))}"
             )
         if key in _NUMBERS and not value.isdecimal():
-            raise InvalidArgumentError(f"{key} is a number, not {value!r}", hint=f"as in {key}=30")
+            raise InvalidArgumentError(f"{key} must be a number, not {value!r}", hint=f"such as {key}=30")
     scheme = scheme_of(path)
     if scheme in hdfs_store.SCHEMES:
         return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS))
@@ -45,13 +45,13 @@ def open_store(
     elif scheme:
         raise InvalidArgumentError(
             f"no store for {scheme}://", file=path,
-            hint=f"there are paths, file, {', '.join((*hdfs_store.SCHEMES, *object_store.SCHEMES))}",
+            hint=f"expected a path, or one of file, {', '.join((*hdfs_store.SCHEMES, *object_store.SCHEMES))}",
         )
     return LocalStore(fs), os.path.abspath(path)
 
 
 def scheme_of(path: AnyPath) -> str:
-    """Empty for a path."""
+    """The scheme of a URL; empty for a path."""
     scheme, separator, _ = str(path).partition("://")
     return scheme.lower() if separator and scheme.isalnum() else ""
 

@@ -1,7 +1,7 @@
-"""What stores that are reached over a network have in common: files come to this machine, and results go back.
+"""The common part of stores reached over a network: files are copied to this machine, and results are sent back.
 
-A task copies a segment into a directory of its own, converts it there, and sends the result on: what it needs here is
-room for one segment twice, and memory for a piece of it.
+A task copies a segment into its own local directory, converts it there, and sends the result: it needs local space for
+twice one segment, and memory for a piece of it.
 """
 import ipaddress
 import logging
@@ -23,47 +23,47 @@ from seglog.stores.store import Item, Result, Store
 _LOG = logging.getLogger(__name__)
 
 PIECE_BYTES = 8 << 20
-# A file that is read whole: the plan of a partition of a million segments has about 80 MB.
+# The limit for a file that is read whole: the plan of a partition of a million segments has about 80 MB.
 READ_BYTES_MAX = 512 << 20
-_OTHER_SIZE = "run again when it is at rest; else convert again, or go back to the version of before"
+_OTHER_SIZE = "run again when it no longer changes; otherwise convert again, or restore the previous version"
 # A request takes tens of milliseconds, most of them spent waiting.
 _AT_A_TIME = 16
 
 
 class RemoteStore(Store):
-    """`scratch`: where copies lie meanwhile; by default where Spark has its own, or the system's place for such."""
+    """`scratch`: the directory for local copies; by default Spark's local directory, or the system's temporary one."""
 
     def __init__(self, scratch: str | None) -> None:
         self._scratch = scratch
 
     @abstractmethod
     def pieces(self, path: str) -> Iterator[bytes]:
-        """A file in pieces of at most PIECE_BYTES. Raises StorageError, with ENOENT if there is none."""
+        """The bytes of a file, in pieces of at most PIECE_BYTES. Raises StorageError, with ENOENT if there is none."""
 
     @abstractmethod
     def upload(self, file: Path, path: str) -> None:
-        """Let the file at `path` hold the bytes of a file on this machine; a reader sees all of them or none."""
+        """Store a file of this machine at `path`; readers see all of its bytes or none."""
 
     @abstractmethod
     def check(self, path: str) -> None:
-        """Raises StorageError where the store cannot be reached, or does not let us in."""
+        """Raises StorageError if the store cannot be reached, or denies access."""
 
     def copy_to(self, path: str, size_bytes: int, copy: WritableFile) -> None:
-        """Append the file at `path`, which has `size_bytes`, to one on this machine. Not synced.
+        """Append the file at `path`, which has `size_bytes`, to a file on this machine, without a sync.
 
-        No byte is written behind that size: whoever sends more would fill the disk. Raises ProofMismatchError for any
-        other number of bytes, StorageError.
+        Nothing is written beyond that size, so a server that sends more cannot fill the disk. Raises ProofMismatchError
+        for any other number of bytes, StorageError.
         """
         came = 0
         for piece in self.pieces(path):
             came += len(piece)
             if came > size_bytes:
                 raise ProofMismatchError(
-                    f"more than the {size_bytes} bytes come that it is said to have", file=path, hint=_OTHER_SIZE
+                    f"received more than the expected {size_bytes} bytes", file=path, hint=_OTHER_SIZE
                 )
             copy.append(piece)
         if came != size_bytes:
-            raise ProofMismatchError(f"{came} bytes came where {size_bytes} were written", file=path, hint=_OTHER_SIZE)
+            raise ProofMismatchError(f"received {came} bytes; expected {size_bytes}", file=path, hint=_OTHER_SIZE)
 
     @contextmanager
     def local(self, directory: str, name: str, size_bytes: int) -> Iterator[Path]:
@@ -101,30 +101,30 @@ class RemoteStore(Store):
             pool.shutdown(cancel_futures=True)
 
     def sync(self, path: str) -> None:
-        """Nothing: what the server has answered for stays."""
+        """Does nothing: what the server has acknowledged is durable."""
 
     def _whole(self, path: str) -> bytes:
-        """A small file whole. Raises StorageError, with ENOENT if there is none."""
+        """Read a small file whole. Raises StorageError, with ENOENT if there is none."""
         pieces, left = [], READ_BYTES_MAX
         for piece in self.pieces(path):
             left -= len(piece)
             if left < 0:
                 raise StorageError(
-                    f"more than {READ_BYTES_MAX} bytes come, of a file that has to be read whole", file=path,
-                    hint="look at what lies there: no file of this name is so large",
+                    f"received more than {READ_BYTES_MAX} bytes for a file that must be read whole", file=path,
+                    hint="inspect the file: none with this name should be so large",
                 )
             pieces.append(piece)
         return b"".join(pieces)
 
     def _here(self) -> AbstractContextManager[Path]:
-        # Spark removes its own directories when the application ends, also after a worker that was killed.
+        # Spark removes its own directories when the application ends, even after a worker was killed.
         of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
         return scratch_directory(self._scratch or of_spark)
 
 
 @contextmanager
 def told_of(path: str, copy: Path) -> Iterator[None]:
-    """Within it, an error of a file in the directory `copy` names the file at `path` of which that is a copy."""
+    """Within the context, errors for a file in the directory `copy` name the original file at `path` instead."""
     try:
         yield
     except SeglogError as error:
@@ -134,7 +134,7 @@ def told_of(path: str, copy: Path) -> Iterator[None]:
 
 
 def warn_of_plain_http(host: str, instead: str) -> None:
-    """Unless the host is this machine: whoever is on the way reads all of it, and may answer in the server's place."""
+    """Log a warning about plain HTTP, unless the host is this machine: others could read and change the data."""
     if not _is_loopback(host):
         _LOG.warning("plain HTTP to %s: anyone on the network path can read and change the data; use %s", host, instead)
 

@@ -1,7 +1,7 @@
-"""Where the files of a conversion lie: the one interface behind which a disk, HDFS and an object store look alike.
+"""The interface to the files of a conversion, the same for a disk, HDFS and an object store.
 
-Paths are text with "/" between names, for a remote store whole URLs: so they mean the same in a journal, in an error
-and to whoever reads them. A store pickles: each task takes its own copy along. What a method changed is durable when it
+Paths are text with "/" between names, for a remote store complete URLs, so they mean the same in a journal, in an error
+message and to a user. A store can be pickled: each task gets its own copy. A method's changes are durable when it
 returns.
 """
 import errno
@@ -29,9 +29,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as a listing tells it. `stamp` changes when the file does: its time in ns, or an entity tag.
+    """A file in a listing. `stamp` changes when the file does: its time in ns, or an entity tag.
 
-    `end_offset`: of a segment, one behind its last offset, where the listing tells that.
+    `end_offset`: a segment's last offset plus one, if the listing tells it.
     """
 
     name: str
@@ -41,114 +41,114 @@ class StoredFile:
 
 
 class ReadableStore(ABC):
-    """A place for files that are read."""
+    """A store whose files can be read."""
 
     @abstractmethod
     def directories(self, path: str) -> list[str]:
-        """Names of the directories in `path`, sorted. Where `path` is not there StorageError is raised, but not by an
-        object store: there it is empty.
+        """The names of the directories in `path`, sorted. If `path` does not exist, raises StorageError; in an object
+        store it is empty instead.
         """
 
     @abstractmethod
     def files(self, path: str) -> list[StoredFile]:
-        """The files in `path`, by name. Where `path` is not there: as `directories`."""
+        """The files in `path`, by name. If `path` does not exist: as for `directories`."""
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """A small file whole; None if there is none."""
+        """The bytes of a small file; None if it does not exist."""
 
     @abstractmethod
     def part(self, path: str, position: int, size_bytes: int) -> bytes:
-        """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+        """The bytes [position, position + size_bytes) of a file, fewer if it ends before. Raises StorageError."""
 
     def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """What `work` on the store gives for each item, in their order; some at a time where the store is far away.
+        """Yield the result of `work` for each item, in order; a remote store works on several at a time.
 
-        Results wait in memory for their turn, a few of them.
+        A few results wait in memory for their turn.
         """
         return map(work, items)
 
 
 class Store(ReadableStore):
-    """A place for files that the driver and every executor see."""
+    """A store that the driver and every executor can access."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory of this name."""
+        """Whether a file or directory with this name exists."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
-        """Let the file hold `data`; a reader sees what was there before or all of it."""
+        """Replace the contents of a file by `data`; a reader sees the old contents or the new."""
 
     def write_draft(self, path: str, data: bytes) -> None:
-        """The same of a file that tells by itself whether it is whole, and is made again if not: it may be lost."""
+        """As `write`, for a file that shows by itself whether it is whole, and can be made again: it may get lost."""
         self.write(path, data)
 
     @abstractmethod
     def file(self, path: str) -> StoredFile | None:
-        """The file as it is now; None if there is none."""
+        """The file as it is now; None if it does not exist."""
 
     @abstractmethod
     @contextmanager
     def local(self, directory: str, name: str, size_bytes: int) -> Iterator[Path]:
-        """A segment's .log on this machine, to be read in the block, its .txnindex beside it where there is one.
+        """A segment's .log on this machine for use in the block, with its .txnindex in the same directory, if any.
 
-        `size_bytes`: what it had when it was listed. A store that copies it raises ProofMismatchError where it differs.
+        `size_bytes`: its size when it was listed. A store that copies it raises ProofMismatchError if the size differs.
         """
 
     @abstractmethod
     @contextmanager
     def attempt(self, workplace: str) -> Iterator[Path]:
-        """An empty directory on this machine for one attempt of one task. What is left in it at the end goes away."""
+        """An empty directory on this machine for one attempt of one task, removed at the end with its contents."""
 
     @abstractmethod
     def take(self, attempt: Path, names: Iterable[str], into: str) -> None:
-        """Move finished files of an attempt into a directory that is there. Files of these names are replaced."""
+        """Move finished files of an attempt into an existing directory. They replace files with the same names."""
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
-        """Make it and those above it; one that is there is left alone."""
+        """Create a directory and those above it, unless they exist."""
 
     def make_directories(self, path: str, names: Iterable[str]) -> None:
-        """Make directories of these names in `path`, which is made as well."""
+        """Create directories with these names in `path`, which is created, too."""
         for _ in self.each(self.make_directory, [path, *(f"{path}/{name}" for name in names)]):
             pass
 
     @abstractmethod
     def remove_file(self, path: str) -> None:
-        """Remove a file in a workplace. Nothing if there is none."""
+        """Remove a file in a workplace, if it exists."""
 
     @abstractmethod
     def remove_tree(self, path: str) -> None:
-        """Remove a directory in a workplace, or a workplace, with all that is in it. Nothing if there is none."""
+        """Remove a workplace, or a directory in one, with all its contents, if it exists."""
 
     @abstractmethod
     def sync(self, path: str) -> None:
-        """Make the names in a directory durable, where they are not as soon as a method returns."""
+        """Make the names in a directory durable, for stores where they are not durable once a method returns."""
 
 
 class RenamingStore(Store):
-    """A store that gives a directory another name in one step, whatever is in it. An object store cannot."""
+    """A store that can rename a directory, whatever its contents, in one step. An object store cannot."""
 
     @abstractmethod
     def rename(self, path: str, target: str) -> None:
-        """Give a directory another name, which must be free, in one step."""
+        """Rename a directory in one step. The new name must be free."""
 
     def move(self, names: Iterable[str], path: str, into: str) -> None:
-        """Rename directories of these names in `path` into another directory, one after the other."""
+        """Move directories with these names from `path` into another directory, one after another."""
         for name in names:
             self.rename(f"{path}/{name}", f"{into}/{name}")
 
 
 class LocalStore(RenamingStore):
-    """Paths that every executor has mounted: the disk of a single machine, NFS, any POSIX file system."""
+    """Paths that every executor has mounted: one machine's disk, NFS, any POSIX file system."""
 
     def __init__(self, fs: FileSystem | None = None) -> None:
         self._fs = fs or OsFileSystem()
 
     @property
     def fs(self) -> FileSystem:
-        """What changes the disk."""
+        """The file system that changes the disk."""
         return self._fs
 
     def directories(self, path: str) -> list[str]:
@@ -184,7 +184,7 @@ class LocalStore(RenamingStore):
         self._write(path, data, durably=False)
 
     def _write(self, path: str, data: bytes, *, durably: bool) -> None:
-        # Two attempts of a task may write the same file at one time: each aside under a name of its own.
+        # Two attempts of a task may write the same file at the same time: each uses its own temporary name.
         scratch = f"{path}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
         with self._fs.create(scratch) as file:
             file.append(data)
@@ -207,7 +207,7 @@ class LocalStore(RenamingStore):
 
     @contextmanager
     def attempt(self, workplace: str) -> Iterator[Path]:
-        # On the file system of the result, so that a rename carries each file there; never inside of the result.
+        # On the file system of the result, so that each file can be renamed there, but never inside the result.
         path = f"{workplace}/attempts/{secrets.token_hex(16)}"
         self._fs.mkdir(path)
         try:
@@ -228,7 +228,7 @@ class LocalStore(RenamingStore):
         for name in names:
             if not os.path.isdir(f"{path}/{name}"):
                 self._fs.mkdir(f"{path}/{name}")
-        # Once for all of them, also of those that a run made which died before it synced.
+        # Sync once for all of them, including those of a run that died before its sync.
         self._fs.sync_directory(path)
 
     def remove_file(self, path: str) -> None:
@@ -239,7 +239,7 @@ class LocalStore(RenamingStore):
         path = in_workplace(path)
         if not os.path.isdir(path):
             return
-        # Another run's attempt that still lives may remove its own part at the same time.
+        # Another run's attempt may still be alive, and remove its own part at the same time.
         with _gone_is_fine():
             for directory, files in bottom_up(path):
                 for file in files:
@@ -257,7 +257,7 @@ class LocalStore(RenamingStore):
         self._fs.sync_directory(os.path.dirname(path))
 
     def move(self, names: Iterable[str], path: str, into: str) -> None:
-        # Each step is whole by itself, and the last word about all of them comes later: so one sync serves them all.
+        # Each rename is atomic, and they are confirmed together later: so one sync is enough for all of them.
         for name in names:
             self._fs.rename(f"{path}/{name}", f"{into}/{name}")
         self._fs.sync_directory(into)
@@ -274,7 +274,7 @@ def _gone_is_fine() -> Iterator[None]:
 
 
 def in_workplace(path: str) -> str:
-    """`path`, which must be a workplace or lie in one: nothing else is ever removed."""
+    """Return `path`, which must be a workplace or in one: nothing else is ever removed. Raises ValueError."""
     if not any(name.endswith(WORKPLACE_SUFFIX) for name in path.split("/")):
-        raise ValueError(f"{path} lies in no workplace")
+        raise ValueError(f"{path} is not in a workplace")
     return path

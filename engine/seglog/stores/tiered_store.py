@@ -1,8 +1,8 @@
-"""Topics that a broker's tier holds, as Aiven's plug-in lays them out: shown as partition directories, to be read.
+"""Topics in a broker's tiered storage, in the layout of Aiven's plug-in, shown as readable partition directories.
 
     <prefix>/orders-<topic id>/0/00000000000000000012-<segment id>.log, .indexes, .rsm-manifest
 
-docs/formats/tiered_segments.md. A segment is there once its manifest is: that is put last.
+docs/formats/tiered_segments.md. A segment exists once its manifest does, which is put last.
 """
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,19 +22,19 @@ _BESIDE_LOG = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSAC
 
 
 class _Segment(NamedTuple):
-    """A segment that counts. `key`: of its objects, without their suffix."""
+    """A segment that is in use. `key`: of its objects, without their suffix."""
 
     key: str
     manifest: TieredManifest
 
 
 class TieredStore(ReadableStore):
-    """`store`: where the plug-in puts its objects. A directory of a partition shows the names that Kafka gives."""
+    """`store`: where the plug-in puts its objects. A partition's directory shows Kafka's file names."""
 
     def __init__(self, store: ReadableStore) -> None:
         self._store = store
         self._segments: dict[str, dict[str, _Segment]] = {}
-        # Pieces that are read one after the other may end within a chunk.
+        # The last chunk that was read: a piece may end within it, and the next one continues there.
         self._last_chunk: tuple[str, int, bytes] = ("", 0, b"")
 
     def __getstate__(self) -> dict[str, object]:
@@ -61,7 +61,7 @@ class TieredStore(ReadableStore):
         directory, _, name = path.rpartition("/")
         file = names.parse_file_name(name)
         if file is None:
-            return None         # checkpoints of a log dir: a tier has none
+            return None         # a log dir's checkpoint: a tier has none
         segment = None
         if file.suffix == names.SNAPSHOT_SUFFIX:
             ends = (one for one in self._of(directory).values() if one.manifest.last_offset + 1 == file.offset)
@@ -74,7 +74,7 @@ class TieredStore(ReadableStore):
         raw = self._store.part(segment.key + INDEXES_SUFFIX, *place)
         if len(raw) != place[1]:
             raise StorageError(
-                f"{len(raw)} bytes came of {place[1]} at {place[0]}", file=segment.key + INDEXES_SUFFIX,
+                f"received {len(raw)} of {place[1]} bytes at {place[0]}", file=segment.key + INDEXES_SUFFIX,
                 hint="run again when it is at rest",
             )
         return raw
@@ -83,7 +83,7 @@ class TieredStore(ReadableStore):
         directory, _, name = path.rpartition("/")
         segment = self._of(directory).get(name)
         if segment is None:
-            raise StorageError("the tier has no such segment any more", file=path, hint="run again")
+            raise StorageError("the tier no longer has this segment", file=path, hint="run again")
         key, manifest = segment
         end = min(position + size_bytes, manifest.log_bytes)
         if position >= end:
@@ -95,7 +95,7 @@ class TieredStore(ReadableStore):
         return found[position - begin : end - begin]
 
     def _opened(self, key: str, manifest: TieredManifest, position: int, end: int) -> Iterator[bytes]:
-        """The chunks that hold [position, end), by one request for those that were not the last to be asked for."""
+        """The chunks with the bytes [position, end). One request fetches them, except a chunk that was read last."""
         log, chunks = key + names.LOG_SUFFIX, manifest.chunks(position, end)
         last_key, last_position, last = self._last_chunk
         if (last_key, last_position) == (key, chunks[0].position):
@@ -117,13 +117,13 @@ class TieredStore(ReadableStore):
         return self._segments[directory]
 
     def _listed(self, directory: str) -> dict[str, _Segment]:
-        """The segments that count, by the name of their .log: of two copies, the one that ends later."""
+        """The segments in use, by the name of their .log: of two copies, the one that ends later."""
         manifests = [file.name for file in self._store.files(directory) if base_offset_of(file.name) is not None]
         found = []
         for name, manifest in zip(manifests, self._store.each(
             lambda name: self._manifest(f"{directory}/{name}"), manifests
         ), strict=True):
-            if manifest is not None:        # else it was deleted meanwhile: by the retention of the tier
+            if manifest is not None:        # else the tier's retention has deleted it meanwhile
                 found.append(_Segment(f"{directory}/{name.removesuffix(MANIFEST_SUFFIX)}", manifest))
         found.sort(key=lambda segment: (segment.manifest.base_offset, -segment.manifest.last_offset, segment.key))
         segments: dict[str, _Segment] = {}
@@ -140,12 +140,12 @@ class TieredStore(ReadableStore):
             return None
         manifest = TieredManifest.parse(raw, file=path)
         if manifest.base_offset != base_offset_of(path.rpartition("/")[2]):
-            raise CorruptManifestError(f"of a segment that begins at {manifest.base_offset}", file=path)
+            raise CorruptManifestError(f"the manifest is of a segment that begins at {manifest.base_offset}", file=path)
         return manifest
 
 
 def tiered_partitions(store: ReadableStore, path: str) -> Iterator[tuple[str, int, str]]:
-    """Topic, number and directory of the partitions in `path`, if `is_tiered`; nothing else."""
+    """Topic, number and directory of the partitions in `path`; none if it is not `is_tiered`."""
     above, _, last = path.rpartition("/")
     topic = topic_of(last)
     if topic is not None:
@@ -157,7 +157,7 @@ def tiered_partitions(store: ReadableStore, path: str) -> Iterator[tuple[str, in
 
 
 def is_tiered(path: str) -> bool:
-    """Is it a topic's directory `<topic>-<topic id>`, or a partition's, a number, in one?"""
+    """Whether `path` is a topic's directory `<topic>-<topic id>`, or a partition's directory (a number) in one."""
     above, _, last = path.rpartition("/")
     return topic_of(last) is not None or (_is_number(last) and topic_of(above.rpartition("/")[2]) is not None)
 

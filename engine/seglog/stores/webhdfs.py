@@ -1,8 +1,8 @@
-"""A client of WebHDFS, the file system of Hadoop over HTTP: as much of it as a conversion needs.
+"""A client of WebHDFS, Hadoop's file system over HTTP: as much of it as a conversion needs.
 
-Of our own, since fsspec's and others leave out what matters here: renaming with an option, so that a target that is
-there is an error (or is replaced in one step) and not an answer that nobody looks at; and blocks that are forced to the
-disks when a file is closed.
+We have our own client because fsspec's and others lack what matters here: renames with an option, so that an existing
+target is an error (or is replaced in one step), and not just an answer that may be overlooked; and blocks that are
+forced to the disks when a file is closed.
 
 https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
 """
@@ -23,7 +23,7 @@ from seglog.format.foreign_names import Shape, judged, judged_size
 _PREFIX = "/webhdfs/v1"
 _TIMEOUT_S = 120.0
 _PIECE_BYTES = 1 << 20
-# A listing of a million files has about 400 MB. What refuses has a stack trace of some KB.
+# A listing of a million files has about 400 MB. A refusal has a stack trace of some KB.
 _ANSWER_BYTES_MAX, _REFUSAL_BYTES_MAX = 1 << 30, 1 << 16
 # A file is closed when its blocks are on the disks of all replicas (HDFS: CreateFlag.SYNC_BLOCK, hsync on close).
 _CREATE = "CREATE,OVERWRITE,SYNC_BLOCK"
@@ -32,38 +32,39 @@ _CREATE = "CREATE,OVERWRITE,SYNC_BLOCK"
 _REFUSALS = {
     "FileNotFoundException": (errno.ENOENT, "check the path"),
     "AccessControlException": (
-        errno.EACCES, "name a user who may (--store-option user=NAME, or HADOOP_USER_NAME), or mend the permission"
+        errno.EACCES, "name a user with access (--store-option user=NAME, or HADOOP_USER_NAME), or grant permission"
     ),
-    "FileAlreadyExistsException": (errno.EEXIST, "choose another target, or move what is there away"),
+    "FileAlreadyExistsException": (errno.EEXIST, "choose another target, or move the existing one away"),
     "ParentNotDirectoryException": (errno.ENOTDIR, "check the path; move the file away"),
     "NSQuotaExceededException": (errno.EDQUOT, "raise the quota of names, then run again"),
     "DSQuotaExceededException": (errno.EDQUOT, "free space or raise the quota, then run again"),
     "SafeModeException": (None, "wait until the namenode has left its safe mode, then run again"),
-    "StandbyException": (None, "name the active namenode: this one stands by"),
+    "StandbyException": (None, "name the active namenode: this one is on standby"),
     "SecurityException": (None, "give a delegation token: --store-option delegation=TOKEN (`hdfs fetchdt`)"),
-    "InvalidToken": (None, "the delegation token has ended: fetch another one"),
+    "InvalidToken": (None, "the delegation token has expired: fetch a new one"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HdfsFile:
-    """A file or directory, as the namenode tells of it."""
+    """A file or directory, as the namenode describes it."""
 
     name: str
     is_directory: bool
     size_bytes: int
     changed_ms: int
-    number: int         # of its inode: another file of the same name has another
+    number: int         # of its inode: another file with the same name has a different one
 
 
 class WebHdfs:
-    """The WebHDFS of one namenode. Paths are absolute. Each method raises StorageError, with an errno where one fits.
+    """The WebHDFS of one namenode. Paths are absolute. Each method raises StorageError, with an errno if one fits.
 
-    `delegation`: a delegation token, of a cluster with Kerberos; without it `user` is who we say we are. `tls_ca_file`:
-    who signs the servers' certificates; by default those that the system trusts. Pickles.
+    `delegation`: a delegation token, for a cluster with Kerberos; without it, `user` is the user name that we claim.
+    `tls_ca_file`: certificates of the authorities to trust; by default those of the system. Can be pickled.
 
-    No answer is trusted: whoever is on the way of plain HTTP may have written it. What does not look as the API says
-    is a StorageError, and a name in a listing is one component of a path (format.foreign_names).
+    No answer is trusted: with plain HTTP anyone on the network path may have written it. An answer that does not
+    conform to the API is a StorageError, and a name in a listing must be a single path component
+    (format.foreign_names).
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class WebHdfs:
         self.url = f"{'swebhdfs' if tls else 'webhdfs'}://{self._netloc}"
 
     def status(self, path: str) -> HdfsFile | None:
-        """None where there is nothing of this name."""
+        """The file or directory with this name; None if there is none."""
         try:
             with self._sense("look at", path):
                 told = self._ask("GET", path, "GETFILESTATUS", "look at")["FileStatus"]
@@ -88,7 +89,7 @@ class WebHdfs:
             raise
 
     def list(self, path: str) -> list[HdfsFile]:
-        """What is in a directory, by name."""
+        """The contents of a directory, by name."""
         with self._sense("list", path):
             told = self._ask("GET", path, "LISTSTATUS", "list")["FileStatuses"]["FileStatus"]
             if len(told) == 1 and told[0]["pathSuffix"] == "":
@@ -103,21 +104,21 @@ class WebHdfs:
         return sorted(files, key=lambda file: file.name)
 
     def make_directory(self, path: str) -> None:
-        """It and those above it; one that is there is left alone."""
+        """Create a directory and those above it, unless they exist."""
         self._ask("PUT", path, "MKDIRS", "make a directory")
 
     def remove(self, path: str) -> None:
-        """A file, or a directory with all that is in it; nothing if there is none."""
+        """Remove a file, or a directory with all its contents, if it exists."""
         self._ask("DELETE", path, "DELETE", "remove", recursive="true")
 
     def rename(self, path: str, target: str, *, replace: bool = False) -> None:
-        """In one step. Where the target is there it is replaced (a file by a file), or that is an error."""
+        """Rename in one step. An existing target is an error, or with `replace` it is replaced (a file by a file)."""
         how = "OVERWRITE" if replace else "NONE"
         self._ask("PUT", path, "RENAME", f"rename to {target}", destination=target, renameoptions=how)
 
     def create(self, path: str, body: "IO[bytes] | bytes", size_bytes: int) -> None:
-        """A file of these bytes, on the disks of its datanodes when this returns. One that is there is replaced."""
-        # The namenode quotes the commas of such a flag twice: it is set here, where it is read.
+        """Create or replace a file with these bytes, which are on the disks of its datanodes when this returns."""
+        # The namenode quotes the commas of this flag twice, so it is set here, where the datanode reads it.
         parts = self._datanode("PUT", path, "CREATE", "write", overwrite="true")
         query = [pair for pair in parse_qsl(parts.query) if pair[0] != "createflag"]
         query_text = f"{urlencode(query)}&createflag={_CREATE}"
@@ -126,16 +127,16 @@ class WebHdfs:
             answer.read()
 
     def pieces(self, path: str, piece_bytes: int) -> Iterator[bytes]:
-        """The bytes of a file, so many at a time. How many come in all is the server's word: count them."""
+        """The bytes of a file, `piece_bytes` at a time. The server decides how many there are in all: count them."""
         where = self._datanode("GET", path, "OPEN", "read")
         with self._exchange("GET", where.netloc, f"{where.path}?{where.query}", path, "read") as answer:
             while piece := answer.read(piece_bytes):
                 yield piece
             if answer.length:
-                raise HTTPException(f"the datanode ended {answer.length} bytes too early")
+                raise HTTPException(f"the datanode's answer ended {answer.length} bytes early")
 
     def part(self, path: str, position: int, size_bytes: int) -> Iterator[bytes]:
-        """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+        """The bytes [position, position + size_bytes) of a file, fewer if it ends before. Raises StorageError."""
         where = self._datanode("GET", path, "OPEN", "read", offset=str(position), length=str(size_bytes))
         left = size_bytes
         with self._exchange("GET", where.netloc, f"{where.path}?{where.query}", path, "read") as answer:
@@ -154,24 +155,24 @@ class WebHdfs:
             return told
 
     def _datanode(self, method: str, path: str, operation: str, doing: str, **options: str) -> SplitResult:
-        """Where the bytes of a file are read or written."""
+        """The address for reading or writing the bytes of a file."""
         with self._sense(doing, path):
             where = self._ask(method, path, operation, doing, noredirect="true", **options)["Location"]
             if not isinstance(where, str):
-                raise TypeError("the location is no text")
+                raise TypeError("the location is not text")
             parts = urlsplit(where)
             if parts.scheme != ("https" if self._tls else "http") or not parts.hostname or parts.port == 0:
-                raise ValueError(f"the location is {ascii(where)[:200]}")
+                raise ValueError(f"invalid location {ascii(where)[:200]}")
             return parts
 
     def _file(self, status: dict[str, Any], path: str, name: str) -> HdfsFile:
         url = self._url_of(path)
         if status["type"] not in ("FILE", "DIRECTORY", "SYMLINK"):
-            raise ValueError(f"the type {ascii(status['type'])[:80]}")
+            raise ValueError(f"unknown type {ascii(status['type'])[:80]}")
         size_bytes = judged_size(status["length"], url, StorageError)
         changed_ms, number = status["modificationTime"], status["fileId"]
         if not (isinstance(changed_ms, int) and isinstance(number, int)):
-            raise TypeError("a time or a number of an inode that is no number")
+            raise TypeError("the time or the inode number is not a number")
         return HdfsFile(name, status["type"] == "DIRECTORY", size_bytes, changed_ms, number)
 
     def _url_of(self, path: str) -> str:
@@ -179,15 +180,15 @@ class WebHdfs:
 
     @contextmanager
     def _sense(self, doing: str, path: str) -> Iterator[None]:
-        """Within it, an answer that is not as the API says becomes a StorageError."""
+        """Within the context, an answer that does not conform to the API becomes a StorageError."""
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
             raise StorageError(
-                f"cannot {doing}: the answer is not one of WebHDFS: {what[:200]}", file=self._url_of(path),
+                f"cannot {doing}: the answer is not from WebHDFS: {what[:200]}", file=self._url_of(path),
                 hint="check that this is the namenode's web address (dfs.namenode.http-address; 9870 by default), and"
-                " what stands between it and here",
+                " any proxy on the way to it",
             ) from error
 
     @contextmanager
@@ -195,7 +196,8 @@ class WebHdfs:
         self, method: str, netloc: str, target: str, path: str, doing: str, body: "IO[bytes] | bytes | None" = None,
         headers: dict[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
-        """A request and its good answer. Whatever goes wrong until the end of the block is a StorageError."""
+        """Send a request, and return its successful answer. Every failure until the end of the block is a
+        StorageError."""
         file = self._url_of(path)
         connection: HTTPConnection | None = None
         try:
@@ -207,17 +209,17 @@ class WebHdfs:
             yield answer
         except StorageError:
             raise
-        except (OSError, HTTPException, ValueError) as error:       # ValueError: no host, no port, no text for a header
+        except (OSError, HTTPException, ValueError) as error:       # ValueError: invalid host, port or header
             words = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise StorageError(
                     f"cannot {doing}: {netloc}: the certificate is not trusted: {error.verify_message}", file=file,
-                    hint="give the file of who signed it: --store-option tls_ca_file_path=FILE",
+                    hint="give the file of the authority that signed it: --store-option tls_ca_file_path=FILE",
                 ) from error
             raise StorageError(
                 f"cannot {doing}: {netloc}: {words[:200]}", file=file,
                 hint="check host and port of the namenode's web address (dfs.namenode.http-address; 9870 by default),"
-                " and that the datanodes can be reached from here",
+                " and that this machine can reach the datanodes",
             ) from error
         finally:
             if connection is not None:
@@ -235,19 +237,19 @@ def _read_at_most(answer: HTTPResponse, size_bytes: int) -> bytes:
     while piece := answer.read(_PIECE_BYTES):
         left -= len(piece)
         if left < 0:
-            raise HTTPException(f"an answer of more than {size_bytes} bytes")
+            raise HTTPException(f"the answer has more than {size_bytes} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 
 
 def _refusal(status: int, body: bytes, doing: str, file: str) -> StorageError:
-    """What the server said, in the words of an operator."""
+    """The StorageError for a refusal by the server, with what to do."""
     try:
         told = json.loads(body)["RemoteException"]
         name, message = str(told["exception"]), told["message"].splitlines()[0][:500]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         name, message = "", f"HTTP status {status}"
-    number, hint = _REFUSALS.get(name, (None, "see the log of the namenode, and of the datanode that it chose"))
+    number, hint = _REFUSALS.get(name, (None, "see the logs of the namenode and of the datanode that it chose"))
     if number == errno.ENOENT:
         message = os.strerror(number).lower()
     return StorageError(f"cannot {doing}: {message}", file=file, hint=hint, errno=number)
