@@ -388,7 +388,7 @@ def test_trackers_go_on_under_another_configuration(tmp_path, kind):
     assert topic.consume("one") == [0]
     assert topic.consume("other") == [0]
     another = next(settings for name, settings in KINDS.items() if name != kind)
-    with pytest.raises(InvalidArgumentError, match="open it again"):
+    with pytest.raises(InvalidArgumentError, match="cannot be changed while"):
         topic.delayed.reconfigure(another)
     topic.close()
 
@@ -503,7 +503,7 @@ def test_threads_that_open_several_subscriptions_at_once_all_succeed(topic):
 def test_a_second_dispatcher_of_a_subscription_is_refused(topic):
     topic.publish(None, 1000)
     cursor = topic["one"].cursor
-    with pytest.raises(InvalidArgumentError, match="'one' has a dispatcher already"):
+    with pytest.raises(InvalidArgumentError, match="'one' already has a dispatcher"):
         topic.delayed.dispatcher(cursor)
     with pytest.raises(InvalidArgumentError):
         Dispatcher(topic.log, cursor, topic.delayed.tracker(cursor), clock=topic.clock)
@@ -519,7 +519,7 @@ def test_after_it_was_closed_there_is_no_tracker(topic):
     cursor = topic["one"].cursor
     topic.delayed.close()
     for door in (topic.delayed.tracker, topic.delayed.index, topic.delayed.dispatcher):
-        with pytest.raises(LogClosedError, match="the delayed delivery was closed"):
+        with pytest.raises(LogClosedError, match="the delayed delivery is closed"):
             door(cursor)
 
 

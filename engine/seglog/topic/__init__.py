@@ -1,1 +1,1 @@
-"""A topic as its consumers see it: what is delivered to whom, and when."""
+"""A topic as its consumers see it: which messages they get, and when."""

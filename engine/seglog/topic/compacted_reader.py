@@ -1,10 +1,10 @@
-"""A topic as its compacted readers see it: up to the horizon what compaction left, behind it the topic itself.
+"""Compacted reads of a topic: up to the horizon from the compacted ledger, after it from the topic itself.
 
     reader = read_compacted(managed_ledger, service)
     while reader.has_message_available():
         message = reader.read_next()
 
-Ends exactly at the last message that is there. A compaction may come in between: the reader goes on behind where it is.
+Reading ends exactly at the last message. A compaction may happen meanwhile: the reader continues after its position.
 """
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ _NO_INDEX = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PayloadMessage:
-    """A message in a payload. `batch_index` -1: it is no batch. `metadata` None: the payload has none of its own.
+    """A message in a payload. `batch_index` -1: not in a batch. `metadata` None: it has no metadata of its own.
 
-    `value`: the payload as it is stored where it is encrypted, or a chunk.
+    `value`: for an encrypted payload or a chunk, the payload as stored.
     """
 
     batch_index: int
@@ -44,7 +44,7 @@ class PayloadMessage:
 
 @dataclass(frozen=True, slots=True)
 class TopicMessage:
-    """`entry`: with the broker's part where the reader gets it."""
+    """A message of a topic. `entry`: with the broker's metadata if the reader gets it."""
 
     position: MessagePosition
     key: bytes | None
@@ -53,12 +53,12 @@ class TopicMessage:
     entry: StoredEntry
 
 
-# What gives the messages of an entry, in order, without those that were removed. (MessagePayloadProcessor)
+# Returns the messages of an entry, in order, without removed ones. (MessagePayloadProcessor)
 PayloadProcessor = Callable[[StoredEntry], Iterable[PayloadMessage]]
 
 
 def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
-    """Of payloads as Pulsar and its compaction write them, in every form.
+    """The messages of an entry, for every form of payload that Pulsar and its compaction write.
 
     Raises CorruptRecordError, MissingCodecError, RecordTooLargeError.
     """
@@ -67,7 +67,7 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
     if not is_readable_batch(fields):
         index = fields.num_messages - 1 if fields.num_messages > 1 else -1
         is_plain = not fields.is_encrypted and not fields.is_chunk
-        # An encrypted batch may hold messages of several keys.
+        # An encrypted batch may contain messages with several keys.
         key = None if fields.is_batch else fields.key
         yield PayloadMessage(index, key, entry.opened_payload() if is_plain else entry.payload())
         return
@@ -81,16 +81,16 @@ def pulsar_messages(stored: StoredEntry) -> Iterable[PayloadMessage]:
 
 def _before(start: Position | MessagePosition) -> tuple[Position, int]:
     if not isinstance(start, Position | MessagePosition):
-        raise InvalidArgumentError(f"a reader begins at a Position, not {start!r}")
+        raise InvalidArgumentError(f"a reader must start at a Position, not {start!r}")
     ledger_id, entry_id = checked_position(Position(start.ledger_id, start.entry_id))
     return Position(ledger_id, entry_id - 1), _NO_INDEX
 
 
 class CompactedReader:
-    """Made by `read_compacted`. One thread at a time.
+    """A reader made by `read_compacted`. One thread at a time.
 
-    What the managed ledger and the service raise: CorruptRecordError, LogClosedError, StorageError; and what the
-    `payload_processor` does.
+    Its methods raise what the managed ledger and the service raise (CorruptRecordError, LogClosedError, StorageError),
+    and what the `payload_processor` raises.
     """
 
     def __init__(
@@ -101,23 +101,23 @@ class CompactedReader:
         self._service = service
         self._process = payload_processor
         self._supports = supports_broker_metadata
-        # The last message that was given: its entry, and its number in it.
+        # The last message that was returned: its entry, and its index in it.
         self._at = _before(start)
         self._ahead: list[TopicMessage] = []
-        # Of the entries behind the horizon: up to where was looked, and the last message up to there.
+        # Of the entries after the horizon: how far they have been searched, and the last message found there.
         self._tail_end = EARLIEST
         self._tail_last = MessagePosition.EARLIEST
 
     def has_message_available(self) -> bool:
-        """Whether `read_next` would give a message now. No payload is opened for it, but those of batches that were
-        compacted before PIP-429."""
+        """Whether `read_next` would return a message now. It opens no payloads, except of batches that were compacted
+        before PIP-429."""
         if self._ahead:
             return True
         last = self.get_last_message_position()
         return last != MessagePosition.EARLIEST and (last.position, last.batch_index) > self._at
 
     def get_last_message_position(self) -> MessagePosition:
-        """Of all messages, read or not; EARLIEST in an empty topic. (GetLastMessageId)"""
+        """The position of the topic's last message, read or not; EARLIEST in an empty topic. (GetLastMessageId)"""
         horizon = self._service.get_last_compacted_position()
         end = self._topic.last_position or EARLIEST
         if end > horizon:
@@ -127,7 +127,7 @@ class CompactedReader:
         return self._service.get_last_message_position()
 
     def _look_at_tail(self, horizon: Position, end: Position) -> None:
-        """From the end back to the first that is a message: markers of the broker are none."""
+        """Search backwards from the end for the last message; the broker's markers are not messages."""
         at: Position | None = end
         while at is not None and at > max(horizon, self._tail_end):
             entry = self._topic.read(at).entry
@@ -161,7 +161,7 @@ class CompactedReader:
                     return found[0]
             at = self._topic.next_valid(max(after, horizon))
             entry = None if at is None else self._topic.read(at)
-            # If a compaction came in between, what stood before that entry may have been trimmed.
+            # If a compaction happened meanwhile, entries before this one may have been trimmed.
             if self._service.get_last_compacted_position() == horizon:
                 return entry
 
@@ -170,7 +170,7 @@ class CompactedReader:
         [given] = as_consumers_get_them([entry], self._topic.config.exposes_broker_metadata, self._supports)
         messages = [] if fields.flags & HAS_MARKER else [
             TopicMessage(
-                # Of a batch of one, as last_message has it: -1.
+                # -1 for a batch of one message, as in last_message.
                 MessagePosition(
                     *entry.position, message.batch_index if fields.num_messages > 1 else -1, fields.publish_time
                 ),
@@ -182,13 +182,13 @@ class CompactedReader:
         self._ahead = messages
 
     def seek(self, position: Position | MessagePosition) -> None:
-        """Go on with the first entry at or behind a position."""
+        """Continue with the first entry at or after a position."""
         at = _before(position)
         self._ahead, self._at = [], at
 
     def seek_by_publish_time(self, timestamp_ms: int) -> None:
-        """Go on with the first entry whose publish time is that or later; with the first behind the last where there
-        is none yet. Of the topic's own entries the broker's time counts, where they have one."""
+        """Continue with the first entry whose publish time is `timestamp_ms` or later; if there is none yet, with the
+        next one that is added. For the topic's own entries, the broker's time counts if they have one."""
         horizon = self._service.get_last_compacted_position()
         found = self._service.find_entry_by_publish_time(timestamp_ms)
         if found is None:
@@ -207,14 +207,14 @@ def read_compacted(
     payload_processor: PayloadProcessor = pulsar_messages,
     supports_broker_metadata: bool | None = None,
 ) -> CompactedReader:
-    """Read a topic from `start` on, compacted as far as it is.
+    """Read a topic from `start` on, compacted as far as compaction has come.
 
-    `payload_processor`: gives the messages of an entry, for payloads that are not Pulsar's. `supports_broker_metadata`:
-    whether the reader, as a client, asks for the broker's part of entries; it gets it where
-    exposingBrokerEntryMetadataToClientEnabled is set, too. None: it gets what is stored.
+    `payload_processor`: returns the messages of an entry, for payloads that are not Pulsar's.
+    `supports_broker_metadata`: whether the reader, like a client, asks for the broker's metadata of entries; it gets it
+    if exposingBrokerEntryMetadataToClientEnabled is also set. None: it gets what is stored.
     """
     if not isinstance(topic, ManagedReader) or not isinstance(service, TopicCompactionService):
-        raise InvalidArgumentError(f"a managed ledger and its TopicCompactionService, not {topic!r} and {service!r}")
+        raise InvalidArgumentError(f"needs a ManagedLedger and a TopicCompactionService, not {topic!r} and {service!r}")
     if not callable(payload_processor):
-        raise InvalidArgumentError(f"a payload_processor is called with an entry, and {payload_processor!r} cannot be")
+        raise InvalidArgumentError(f"payload_processor must be callable, not {payload_processor!r}")
     return CompactedReader(topic, service, start, payload_processor, supports_broker_metadata)

@@ -1,7 +1,7 @@
-"""What a topic asks of whoever compacts it: a TopicCompactionService (Pulsar's PIP-278 and PIP-429).
+"""The interface between a topic and its compaction: a TopicCompactionService (Pulsar's PIP-278 and PIP-429).
 
-No method hands out the last entry, or finds one by its place in the compacted ledger: a service may keep its payloads
-in a form of its own, and tells of them only where messages stand.
+No method returns the last entry, or finds one by its place in the compacted ledger: a service may store payloads in its
+own form, and reveals only the positions of messages.
 """
 import abc
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from seglog.ledger.stored_entry import StoredEntry
 
 
 class TopicCompactionService(abc.ABC):
-    """Of one topic. Threads may share it. What its methods raise beside what they say is the service's own."""
+    """The compaction of one topic. Threads may share it. Its methods may also raise errors of the implementation."""
 
     @abc.abstractmethod
     def compact(self) -> object:
-        """Compact the topic up to its end; what is told of it is the service's own."""
+        """Compact the topic up to its end. What it returns is up to the service."""
 
     @abc.abstractmethod
     def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:
-        """From now on the topic up to `horizon` is read in this compacted ledger, and in none before it."""
+        """From now on, the topic up to `horizon` is read from this compacted ledger, and not from earlier ones."""
 
     @abc.abstractmethod
     def get_last_compacted_position(self) -> Position:
-        """The horizon: what stands behind it is read in the topic. EARLIEST where nothing was compacted."""
+        """The horizon: entries after it are read from the topic. EARLIEST if nothing was compacted."""
 
     @abc.abstractmethod
     def read_compacted_entries(self, start: Position, count: int) -> Sequence[StoredEntry]:
-        """At most `count` entries, one or more, from the first one at or behind `start`; an empty list at the end."""
+        """At least one and at most `count` entries, from the first at or after `start`; an empty list at the end."""
 
     @abc.abstractmethod
     def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
@@ -38,5 +38,5 @@ class TopicCompactionService(abc.ABC):
     def get_last_message_position(self) -> MessagePosition:
         """The last message that compaction left; MessagePosition.EARLIEST if it left none.
 
-        A batch index of -1: the message is no batch. Found without opening a payload.
+        A batch index of -1: the message is not in a batch. Opens no payload.
         """

@@ -1,15 +1,15 @@
-"""The delayed messages of a topic as it is configured: a tracker for each subscription, or one for all of them.
+"""Delayed messages of a topic: depending on the configuration, a tracker for each subscription or one for all.
 
     with ManagedLedger("topics/orders") as topic, DelayedDelivery(topic) as delayed:
         with delayed.dispatcher(topic.open_cursor("billing")) as dispatcher:
             entries = dispatcher.read(timeout_s=5)
 
-Opening with another kind of tracker than before removes what that one stored, and begins anew from the log. What was
-decided about single messages is carried over:
+If you open a topic with another kind of tracker than before, the old tracker's files are removed, and the index is
+rebuilt from the log. Decisions about single messages are kept:
 
     in memory        nothing is stored
     bucket           <topic>/delayed/<subscription>, listed by the subscription's cursor
-    shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which is there only then
+    shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which exists only then
 """
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class DelayedDelivery(OpenHandle):
-    """Trackers and dispatchers of one managed ledger, which stays the caller's. `config`: docs/config.md.
+    """Trackers and dispatchers of one managed ledger, which the caller closes. `config`: docs/config.md.
 
     Raises what opening the trackers raises.
     """
@@ -68,24 +68,24 @@ class DelayedDelivery(OpenHandle):
         new_worker: Callable[[], Worker] | None = None,
     ) -> None:
         if not isinstance(managed_ledger, ManagedLedger):
-            raise InvalidArgumentError(f"delayed delivery is of a ManagedLedger, not of {managed_ledger!r}")
+            raise InvalidArgumentError(f"delayed delivery needs a ManagedLedger, not {managed_ledger!r}")
         if not isinstance(config, DelayedDeliveryConfig):
             config = DelayedDeliveryConfig.of({} if config is None else config)
         if config.shared_index and not config.bucket_tracker:
             raise InvalidArgumentError(
-                "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both, or neither"
+                "enableShareDelayedMessageIndex needs enableBucketDelayedDeliveryTracker", hint="set both or neither"
             )
         self._given = config
         self.config = under_policies(config, managed_ledger.properties)
         self._managed_ledger = managed_ledger
-        # As a client's producer that is given no name: nobody else's.
+        # Unique, like the name of a client's producer that is given none.
         self._producer_name = f"seglog-{uuid4().hex[:12]}"
         self._sequence_ids = count()
         self._clock = clock or SystemClock()
-        # However many subscriptions there are: their background work shares a few threads.
+        # A few threads for the background work of all subscriptions, however many there are.
         self._workers = WorkerPool()
         self._new_worker = new_worker or self._workers.new_worker
-        # Guards what follows, and the opening of trackers. Taken before a tracker's lock.
+        # Guards the fields below, and the opening of trackers. Acquired before a tracker's lock.
         self._lock = QuickLock()
         self._indexes: dict[str, DelayedIndex] = {}
         self._is_closed = False
@@ -99,7 +99,8 @@ class DelayedDelivery(OpenHandle):
         clock: Clock | None = None,
         new_worker: Callable[[], Worker] = IdleWorker,
     ) -> Self:
-        """With the kind of tracker that was used last, and no background work: for looking, and for single changes."""
+        """Open with the kind of tracker that was used last, and without background work, for inspection and single
+        changes."""
         cursors = managed_ledger.cursors
         config = DelayedDeliveryConfig(
             bucket_tracker=any(snapshot_directory(managed_ledger.path, name).is_dir() for name in cursors),
@@ -135,7 +136,7 @@ class DelayedDelivery(OpenHandle):
             return self._managed_ledger.add_entry(headers_and_payload)
 
     def _all_indexes(self) -> list[DelayedIndex]:
-        """Those of every subscription, opened where they are not."""
+        """The indexes of all subscriptions, opened if necessary."""
         cursors = [cursor for name, cursor in self._managed_ledger.cursors.items() if name not in INNER_CURSORS]
         indexes = [self.index(cursor) for cursor in cursors]
         return indexes[:1] if self.config.shared_index else indexes
@@ -160,18 +161,18 @@ class DelayedDelivery(OpenHandle):
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Position:
-        """Add a message, and where it stands. `delay`: how long it is held back, in seconds or as a timedelta; or
-        `deliver_at_ms`: until when, ms since 1970. Without either it is delivered at once.
+        """Add a message, and return its position. It is held back for `delay` (seconds or a timedelta) or until
+        `deliver_at_ms` (ms since 1970); with neither it is delivered at once.
 
-        Raises InvalidArgumentError for a delay that is negative or given twice, and what `add_entry` raises.
+        Raises InvalidArgumentError for a negative delay, or if both are given, and what `add_entry` raises.
         """
         now_ms = self._clock.now_ms()
         if delay is not None:
             if deliver_at_ms is not None:
-                raise InvalidArgumentError("a message has a delay or a time, not both")
+                raise InvalidArgumentError("give a message a delay or deliver_at_ms, not both")
             deliver_at_ms = now_ms + _delay_ms(delay)
         elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
-            raise InvalidArgumentError(f"a message is due at whole ms since 1970, not at {deliver_at_ms!r}")
+            raise InvalidArgumentError(f"deliver_at_ms must be an integer (ms since 1970), not {deliver_at_ms!r}")
         _check_text("a key", key)
         checked = checked_properties({} if properties is None else properties)
         metadata = pulsar_pb().MessageMetadata(
@@ -188,12 +189,12 @@ class DelayedDelivery(OpenHandle):
 
     @property
     def policies(self) -> dict[str, str]:
-        """The keys that are kept with the topic, and their values: they go before what this was opened with."""
+        """The keys stored with the topic, and their values: they override the configuration given when opening."""
         return stored_policies(self._managed_ledger.properties)
 
     def set_policies(self, changes: Mapping[str, object]) -> None:
-        """Keep these keys with the topic, durably, and remove those that are None; they count from now on, and whenever
-        it is opened.
+        """Store these keys with the topic, durably, and remove those that are None. They apply from now on, and
+        whenever the topic is opened.
 
         Raises InvalidConfigError for an unknown key or a bad value, InvalidArgumentError for the kind of tracker.
         """
@@ -203,49 +204,49 @@ class DelayedDelivery(OpenHandle):
             self.reconfigure(under_policies(self._given, self._managed_ledger.properties))
 
     def reconfigure(self, config: Mapping[str, object] | DelayedDeliveryConfig) -> None:
-        """Go on under another configuration until this is closed, of which docs/config.md says what counts from the
-        next seal on only. What is to stay is a policy.
+        """Use another configuration until this is closed; for permanent changes, set a policy. docs/config.md says
+        which keys take effect only at the next seal.
 
-        Raises InvalidArgumentError for another kind of tracker: that requires reopening.
+        Raises InvalidArgumentError for another kind of tracker, which requires reopening.
         """
         if not isinstance(config, DelayedDeliveryConfig):
             config = DelayedDeliveryConfig.of(config)
         if (config.bucket_tracker, config.shared_index) != (self.config.bucket_tracker, self.config.shared_index):
             raise InvalidArgumentError(
-                "to use another kind of tracker, close the delivery and open it again", hint="close this one, and "
-                "open another"
+                "the kind of tracker cannot be changed while delayed delivery is open",
+                hint="close this DelayedDelivery, and open another"
             )
         with self._lock:
             self.config = config
             for index in self._indexes.values():
                 index.tracker.reconfigure(config)
 
-    # --- what there is -----------------------------------------------------------------------
+    # --- indexes, trackers, dispatchers ------------------------------------------------------
 
     def index(self, cursor: Cursor) -> DelayedIndex:
-        """The index that has the delayed messages of a subscription: its own, or that of all. Raises LogClosedError
-        once this was closed, InvalidArgumentError for what is no cursor of this managed ledger."""
+        """The index with the delayed messages of a subscription: its own, or the shared one. Raises LogClosedError if
+        this is closed, InvalidArgumentError if `cursor` is not a cursor of this managed ledger."""
         if not isinstance(cursor, Cursor) or self._managed_ledger.cursors.get(cursor.name) not in (cursor, None):
             raise InvalidArgumentError(f"no cursor of this managed ledger: {cursor!r}", file=self._managed_ledger.path)
         with self._lock:
             if self._is_closed:
-                raise LogClosedError("the delayed delivery was closed", file=self._managed_ledger.path)
+                raise LogClosedError("the delayed delivery is closed", file=self._managed_ledger.path)
             name = BUILDING_CURSOR if self.config.shared_index else cursor.name
             found = self._indexes.get(name)
             if found is not None and not found.is_of(cursor):
-                self._close(name)       # the subscription was deleted, and this is another one of its name
+                self._close(name)       # the subscription was deleted, and this is a new one with the same name
                 found = None
             if found is None:
                 found = self._indexes[name] = self._open(cursor)
             return found
 
     def tracker(self, cursor: Cursor) -> DelayedDeliveryTracker:
-        """The tracker that has the delayed messages of a subscription."""
+        """The tracker with the delayed messages of a subscription. Raises what `index` raises."""
         return self.index(cursor).tracker
 
     def dispatcher(self, cursor: Cursor) -> Dispatcher:
-        """A dispatcher of a subscription, for all threads that read it. Raises InvalidArgumentError if it has one that
-        is not closed, and LogClosedError once this was closed."""
+        """A dispatcher for a subscription, for all threads that read it. Raises InvalidArgumentError if the
+        subscription has an open dispatcher already, and LogClosedError if this is closed."""
         return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock)
 
     def _open(self, cursor: Cursor) -> DelayedIndex:
@@ -267,11 +268,11 @@ class DelayedDelivery(OpenHandle):
         )
         return BucketDelayedDeliveryTracker(storage, self.config, clock=self._clock, worker=self._new_worker())
 
-    # --- another kind than before ------------------------------------------------------------
+    # --- change of the kind of tracker -------------------------------------------------------
 
     def _remove_other_kinds(self) -> None:
-        """Leave no snapshot of a tracker that is not used now. A message that was cancelled is acknowledged, and one
-        that was rescheduled keeps its time. A crash in between leaves what can be done once more."""
+        """Remove the snapshots of trackers that are no longer used. Cancelled messages are acknowledged, and
+        rescheduled ones keep their time. After a crash in between, this can be repeated."""
         cursors = self._managed_ledger.cursors
         building = cursors.pop(BUILDING_CURSOR, None)
         subscriptions = list(cursors.values())
@@ -296,8 +297,8 @@ class DelayedDelivery(OpenHandle):
         remove_snapshots(self._managed_ledger.fs, self._managed_ledger.path, besides=used)
 
     def _share_moves(self, building: Cursor | None, subscriptions: list[Cursor]) -> None:
-        """Let the index of all know what single subscriptions rescheduled. A message has one time there: the latest of
-        those that the subscriptions have for it, so that nobody gets it early."""
+        """Take over the times of messages that single subscriptions rescheduled into the shared index. A message has
+        one time there: the latest of its subscriptions' times, so that none gets it early."""
         decided = {cursor.name: _decided(cursor).moved for cursor in subscriptions}
         positions = {position for moved in decided.values() for position in moved}
         if not positions:
@@ -312,7 +313,7 @@ class DelayedDelivery(OpenHandle):
             if waiting:
                 published = relocated.get(position)
                 if published is None:
-                    # A copy that cannot be read has no time: what was decided about it counts alone.
+                    # A message that cannot be read has no published time: only the rescheduled times count.
                     is_there = self._managed_ledger.is_valid(position)
                     published = published_due_ms(self._managed_ledger.read(position)) if is_there else 0
                 times = [decided[cursor.name].get(position, published) for cursor in waiting]
@@ -320,12 +321,12 @@ class DelayedDelivery(OpenHandle):
         building.update_properties(_properties(shared))
 
     def _waits_for(self, cursor: Cursor, position: Position) -> bool:
-        """Whether there is an entry, and the subscription has not acknowledged it."""
+        """Whether the entry exists, and the subscription has not acknowledged it."""
         there = cursor.is_aside(position) or self._managed_ledger.is_valid(position)
         return there and not cursor.is_acknowledged(position)
 
     def _settle(self, owner: Cursor, cursors: list[Cursor], kinds: tuple[str, ...]) -> None:
-        """Forget the properties of these kinds that `owner` kept for a tracker, which served `cursors`."""
+        """Apply the decisions in `owner`'s properties of these kinds to `cursors`, and remove the properties."""
         ours = {name: value for name, value in owner.properties.items() if name.startswith(kinds)}
         if not ours:
             return
@@ -343,7 +344,7 @@ class DelayedDelivery(OpenHandle):
     # --- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the trackers; dispatchers give out nothing any more. Twice is fine."""
+        """Close the trackers; dispatchers then deliver nothing more. Idempotent."""
         with self._lock:
             self._is_closed = True
             for name in list(self._indexes):
@@ -368,12 +369,12 @@ class DelayedDelivery(OpenHandle):
 
 
 def _check_text(what: str, text: object) -> None:
-    """Raises InvalidArgumentError for what is neither None nor text that UTF-8 can hold."""
+    """Raises InvalidArgumentError unless `text` is None or text that UTF-8 can encode."""
     try:
         if text is not None:
             text.encode()   # type: ignore[attr-defined]
     except (AttributeError, UnicodeEncodeError):
-        raise InvalidArgumentError(f"{what} is text, not {repr(text)[:80]}") from None
+        raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}") from None
 
 
 def _delay_ms(delay: timedelta | float) -> int:
@@ -383,28 +384,28 @@ def _delay_ms(delay: timedelta | float) -> int:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
         delay_ms = int(seconds * 1000)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"a delay is seconds or a timedelta, not {delay!r}") from None
+        raise InvalidArgumentError(f"delay must be seconds or a timedelta, not {delay!r}") from None
     if not 0 <= delay_ms < 2**62:
-        raise InvalidArgumentError(f"a delay of {seconds} s")
+        raise InvalidArgumentError(f"delay must be at least 0 and less than 2**62 ms, not {seconds} s")
     return delay_ms
 
 
 def _decided(cursor: Cursor) -> Amendments:
-    """What a cursor keeps of decisions. Raises CorruptDelayedIndexError."""
+    """The decisions about single messages in a cursor's properties. Raises CorruptDelayedIndexError."""
     amendments = Amendments()
     amendments.read(cursor.properties)
     return amendments
 
 
 def _properties(moved: Mapping[tuple[int, int], int]) -> dict[str, str | None]:
-    """The properties that say of messages that they were moved."""
+    """The properties that record rescheduled messages."""
     amendments = Amendments()
     amendments.moved.update(moved)
     return {name: value for name, value in amendments.properties().items() if name.startswith(MOVED)}
 
 
 def _existing(managed_ledger: ManagedLedger, amendments: Amendments) -> Iterator[Position]:
-    """The cancelled positions where there is an entry."""
+    """The cancelled positions whose entries exist."""
     extent = managed_ledger.extent
     for ledger_id, ids in sorted(amendments.cancelled_in.items()):
         slot = extent.slot_of(ledger_id)

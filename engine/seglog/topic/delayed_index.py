@@ -1,11 +1,11 @@
-"""A tracker of delayed messages among those that read by it: one dispatcher, or all of a topic.
+"""A tracker of delayed messages and its readers: one dispatcher, or all dispatchers of a topic.
 
-Whoever reads, adds and polls, does so under one lock, the tracker's own. So at each moment that a reader looks, a
-message is either known to the tracker, or was handed to the replay queues.
+Reading, adding and polling all hold one lock, the tracker's. So whenever a reader looks, a message is either known to
+the tracker, or was handed to the replay queues.
 
-The index reads the log for its tracker, apart from the readers: `read_up` goes to the log's end, so that what is asked
-about single messages is answered from the whole log. What a tracker forgets, since a snapshot is damaged, is found
-there again.
+The index also reads the log for its tracker, independently of the readers: `read_up` reads to the log's end, so that
+questions about single messages are answered from the whole log. If a tracker loses messages because a snapshot is
+damaged, they are found there again.
 """
 import enum
 import logging
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seglog")
 
-# The name of the cursor that builds a shared index. It keeps no ledger from being trimmed that no other cursor keeps.
+# The name of the cursor that builds a shared index. It does not prevent a ledger from being trimmed.
 BUILDING_CURSOR = "__delayed_index"
-# Nobody reads by these.
+# No consumer reads with these cursors.
 INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR)
 # Entries that the index reads at once.
 READ_UP = 1000
-# What `delayed.relocate` does: so often at most; where no more than one in so many entries of a ledger is left, or one;
-# not with messages that are due so soon.
+# Limits of `delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one in this
+# many, or a single one); how soon a message may be due that is not relocated.
 RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
 
 
 def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
-    """The same for a cursor to call, as long as somebody else holds the method's object."""
-    # No WeakMethod: it runs Python code when the object is collected, in which ^C is lost.
+    """The method as a callback for a cursor, without keeping the method's object alive."""
+    # Not a WeakMethod: it runs Python code when the object is collected, in which ^C would be lost.
     found, function = weakref.ref(method.__self__), method.__func__     # type: ignore[attr-defined]
 
     def call(positions: Sequence[Position], passed: Position) -> None:
@@ -55,12 +55,12 @@ def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[
 
 
 def published_due_ms(entry: StoredEntry) -> int:
-    """When it is due, ms since 1970, by its producer; 0: at once."""
+    """The due time that the producer set, in ms since 1970; 0: at once."""
     return entry.entry.fields().deliver_at_time or 0
 
 
 class Fate(enum.Enum):
-    """What becomes of an entry that was read."""
+    """What happens to an entry that was read."""
 
     DUE = "due"
     DELAYED = "delayed"
@@ -68,19 +68,19 @@ class Fate(enum.Enum):
 
 
 class Reader(Protocol):
-    """Who wants scheduled messages: a Dispatcher. All but `close` is called with the index's lock held."""
+    """A reader of scheduled messages: a Dispatcher. All methods but `close` are called with the index's lock held."""
 
     @property
     def cursor(self) -> Cursor: ...
 
     def take_scheduled(self, positions: Sequence[Position]) -> None:
-        """These are due."""
+        """Take messages that are due."""
 
     def taken_in(self, ledger_id: int) -> "BitMap | None":
-        """The entries of a ledger that were given to this reader already. Borrowed."""
+        """The entries of a ledger that this reader has already been given. The bitmap is borrowed."""
 
     def read_again(self) -> None:
-        """What was passed over is not known any more: read it."""
+        """Read skipped entries again: the tracker no longer knows them."""
 
     def close(self) -> None: ...
 
@@ -88,41 +88,41 @@ class Reader(Protocol):
 class DelayedIndex:
     """The tracker of one subscription, and its reader. `cursor`: the subscription's.
 
-    Raises InvalidArgumentError if another index has the tracker.
+    Raises InvalidArgumentError if another index uses the tracker.
     """
 
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         self.tracker = tracker
-        # Guards the readers, and what they keep.
+        # Guards the readers and their state.
         self.lock = tracker.lock
         self.readers: list[Reader] = []
         self._managed_ledger = managed_ledger
         self._cursor = cursor
-        # Up to here the tracker knows every message, but those that were due when they were met.
+        # Up to here the tracker knows every message, except those that were due when they were read.
         self._read_to = EARLIEST
         self._is_reading = False
         self._own = [cursor]
-        # The cursors that tell us, and the list of them that was looked at last.
+        # The cursors that notify this index, and the list of subscriptions at the last check.
         self._told: set[Cursor] = set()
         self._told_of: list[Cursor] = []
-        # The list of subscriptions, the slowest of them, and where that one was.
+        # The list of subscriptions, the slowest of them, and its position then.
         self._least: tuple[list[Cursor], Cursor, Position] | None = None
-        # What the index has no use for, although its cursor has not passed it.
+        # Entries that the index need not read, although its cursor has not passed them.
         self._skip: Callable[[Position], bool] | None = None
         self._forgotten_to = EARLIEST
-        # How often what had been read was not known any more.
+        # How often the tracker has lost messages that had been read.
         self._losses = 0
         self._first_ledger_id = -1
         with self.lock:
             if tracker.source is not None:
                 raise InvalidArgumentError(
-                    "this tracker is read by another index", hint="make one dispatcher of a subscription, and share it"
+                    "another index uses this tracker", hint="make one dispatcher for each subscription, and share it"
                 )
             tracker.source = self
         self._home = managed_ledger.shared(RelocatedHome)
         self._relocated = self._home.join(managed_ledger)
         self._is_closed = False
-        # Not before a moment after opening: most topics that are opened are closed soon.
+        # The first relocation waits for a while after opening: most topics are soon closed again.
         self._relocated_ns = managed_ledger.clock.monotonic_ns()
         self._heard = weakly(self._acknowledged)
         self._hear()
@@ -130,7 +130,7 @@ class DelayedIndex:
         self.offer_relocated()
 
     def detach(self) -> None:
-        """Let the tracker go: another index may have it."""
+        """Release the tracker, so that another index may use it."""
         with self.lock:
             for cursor in self._told:
                 cursor.unlisten(self._heard)
@@ -140,13 +140,13 @@ class DelayedIndex:
         self.close()
 
     def close(self) -> None:
-        """Let go of what is open beside the tracker. Twice is fine."""
+        """Release everything that is open except the tracker. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self._home.leave()
 
     def _hear(self) -> None:
-        """Be told of what is acknowledged, by the cursors that are new too."""
+        """Listen to the acknowledgements of all cursors, new ones included."""
         subscriptions = self.subscriptions()
         if subscriptions is self._told_of:
             return
@@ -154,11 +154,11 @@ class DelayedIndex:
             if cursor not in self._told:
                 self._told.add(cursor)
                 cursor.listen(self._heard)
-        self._told &= set(subscriptions)        # a deleted one tells nothing
+        self._told &= set(subscriptions)        # deleted cursors notify nothing
         self._told_of = subscriptions
 
     def _least_passed(self) -> Position | None:
-        """Up to where all subscriptions have come. The slowest one is looked for again only after it moved."""
+        """The position that all subscriptions have reached. The slowest one is searched again only after it moved."""
         subscriptions = self.subscriptions()
         if not subscriptions:
             return None
@@ -169,7 +169,7 @@ class DelayedIndex:
         return least[2]
 
     def _acknowledged(self, positions: Sequence[Position], passed: Position) -> None:
-        """A cursor acknowledged these, which may have been delayed still."""
+        """Called when a cursor acknowledges messages, which may still be delayed."""
         if not self.tracker.number_of_delayed_messages:
             return
         with self.lock:
@@ -183,7 +183,7 @@ class DelayedIndex:
                 self.tracker.trim(passed.ledger_id, passed.entry_id + 1)
 
     def _forget_acknowledged(self) -> None:
-        """Snapshots and decisions, which the tracker was made of, know nothing of what was acknowledged since."""
+        """Forget acknowledged messages: the snapshots and decisions that the tracker was loaded from may be older."""
         with self.lock:
             passed = self._least_passed()
             if passed is None or self._least is None:
@@ -198,11 +198,11 @@ class DelayedIndex:
     # --- readers -----------------------------------------------------------------------------
 
     def join(self, reader: Reader) -> None:
-        """Let `reader` have what is due. Raises InvalidArgumentError if its subscription has a reader."""
+        """Add a reader for due messages. Raises InvalidArgumentError if its subscription already has one."""
         with self.lock:
             if any(other.cursor is reader.cursor for other in self.readers):
                 raise InvalidArgumentError(
-                    f"the subscription {reader.cursor.name!r} has a dispatcher already",
+                    f"the subscription {reader.cursor.name!r} already has a dispatcher",
                     hint="share that one among the threads, or close it first",
                 )
             self.readers.append(reader)
@@ -214,19 +214,19 @@ class DelayedIndex:
                 self.readers.remove(reader)
 
     def is_of(self, cursor: Cursor) -> bool:
-        """Whether the tracker has the messages of this subscription, not of one of its name that was deleted."""
+        """Whether the tracker has the messages of this subscription, not of a deleted one with the same name."""
         return cursor is self._cursor
 
     def subscriptions(self) -> list[Cursor]:
-        """The cursors whose messages the tracker has: what all of them have passed, it forgets. The same list until
-        they are others."""
+        """The cursors whose messages the tracker has; it forgets what all of them have passed. Returns the same list
+        object until the cursors change."""
         return self._own
 
-    # --- what was read -----------------------------------------------------------------------
+    # --- reading the log ---------------------------------------------------------------------
 
     def place_all(self, entries: Sequence[StoredEntry]) -> list[Fate]:
-        """Tell the tracker of entries that it does not know, in order; what becomes of each. Raises CorruptRecordError.
-        """
+        """Add entries that the tracker does not know, in order, and return what happens to each. Raises
+        CorruptRecordError."""
         data, ledgers, ids = columns_of(entries)
         columns = metadata_columns(data)
         answers = self.tracker.add_messages(ledgers, ids, columns.deliver_at_time, within_limit=False)
@@ -241,10 +241,10 @@ class DelayedIndex:
         ]
 
     def build(self) -> None:
-        """Read ahead of the readers, where somebody does that."""
+        """Read ahead of the readers; only a shared index does."""
 
     def read_up(self) -> None:
-        """Tell the tracker of every message in the log that it does not know. What is due is left to the readers."""
+        """Add every message in the log that the tracker does not know. Due ones are left to the readers."""
         if self._is_reading:
             return
         with self.lock:
@@ -263,21 +263,21 @@ class DelayedIndex:
                 self._is_reading = False
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
-        """What is pending, or was given to the reader already."""
+        """The entries of a ledger that are pending, or were given to a reader."""
         known = [self.tracker.pending_in(ledger_id), *(reader.taken_in(ledger_id) for reader in self.readers)]
         found = [bitmap for bitmap in known if bitmap]
         return found[0].union(*found) if len(found) > 1 else found[0] if found else None
 
     def _is_over(self, position: Position) -> bool:
-        """Whether nobody wants the message any more."""
+        """Whether no subscription needs the message any more."""
         return self._cursor.is_acknowledged(position)
 
     def passed_over(self) -> set[int]:
-        """Ledgers that the cursors passed, of which messages are not acknowledged."""
+        """Ledgers that the cursors passed although they have unacknowledged messages."""
         return {ledger_id for cursor in self.subscriptions() for ledger_id in cursor.aside_ledgers}
 
     def read_again(self) -> None:
-        """The tracker knows less than it did: so does everybody who passed over what it knew."""
+        """The tracker has lost messages: read the log again, and let the readers read what they skipped."""
         with self.lock:
             self._losses += 1
             self._read_to = EARLIEST
@@ -286,13 +286,13 @@ class DelayedIndex:
                 reader.read_again()
 
     def poll(self, wanted: int) -> None:
-        """Hand at most so many messages that are due to every reader."""
+        """Hand at most `wanted` due messages to every reader."""
         due = self.tracker.get_scheduled_messages(wanted)
         positions = [Position(*position) for position in due] if due else []
         for reader in self.readers if due else ():
             reader.take_scheduled(positions)
 
-    # --- what was passed ---------------------------------------------------------------------
+    # --- trimming ----------------------------------------------------------------------------
 
     def trim(self) -> None:
         """Forget ledgers that every cursor has passed."""
@@ -304,17 +304,17 @@ class DelayedIndex:
             self._passed(passed)
 
     def _passed(self, position: Position) -> None:
-        """Every cursor has come to `position`, the first one known in its ledger."""
+        """Called when every cursor has reached `position`, the first one known in its ledger."""
         self.tracker.trim(position.ledger_id)
 
-    # --- what was relocated ------------------------------------------------------------------
+    # --- relocation --------------------------------------------------------------------------
 
     def relocated_entry(self, position: Position) -> StoredEntry | None:
         """The entry that was at this position, if it was relocated."""
         return self._relocated.read(position)
 
     def offer_relocated(self) -> None:
-        """Tell the tracker of what was relocated and some subscription wants: no reading of the log comes to it."""
+        """Add relocated messages that some subscription still needs: reading the log does not find them."""
         with self.lock:
             readers = {reader.cursor: reader for reader in self.readers}
 
@@ -346,14 +346,14 @@ class DelayedIndex:
                 self._relocated.tidy()
                 if self.tracker.config.relocate:
                     self.relocate()
-        except FAILURES as error:       # a consumer can do nothing about it, and loses nothing by it
-            logger.warning("%s: messages of %s are not relocated: %s", self._managed_ledger.path, self._cursor, error)
+        except FAILURES as error:       # a consumer cannot mend it, and loses nothing
+            logger.warning("%s: could not relocate messages of %s: %s", self._managed_ledger.path, self._cursor, error)
 
     def relocate(self) -> int:
-        """Copy what is still delayed out of the ledgers that the cursors could otherwise pass; how many that were.
+        """Copy the last delayed messages out of ledgers, so that the cursors can pass these. Returns how many.
 
-        Each cursor sets aside what it has not acknowledged. A crash leaves them where they were, or relocated, for each
-        subscription by itself: what counts is what its cursor says.
+        Each cursor sets aside what it has not acknowledged. After a crash, each subscription has them either at the old
+        place or relocated: its cursor decides.
         """
         with self.lock, self._relocated.lock:
             found = [entry for entries in self._pinning_ledgers() for entry in entries]
@@ -361,20 +361,20 @@ class DelayedIndex:
                 return 0
             copies = [(entry.position, published_due_ms(entry), entry.data) for entry in found]
             self._relocated.add(self._cursor.name, copies)
-            # Known to the tracker before the cursors pass them, which trims what it knows.
+            # First the tracker, then the cursors: once they pass the messages, it is trimmed.
             self.tracker.relocate((at, *position) for position, at, _ in copies)
             sizes = [(entry.position, entry.message_count) for entry in found]
             for cursor in self.subscriptions():
                 try:
                     cursor.set_aside(sizes)
                 except LogClosedError:
-                    if not cursor.closed:       # one that was deleted meanwhile
+                    if not cursor.closed:       # closed: it was deleted meanwhile
                         raise
             return len(found)
 
     def _pinning_ledgers(self) -> Iterator[list[StoredEntry]]:
-        """Of each sealed ledger behind the mark-delete positions the entries that are not acknowledged: a few delayed
-        messages. It ends at the first ledger in which more is left, or a message that is due soon."""
+        """For each sealed ledger from the mark-delete positions on, its unacknowledged entries, if these are only a few
+        delayed messages. Ends at the first ledger in which more is left, or a message is due soon."""
         extent, passed = self._managed_ledger.extent, self._least_passed()
         first = None if passed is None else extent.position(extent.up_to(passed))
         for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():
@@ -411,9 +411,9 @@ class DelayedIndex:
     # --- decisions ---------------------------------------------------------------------------
 
     def clear(self, *, drop: bool = False) -> int:
-        """Remove the snapshots, and forget what was decided about single messages; how many were pending.
+        """Remove the snapshots and the decisions about single messages. Returns how many messages were pending.
 
-        They are indexed again when the log is read the next time, or, with `drop`, are acknowledged instead.
+        These are indexed again when the log is next read, or, with `drop`, acknowledged instead.
         """
         with self.lock:
             self.read_up()
@@ -427,34 +427,34 @@ class DelayedIndex:
             return pending
 
     def cancel(self, position: Position) -> bool:
-        """Whether the message was pending: it will never be delivered, and is acknowledged. Durable at return."""
+        """Cancel a pending message: it is acknowledged and never delivered. Durable at return. False: not pending."""
         position = checked_position(position)
         with self.lock:
             cancelled = self.tracker.cancel(*position)
             if cancelled:
                 self._acknowledge(position)
                 for cursor in self.subscriptions():
-                    # A tracker in memory forgets at a crash, and so would who changes to another kind.
+                    # A tracker in memory forgets the decision at a crash, and so does a change of the kind of tracker.
                     cursor.flush()
             return cancelled
 
     def _acknowledge(self, position: Position) -> None:
-        """For all, but a subscription that never had the message: it came when the ledger had been trimmed."""
+        """Acknowledge for all subscriptions that have the message: one made after the ledger was trimmed has not."""
         for cursor in self.subscriptions():
             if cursor.is_aside(position) or self._managed_ledger.is_valid(position):
                 cursor.acknowledge(position)
 
 
 class SharedDelayedIndex(DelayedIndex):
-    """One index for all subscriptions, built by a cursor of its own (PIP-195; in no release of Pulsar).
+    """One index for all subscriptions, built by a separate cursor (PIP-195; not in any release of Pulsar).
 
-    Any dispatcher's poll puts scheduled messages into the replay queues of all. A subscription that has no dispatcher
-    then, or whose process dies, finds them by its own cursor: they are behind its mark-delete position, due, and not
-    known here.
+    Any dispatcher's poll puts scheduled messages into the replay queues of all. A subscription without a dispatcher at
+    that time, or whose process dies, finds them by its own cursor: they are after its mark-delete position, due, and no
+    longer known here.
     """
 
     def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
-        # The subscriptions as of so many changes.
+        # The list of subscriptions, and the number of changes that it reflects.
         self._subscribed: tuple[int, list[Cursor]] = -1, []
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
@@ -470,22 +470,22 @@ class SharedDelayedIndex(DelayedIndex):
         return self._subscribed[1]
 
     def _is_over(self, position: Position) -> bool:
-        # The building cursor acknowledges nothing by itself; after `clear` it comes to what was cancelled.
+        # The building cursor acknowledges nothing by itself; after `clear` it meets cancelled messages again.
         cursors = self.subscriptions()
         return bool(cursors) and all(cursor.is_acknowledged(position) for cursor in cursors)
 
     def build(self) -> None:
-        """Read on, and add what is delayed. What is due, the subscriptions find by their own cursors."""
+        """Read on, and add delayed messages. The subscriptions find due ones by their own cursors."""
         self.read_up()
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
-        # What one reader has taken may be delayed for another: after a rewind, or a clock that was set back.
+        # What one reader has taken may be delayed for another, after a rewind or if the clock was set back.
         found: BitMap | None = self.tracker.pending_in(ledger_id)
         return found
 
     def _passed(self, position: Position) -> None:
         super()._passed(position)
-        # A cursor that is new may stand in front of entries that were trimmed before it came.
+        # A new cursor may be positioned before entries that were trimmed before it was opened.
         last = self._managed_ledger.last_position
         if last is not None:
             self._cursor.mark_delete(min(position, last))

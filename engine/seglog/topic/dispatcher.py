@@ -5,14 +5,14 @@
         ...
         cursor.acknowledge(entry.position)
 
-    cursor ── known to the tracker: passed over, not read from the disk
-       └── read ── delayed, and not due: the tracker is told
+    cursor ── known to the tracker: skipped, not read from the disk
+       └── read ── delayed, and not due: added to the tracker
                 └─ else: dispatched
     tracker ── due ── replay queue ── not acknowledged meanwhile: read, dispatched
 
 There is no timer that could be lost. A waiting reader sleeps until the next message is due, and is woken when an entry
-is added, a message is rescheduled, or the clock is set (seglog.clock); where the clock cannot tell that it was set, the
-reader looks at it every 10 ms.
+is added, a message is rescheduled, or the clock is set (seglog.clock); if the clock cannot report that it was set, the
+reader checks it every 10 ms.
 """
 import time
 from collections import deque
@@ -36,21 +36,21 @@ from seglog.topic.delayed_index import DelayedIndex, Fate
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-# How long a reader sleeps while a message is delayed, at most. It sleeps by a clock that cannot be set, and messages
-# are due by one that can: if nobody tells when it is set, look often. A clock that is slewed, which nobody tells, goes
-# at most 500 ppm wrong: in this time 5 ms, and less in the last sleep.
+# The longest sleep of a reader while a message is delayed. Sleeping uses a clock that cannot be set, due times one that
+# can: if its changes are not reported, check it often. Slewing is never reported, but is at most 500 ppm: 5 ms in this
+# time, and less in the last sleep.
 LOOK_AGAIN_S, LONGEST_S = 0.01, 10.0
-# A segment that could not be loaded is late already. It is tried again after as long (bucket.RETRY_NS).
+# A segment that could not be loaded is already late. Loading is retried after this time (bucket.RETRY_NS).
 RETRY_S = 0.1
-# A queue that nobody reads is dropped when it is longer: the cursor, rewound, finds what was in it.
+# A longer queue, which no thread reads, is dropped: the rewound cursor finds its messages again.
 MAX_REPLAY = 100_000
 
 
 class Dispatcher:
-    """Gives out each entry once, until `rewind` or `redeliver`. Threads may share it.
+    """Delivers each entry once, unless `rewind` or `redeliver` is called. Threads may share it.
 
-    `tracker`: the subscription's own, or the DelayedIndex that it shares with others; it is not closed with this.
-    Who moves the cursor himself, by seeking, calls `rewind` after it.
+    `tracker`: the subscription's own, or the DelayedIndex that it shares with others; closing the dispatcher does not
+    close it. If you seek the cursor, call `rewind` afterwards.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class Dispatcher:
         self._index = tracker if isinstance(tracker, DelayedIndex) else DelayedIndex(tracker, managed_ledger, cursor)
         self._tracker = self._index.tracker
         self._clock = clock or SystemClock()
-        # Guards what follows; and where readers wait.
+        # Guards the fields below; readers wait on it.
         self._lock = self._index.lock
         self._changed = self._tracker.changed
-        # What is due, in the order in which it became it.
+        # Messages that are due, in the order in which they became due.
         self._replay: deque[Position] = deque()
-        # What was dispatched or is in the replay queue: the cursor comes to some of it later, and passes over it.
+        # Messages that were dispatched or are in the replay queue: if the cursor comes to them later, it skips them.
         self._taken = PendingSet(BitMap)
-        # Read, and not placed yet.
+        # Entries that were read, but not placed yet.
         self._read: list[StoredEntry] = []
         self._first_ledger_id = -1
         self._is_closed = False
         self._index.join(self)
-        # Equal to no other reader's, and no reason to keep this dispatcher.
+        # Distinct for each reader, and does not keep this dispatcher alive.
         self._wake = partial(self._changed.notify)
         managed_ledger.listen(self._wake)
 
@@ -98,15 +98,15 @@ class Dispatcher:
         self, max_entries: int = DEFAULT_READ, timeout_s: float | None = 0, *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """Entries that are due now, at most so many; waits up to `timeout_s` for the first one, None: forever.
+        """Read at most `max_entries` entries that are due now; wait up to `timeout_s` for the first; None: forever.
 
-        Those that were delayed come first, in the order in which they became due. None is early. Empty when the time
-        is over. `supports_broker_metadata`: as Cursor.read has it. Raises LogClosedError once this was closed, and what
-        Cursor.read raises.
+        Entries that were delayed come first, in the order in which they became due. None is early. The list is empty
+        after the timeout. `supports_broker_metadata`: as for Cursor.read. Raises LogClosedError if this is closed, and
+        what Cursor.read raises.
         """
         checked_int("a number of entries", max_entries)
         if timeout_s is not None and (not isinstance(timeout_s, Real) or timeout_s != timeout_s):
-            raise InvalidArgumentError(f"a timeout is seconds, or None to wait forever, not {timeout_s!r}")
+            raise InvalidArgumentError(f"timeout_s must be seconds, or None to wait forever, not {timeout_s!r}")
         entries = self._read_due(max_entries, timeout_s)
         if supports_broker_metadata is None:
             return entries
@@ -117,7 +117,7 @@ class Dispatcher:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while True:
-                # From before the first look on: what is added after it must wake us.
+                # Noted before the first look, so that anything added after it wakes this thread.
                 seen = self._changed.number
                 entries = self._take(max_entries)
                 left_s = None if deadline is None else deadline - time.monotonic()
@@ -126,14 +126,14 @@ class Dispatcher:
                 self._sleep(seen, left_s)
 
     def _sleep(self, seen: int, left_s: float | None) -> None:
-        """Until something may have changed."""
+        """Sleep until something may have changed."""
         next_at = self._tracker.next_delivery_time()
         if next_at is None:
             self._changed.wait(seen, left_s)
             return
         is_told = listen(self._clock, self._wake)
         try:
-            # The clock is asked only now: from here on we hear when it is set.
+            # Read the clock only now: from here on, setting it is reported.
             due_s = (next_at - self._clock.now_ms()) / 1000
             sleep_s = min(due_s if due_s > 0 else RETRY_S, LONGEST_S if is_told else LOOK_AGAIN_S)
             self._changed.wait(seen, sleep_s if left_s is None else min(sleep_s, left_s))
@@ -143,7 +143,7 @@ class Dispatcher:
 
     def _take(self, max_entries: int) -> list[StoredEntry]:
         if self._is_closed:
-            raise LogClosedError("the dispatcher was closed", file=self._managed_ledger.path)
+            raise LogClosedError("the dispatcher is closed", file=self._managed_ledger.path)
         entries: list[StoredEntry] = []
         try:
             with unheard():
@@ -156,9 +156,9 @@ class Dispatcher:
             if not entries:
                 self._managed_ledger.heard()
                 raise
-            # What was found before comes first; the next reading meets the error again.
+            # Return the entries found before the error; the next read meets it again.
         except BaseException:
-            # Interrupted, somewhere: what would have been given comes again.
+            # Interrupted at some point: entries that would have been returned are delivered again.
             waiting = set(self._replay)
             given = [entry.position for entry in entries if entry.position not in waiting]
             self._replay.extendleft(reversed(given))
@@ -189,7 +189,7 @@ class Dispatcher:
             try:
                 fates = self._index.place_all(read)
             except CorruptRecordError:
-                # One of them: those before it are placed first, one by one.
+                # One entry is corrupt: place those before it first, one by one.
                 fates = self._index.place_all(read[:1])
             done = 0
             try:
@@ -211,13 +211,13 @@ class Dispatcher:
         return found
 
     def _replayed(self, position: Position) -> StoredEntry | None:
-        """None where it was acknowledged meanwhile, or trimmed."""
+        """The entry; None if it was acknowledged or trimmed meanwhile."""
         if self._cursor.is_acknowledged(position):
             return None
         try:
             return self._managed_ledger.read(position)
         except OffsetOutOfRangeError:
-            # One that others have set aside may have been trimmed before this subscription came.
+            # An entry that others have set aside may have been trimmed before this subscription was made.
             return self._index.relocated_entry(position) if self._cursor.is_aside(position) else None
 
     def _forget_passed(self) -> None:
@@ -229,10 +229,10 @@ class Dispatcher:
                 if ledger_id < first and ledger_id not in aside:
                     self._taken.drop(ledger_id)
 
-    # --- what becomes due --------------------------------------------------------------------
+    # --- due messages ------------------------------------------------------------------------
 
     def take_scheduled(self, positions: Sequence[Position]) -> None:
-        """Put messages that are due into the replay queue, but those that were dispatched. For the index."""
+        """Put due messages into the replay queue, except those already dispatched. For the index."""
         new = [position for position in positions if not self._taken.contains(*position)]
         self._replay.extend(new)
         for position in new:
@@ -245,18 +245,18 @@ class Dispatcher:
         self._changed.notify()
 
     def taken_in(self, ledger_id: int) -> "BitMap | None":
-        """What was dispatched, or is about to be. For the index."""
+        """The entries of a ledger that were dispatched, or are about to be. For the index."""
         found: BitMap | None = self._taken.bitmap(ledger_id)
         return found
 
     def read_again(self) -> None:
-        """Begin at the mark-delete position once more, and pass over what was dispatched. For the index."""
+        """Read again from the mark-delete position, skipping what was dispatched. For the index."""
         self._cursor.rewind()
         self._read = []
         self._index.offer_relocated()
 
     def redeliver(self, positions: Iterable[Position]) -> None:
-        """Give these entries, which were dispatched and are not acknowledged, once more."""
+        """Deliver these entries again, if they were dispatched and are not acknowledged."""
         wanted = dict.fromkeys(map(checked_position, positions))
         with self._lock:
             waiting = set(self._replay)
@@ -268,7 +268,7 @@ class Dispatcher:
             self._changed.notify()
 
     def rewind(self) -> None:
-        """Give everything that is due and not acknowledged once more."""
+        """Deliver everything again that is due and not acknowledged."""
         with self._lock:
             self.read_again()
             self._replay.clear()
@@ -277,14 +277,14 @@ class Dispatcher:
             self._changed.notify()
 
     def cancel(self, position: Position) -> bool:
-        """Whether the message was delayed: it will never be delivered, to whom its tracker serves, and is acknowledged.
+        """Cancel a delayed message: it is acknowledged and never delivered to its tracker's subscriptions.
 
-        Durable where the tracker is. Raises what the tracker and Cursor.acknowledge raise.
+        Returns whether it was delayed. Durable if the tracker is. Raises what the tracker and Cursor.acknowledge raise.
         """
         return self._index.cancel(position)
 
     def close(self) -> None:
-        """Give out nothing any more. Tracker and cursor stay open. Twice is fine."""
+        """Stop delivering. Tracker and cursor stay open. Idempotent."""
         with self._lock:
             if not self._is_closed:
                 self._index.leave(self)
