@@ -52,7 +52,7 @@ def test_an_option_that_no_store_has_is_refused():
     with pytest.raises(InvalidArgumentError, match="endpoint_overide") as caught:
         opened("/data/kafka", endpoint_overide="minio:9000")
     assert "endpoint_override" in caught.value.hint
-    with pytest.raises(InvalidArgumentError, match="http_port is a number"):
+    with pytest.raises(InvalidArgumentError, match="http_port must be a number"):
         opened("hdfs://namenode/data", http_port="web")
     # One of the other store of the same command is passed over.
     opened("webhdfs://namenode/data", endpoint_override="minio:9000")
