@@ -7,12 +7,12 @@
         for record in log.read(since="-2h"):
             print(record.offset, record.timestamp, record.key, record.value, record.headers)
 
-The names here are the public ones; the rooms below are for reading the source. A name is imported
-from its room when it is first used, so that `import seglog` costs next to nothing.
+The names here are public; the packages below hold the implementation. Each name is imported when it
+is first used, so that `import seglog` costs next to nothing.
 """
 from seglog._version import __version__
 
-TYPE_CHECKING = False       # not typing's: importing that takes as long as all of this
+TYPE_CHECKING = False       # not typing.TYPE_CHECKING: importing typing takes as long as all of this
 if TYPE_CHECKING:
     from seglog import aio, errors
     from seglog._kernels.columns import Columns

@@ -1,7 +1,8 @@
-"""The clock seam: who needs the time takes a Clock, so that a test can move it.
+"""The clock seam: code that needs the time takes a Clock, so that a test can move it.
 
-Whoever sleeps until some time of day has to hear when the clock is set. A clock that tells has `listen` and `unlisten`,
-as those here have; with any other clock, `listen` below answers False, and the sleeper has to look again now and then.
+Code that sleeps until a time of day must learn when the clock is set. A clock that reports this has `listen` and
+`unlisten`, as the clocks here have. With any other clock, `listen` below returns False, and the sleeper must read the
+clock again now and then.
 """
 import os
 import threading
@@ -17,7 +18,7 @@ Listener = Callable[[], None]
 
 
 class Clock(Protocol):
-    """Time as logs record it. It may step back: a clock is set by people and by NTP."""
+    """Time as logs record it. It may step back when a person or NTP sets the clock."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
@@ -30,20 +31,20 @@ class Clock(Protocol):
 
 @runtime_checkable
 class TellingClock(Protocol):
-    """A clock that tells when it was set."""
+    """A clock that reports when it is set."""
 
     def listen(self, listener: Listener) -> bool:
-        """Call `listener` each time that the clock was set: in any thread, so it must be quick and never raise. False
+        """Call `listener` each time the clock is set: in any thread, so it must be quick and never raise. Returns False
         if the clock cannot tell."""
         ...
 
     def unlisten(self, listener: Listener) -> None:
-        """Call it once less; nothing if it is not called."""
+        """Undo one `listen`; does nothing if there was none."""
         ...
 
 
 def listen(clock: Clock, listener: Listener) -> bool:
-    """Whether `listener` is called each time that the clock was set. If so, `unlisten` is due some time."""
+    """Call `listener` each time the clock is set, until `unlisten`. Returns False if the clock cannot tell."""
     return isinstance(clock, TellingClock) and clock.listen(listener)
 
 
@@ -69,13 +70,13 @@ class SystemClock:
 
 
 class _SystemSteps:
-    """Tells everybody in this process when the system's clock was set: one thread, which sleeps until then."""
+    """Tells all listeners of this process when the system's clock is set: one thread, which sleeps until then."""
 
     def __init__(self) -> None:
-        # Guards the watching. Of the listeners each change is one step.
+        # Guards the start of the thread. Each change of the list of listeners is one atomic step.
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
-        self._process_id = 0        # that of the thread: a forked child has none
+        self._process_id = 0        # the process that has the thread: a forked child has none
         self._is_told = True
 
     def listen(self, listener: Listener) -> bool:
@@ -112,7 +113,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ManualClock:
-    """Stands still until it is set; for tests and for replaying a run."""
+    """A clock that stands still until it is set; for tests and for replaying a run."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -126,7 +127,7 @@ class ManualClock:
         return self._monotonic_ns
 
     def set(self, now_ms: int) -> None:
-        """Let it be `now_ms`, earlier or later than before."""
+        """Set the time to `now_ms`, earlier or later than before."""
         self.advance_monotonic(max(now_ms - self._now_ms, 0))
         self._now_ms = now_ms
         for listener in tuple(self._listeners):
@@ -141,9 +142,9 @@ class ManualClock:
             self._listeners.remove(listener)
 
     def advance(self, ms: int) -> None:
-        """Let `ms` milliseconds pass."""
+        """Let `ms` milliseconds pass on both clocks."""
         self.set(self._now_ms + ms)
 
     def advance_monotonic(self, ms: int) -> None:
-        """Let time pass that the wall clock does not show."""
+        """Let `ms` milliseconds pass on the monotonic clock only."""
         self._monotonic_ns += ms * 1_000_000

@@ -1,7 +1,7 @@
-"""Configuration: Kafka's own keys, units, defaults and limits, one frozen dataclass a subject.
+"""Configuration: Kafka's own keys, units, defaults and limits, one frozen dataclass per subject.
 
-A partition directory does not tell the configuration that it was written under, so whoever checks or
-rebuilds indexes says it. docs/config.md is made from the fields below.
+A partition directory does not record the configuration that it was written with, so code that checks or
+rebuilds indexes must be given it. docs/config.md is generated from the fields below.
 """
 import functools
 import re
@@ -18,7 +18,7 @@ GIB = 1 << 30
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1     # Kafka's "never"
 
-# When what is appended is on the disk: when the append returns; after a while; when the system writes it.
+# When appended records are on the disk: when the append returns; after an interval; when the system writes them.
 Fsync = Literal["batch", "interval", "never"]
 
 _SUFFIXES = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1 << 40}
@@ -26,7 +26,7 @@ _SIZE = re.compile(r"(?P<number>[0-9][0-9_]*(\.[0-9]+)?)\s*((?P<unit>[kmgt])(i?b
 
 
 def parse_bytes(value: object) -> int:
-    """A number of bytes of an int or of text: 4096, "4096", "64MiB", "1.5 GiB", "16k"; k, KB and KiB are 1024.
+    """Parse a number of bytes, an int or text: 4096, "4096", "64MiB", "1.5 GiB", "16k"; k, KB and KiB are 1024.
 
     Raises ValueError.
     """
@@ -42,7 +42,7 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_int(value: object) -> int:
-    """An int of an int or of text. Raises ValueError."""
+    """Parse a whole number, an int or text. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()):
@@ -51,7 +51,7 @@ def parse_int(value: object) -> int:
 
 
 def parse_ratio(value: object) -> float:
-    """A fraction of an int, a float or of text: 1, 0.5, "0.5". Raises ValueError."""
+    """Parse a fraction, an int, a float or text: 1, 0.5, "0.5". Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value.strip()):
@@ -60,7 +60,7 @@ def parse_ratio(value: object) -> float:
 
 
 def parse_bool(value: object) -> bool:
-    """A truth value of a bool or of "true" and "false". Raises ValueError."""
+    """Parse a truth value, a bool or the text "true" or "false". Raises ValueError."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -69,13 +69,13 @@ def parse_bool(value: object) -> bool:
 
 
 _KAFKA_VERSION = re.compile(r"(?P<release>0\.\d{1,2}(\.\d)?|[1-9]\.\d)(\.\d{1,2}){0,2}(-IV\d{1,2})?", re.ASCII)
-# The last minor version of each line (ApiVersion, MetadataVersion); of the line 4 any: there are more to come.
+# The last minor version of each line (ApiVersion, MetadataVersion); line 4 accepts any, because more will follow.
 _LAST_MINORS = {"0.8": 2, "0.9": 0, "0.10": 2, "0.11": 0, "1": 1, "2": 8, "3": 9, "4": 9}
 
 
 def parse_format_version(value: object) -> int:
-    """A record format, 0 to 2: of its number, or of a Kafka version such as "0.9.0", "0.10.0" or "2.8-IV1", which means
-    the newest format of that Kafka (ApiVersion.recordVersion). Raises ValueError.
+    """Parse a record format, 0 to 2: its number, or a Kafka version such as "0.9.0", "0.10.0" or "2.8-IV1", which means
+    the newest format of that version (ApiVersion.recordVersion). Raises ValueError.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2:
         return value
@@ -85,16 +85,16 @@ def parse_format_version(value: object) -> int:
     release = "" if found is None else found["release"]
     line, _, minor = (release, "", "0") if release in _LAST_MINORS else release.rpartition(".")
     if int(minor or 0) > _LAST_MINORS.get(line, -1):
-        raise ValueError("neither a record format nor a Kafka version from 0.8.0 on")
+        raise ValueError("neither a record format nor a Kafka version of 0.8.0 or later")
     return {"0.8": 0, "0.9": 0, "0.10": 1}.get(line, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a configuration key may be: the metadata of a field.
+    """The values that a configuration key accepts: the metadata of a field.
 
-    One of `choices`, a truth value where the unit is "boolean", or a number from `low` to `high` or one of `besides`:
-    a fraction where the unit is "ratio", else a whole one.
+    One of `choices`, a truth value if the unit is "boolean", or a number from `low` to `high` or one of `besides`:
+    a fraction if the unit is "ratio", otherwise a whole number.
     """
 
     name: str
@@ -105,11 +105,11 @@ class Key:
     high: int = MAX_INT
     besides: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
-    may_be_unset: bool = False      # None: whoever takes the configuration decides
+    may_be_unset: bool = False      # None: the code that uses the configuration decides
 
     @property
     def limits(self) -> str:
-        """In words, for messages and for docs/config.md."""
+        """The accepted values in words, for messages and for docs/config.md."""
         if self.choices:
             return " or ".join(self.choices)
         if self.unit == "boolean":
@@ -126,7 +126,7 @@ class Key:
             if self.choices:
                 if value in self.choices:
                     return value
-                raise ValueError("not one of them")
+                raise ValueError("not one of these")
             if self.unit == "boolean":
                 return parse_bool(value)
             if self.unit == "record format":
@@ -136,7 +136,7 @@ class Key:
             if not self.low <= number <= self.high and number not in self.besides:
                 raise ValueError("outside its limits")
         except ValueError as e:
-            raise InvalidConfigError(f"{self.name} is {self.limits} ({self.unit}), not {value!r}: {e}") from None
+            raise InvalidConfigError(f"{self.name} must be {self.limits} ({self.unit}), not {value!r}: {e}") from None
         return number
 
 
@@ -153,18 +153,18 @@ class Settings:
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
-        """The configuration of `settings`: the keys' own names or other spellings, values as they are or as text with
-        units. Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
+        """Build a configuration from `settings`: keys by their own names or another spelling, values as they are or as
+        text with units. Raises InvalidConfigError for an unknown key, one given twice, or a value outside its limits.
         """
         if not isinstance(settings, Mapping):
-            raise InvalidConfigError(f"a configuration is a mapping of keys to values, not {repr(settings)[:80]}")
+            raise InvalidConfigError(f"a configuration must be a mapping of keys to values, not {repr(settings)[:80]}")
         if not settings:
-            return cls()        # as most logs are opened
+            return cls()        # the usual case
         attributes = {key.name: (attribute, key) for attribute, key in keys(cls)}
         values: dict[str, Any] = {}
         for given, value in settings.items():
             if not isinstance(given, str):
-                raise InvalidConfigError(f"a key is text such as {next(iter(attributes))}, not {given!r}")
+                raise InvalidConfigError(f"a key must be text such as {next(iter(attributes))}, not {given!r}")
             name = cls._name_of(given.strip())
             if name not in attributes:
                 raise InvalidConfigError(f"no such key: {given}{suggestion(name, attributes)}")
@@ -215,7 +215,7 @@ class LogConfig(Settings):
     )
     max_decompressed_message_bytes: int = setting(
         64 * MIB, "max.decompressed.message.bytes", "bytes",
-        "largest payload of a batch once decompressed; no stream may take more memory than this and a little",
+        "largest payload of a batch once decompressed; decompressing takes only little more memory than this",
         "Kafka's name since apache/kafka#23429; the default is ours",
         low=1,
     )
@@ -246,113 +246,113 @@ class LogConfig(Settings):
 
     compression_type: str = setting(
         "producer", "compression.type", "name",
-        "codec of batches that are appended; producer keeps that of a ready batch, and is none for records",
-        "LogConfig.DEFAULT_COMPRESSION_TYPE; a topic says uncompressed (BrokerCompressionType), a producer none",
+        "codec of appended batches; producer keeps the codec of a ready batch, and does not compress records",
+        "LogConfig.DEFAULT_COMPRESSION_TYPE; topics call it uncompressed (BrokerCompressionType), producers none",
         choices=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
     )
     cleanup_policy: str = setting(
         "delete", "cleanup.policy", "name",
-        "whether old segments are deleted, or records whose key came again are compacted away; a compacted log refuses "
-        "records without a key",
+        "whether old segments are deleted, or compaction removes records whose key has a later record; a compacted log "
+        "refuses records without a key",
         "LogConfig.DEFAULT_CLEANUP_POLICY",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
     )
     retention_ms: int = setting(
         -1, "retention.ms", "ms",
-        "a segment whose largest timestamp lies further back is deleted; -1: none is. Records without timestamps (v0) "
+        "a segment whose largest timestamp is older than this is deleted; -1: none is. Records without timestamps (v0) "
         "are as old as their file",
-        "Kafka's name; its default is 7 days (LogConfig.DEFAULT_RETENTION_MS). Here nothing goes unasked",
+        "Kafka's name; its default is 7 days (LogConfig.DEFAULT_RETENTION_MS). Here nothing is deleted unasked",
         high=MAX_LONG, besides=(-1,),
     )
     retention_bytes: int = setting(
         -1, "retention.bytes", "bytes",
-        "old segments are deleted while the .log files without them have this size at least; -1: none is",
+        "old segments are deleted as long as the remaining .log files have at least this size; -1: none is",
         "ServerLogConfigs.LOG_RETENTION_BYTES_DEFAULT",
         high=MAX_LONG, besides=(-1,),
     )
     retention_granularity: str = setting(
         "segment", "retention.granularity", "name",
-        "what retention.ms works on: whole segments, as Kafka, or batches: the log start offset moves to the first "
-        "batch that is young enough, and an old segment is rewritten without those before it",
+        "what retention.ms removes: whole segments, as in Kafka, or batches: the log start offset moves to the first "
+        "batch that is young enough, and its segment is rewritten without the batches before it",
         "ours, as retention by time was first proposed with KIP-33",
         choices=("segment", "batch"),
     )
     retention_head_rewrite_ratio: float = setting(
         0.5, "retention.head.rewrite.ratio", "ratio",
-        "with retention.granularity=batch: how much of the first segment must be before the log start offset before "
-        "the file is rewritten without it; 1: the segment stays until all of it can be deleted",
+        "with retention.granularity=batch: the part of the first segment that must lie before the log start offset for "
+        "the file to be rewritten without it; 1: the segment stays until all of it can be deleted",
         "ours",
         low=0, high=1,
     )
     retention_ignore_future_timestamps: bool = setting(
         False, "retention.ignore.future.timestamps", "boolean",
-        "whether a segment whose largest timestamp is in the future is as old as its file, which is when it was "
-        "sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has passed",
+        "whether a segment whose largest timestamp is in the future counts as old as its file, which dates from when "
+        "it was sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has passed",
         "ours; Redpanda has storage_ignore_timestamps_in_future_sec",
     )
     retention_respect_cursors: bool = setting(
         False, "retention.respect.cursors", "boolean",
-        "whether retention leaves what a named reader has still to read, once it has committed anything; one that "
-        "never comes back holds the log until `seglog cursors reset` moves it",
+        "whether retention keeps what a named reader has not read yet, once the reader has committed an offset; one "
+        "that never returns keeps the log from shrinking until `seglog cursors reset` moves it",
         "ours; Kafka keeps nothing for a consumer",
     )
     file_delete_delay_ms: int = setting(
         60_000, "file.delete.delay.ms", "ms",
-        "how long the files of a deleted segment stay, as .deleted, before they are removed; closing the log removes "
-        "them, too, and so does a disk that is full",
+        "how long the files of a deleted segment stay, as .deleted, before they are removed; they are also removed "
+        "when the log is closed or the disk is full",
         "ServerLogConfigs.LOG_DELETE_DELAY_MS_DEFAULT",
         high=MAX_LONG,
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5, "min.cleanable.dirty.ratio", "ratio",
-        "a compacted log is cleaned when more than this part of its bytes, without the active segment, was not yet",
+        "a compacted log is cleaned when more than this part of its bytes, without the active segment, is not cleaned",
         "LogConfig.DEFAULT_MIN_CLEANABLE_DIRTY_RATIO",
         low=0, high=1,
     )
     min_compaction_lag_ms: int = setting(
         0, "min.compaction.lag.ms", "ms",
-        "a segment with a record younger than this is not compacted yet, and neither is any later one",
+        "a segment with a record younger than this is not compacted yet, and neither is any later segment",
         "LogConfig.DEFAULT_MIN_COMPACTION_LAG_MS",
         high=MAX_LONG,
     )
     max_compaction_lag_ms: int = setting(
         MAX_LONG, "max.compaction.lag.ms", "ms",
-        "a log with an older record than this that was not compacted is cleaned whatever its dirty ratio",
+        "a log with an uncompacted record older than this is cleaned whatever its dirty ratio",
         "LogConfig.DEFAULT_MAX_COMPACTION_LAG_MS",
         low=1, high=MAX_LONG,
     )
     delete_retention_ms: int = setting(
         86_400_000, "delete.retention.ms", "ms",
-        "how long a tombstone, and the marker of a transaction without data, stays after the first compaction that "
-        "met it",
+        "how long a tombstone, or the marker of a transaction without data, is kept after the first compaction that "
+        "saw it",
         "LogConfig.DEFAULT_DELETE_RETENTION_MS",
         high=MAX_LONG,
     )
     compaction_upgrade_format: bool = setting(
         False, "compaction.upgrade.format", "boolean",
-        "whether what compaction keeps of v0 and v1 becomes v2, as with Kafka 4; else it stays in its version, as up "
-        "to 3.9. Like Kafka 4 it then also keeps the last batch of a round, even if empty (KAFKA-17076)",
+        "whether compaction writes the v0 and v1 records that it keeps as v2, as Kafka 4 does; otherwise they keep "
+        "their version, as up to 3.9. If so, it also keeps the last batch of a round, even if empty (KAFKA-17076)",
         "ours: Kafka 4 always does (KAFKA-13093), 3.9 never",
     )
     compaction_merge_bytes: int = setting(
         0, "compaction.merge.bytes", "bytes",
-        "compaction merges adjacent small batches that it leaves into one batch of at most this many bytes, and at "
-        "most max.message.bytes, before compression (v2 batches, and wrappers of v0 and v1); 0: batches are not "
-        "merged, as with Kafka. With merging, batches start at other offsets than on other replicas",
+        "compaction merges adjacent small batches that remain into one batch of at most this many bytes, and at most "
+        "max.message.bytes, before compression (v2 batches, and wrappers of v0 and v1); 0: batches are not merged, as "
+        "with Kafka. With merging, batches start at other offsets than on other replicas",
         "ours",
         high=MAX_INT,
     )
     cleaner_dedupe_exact: str = setting(
         "uncompressed", "cleaner.dedupe.exact", "name",
-        "whether compaction compares a key with that of the later record before it drops a record: where neither "
-        "needs a codec, always, which is slow with compressed batches, or never: then 128 bits of SipHash under a "
-        "secret decide",
+        "whether compaction compares a record's key with the later record's before it drops the record: if neither is "
+        "compressed; true: always, which is slow with compressed batches; false: never, 128 bits of SipHash with a "
+        "secret key decide",
         "ours: Kafka trusts the MD5 of a key",
         choices=("uncompressed", "true", "false"),
     )
     segment_ms: int = setting(
         7 * 86_400_000, "segment.ms", "ms",
-        "a batch this much later than the first one of the active segment, by their timestamps, starts a new segment",
+        "a batch whose timestamp is this much later than that of the active segment's first batch starts a new segment",
         "LogConfig.DEFAULT_SEGMENT_MS; LogSegment.shouldRoll",
         low=1, high=MAX_LONG,
     )
@@ -364,109 +364,109 @@ class LogConfig(Settings):
     )
     segment_idle_roll: bool = setting(
         False, "segment.idle.roll", "boolean",
-        "whether an active segment older than segment.ms is also rolled by the clock, when nothing is appended",
+        "whether an active segment older than segment.ms is rolled even if nothing is appended",
         "ours: Kafka rolls at the next append only",
     )
     message_timestamp_before_max_ms: int = setting(
         MAX_LONG, "message.timestamp.before.max.ms", "ms",
-        "how far a record's timestamp may lie before the clock; not asked with LogAppendTime",
+        "how far a record's timestamp may be behind the clock; not checked with LogAppendTime",
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS_DEFAULT (KIP-937)",
         high=MAX_LONG,
     )
     message_timestamp_after_max_ms: int = setting(
         3_600_000, "message.timestamp.after.max.ms", "ms",
-        "how far a record's timestamp may lie after the clock; not asked with LogAppendTime",
+        "how far a record's timestamp may be ahead of the clock; not checked with LogAppendTime",
         "ServerLogConfigs.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS_DEFAULT (KIP-937, KIP-1030)",
         high=MAX_LONG,
     )
     timestamp_check: bool = setting(
         True, "timestamp.check", "boolean",
         "whether a new record is refused if its timestamp cannot be milliseconds: below 10^11 (1973) or above 10^14 "
-        "(5138), as times in seconds, microseconds or nanoseconds are. Ready batches and conversions are not asked, "
-        "and nothing is while the clock itself stands outside of these times",
+        "(5138), as times in seconds, microseconds or nanoseconds are. Ready batches and conversions are not checked, "
+        "and nothing is checked while the clock itself is outside this range",
         "ours: to Kafka, seconds are milliseconds of January 1970",
     )
     flush_messages: int = setting(
         MAX_LONG, "flush.messages", "records",
-        'with fsync="interval": so many records after the last sync, the next append syncs',
+        'with fsync="interval": an append syncs if at least this many records have been written since the last sync',
         "LogConfig.DEFAULT_FLUSH_MESSAGES",
         low=1, high=MAX_LONG,
     )
     flush_ms: int = setting(
         1000, "flush.ms", "ms",
         'with fsync="interval": no appended record stays unsynced for longer',
-        "Kafka's name; its default is never (LogConfig.DEFAULT_FLUSH_MS), for it has replicas",
+        "Kafka's name; its default is never (LogConfig.DEFAULT_FLUSH_MS), because it has replicas",
         high=MAX_LONG,
     )
     linger_ms: int = setting(
         0, "linger.ms", "ms",
-        "how long an append may wait in memory for others to share its batch and write; what waits is lost with the "
-        'process; refused with fsync="batch"',
+        "how long a record may wait in memory for others to share its batch and write; waiting records are lost if the "
+        'process dies; refused with fsync="batch"',
         "ProducerConfig.LINGER_MS",
         high=3_600_000,
     )
     linger_bytes: int = setting(
         16 * KIB, "linger.bytes", "bytes",
-        "with linger.ms: this many bytes of records are written without waiting any longer",
+        "with linger.ms: waiting records are written at once when they reach this many bytes",
         "ours; the producer's batch.size",
         low=1,
     )
     time_index_minute_enabled: bool | None = setting(
         None, "time.index.minute.enabled", "boolean",
-        "whether segments also get a .time.index with one entry a minute at most; unset: a new log gets them, and one "
-        "that has them keeps them up, also when it is converted",
+        "whether segments also get a .time.index with at most one entry per minute; unset: a new log gets them, and a "
+        "log that has them keeps them, also when it is converted",
         "KIP-33 as first proposed; a broker leaves the file alone",
         may_be_unset=True,
     )
     time_index_ranges_enabled: bool = setting(
         False, "time.index.ranges.enabled", "boolean",
         "whether a segment gets a .ranges.index after the roll that seals it, with the smallest and largest timestamp "
-        "of each 64 KiB, for lookups by time if times are out of order; a thread reads the segment once for it",
+        "of each 64 KiB, for lookups by time if times are out of order; a thread reads the segment once to build it",
         "ours; a broker leaves the file alone",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000, "producer.id.expiration.ms", "ms",
-        "a producer that appended nothing for so long, and has no transaction open, is forgotten",
+        "a producer that has appended nothing for this long, and has no transaction open, is forgotten",
         "TransactionLogConfig.PRODUCER_ID_EXPIRATION_MS_DEFAULT",
         low=1, high=MAX_LONG,
     )
     message_dialect: str = setting(
         "kafka", "message.dialect", "name",
-        "whether a new log is Kafka's, or of messages with tags (docs/formats/tagged_message.md), which no Kafka "
-        "reads; the log keeps it, and only a conversion changes it",
+        "whether a new log has Kafka's formats, or tagged messages (docs/formats/tagged_message.md), which no Kafka "
+        "reads; the log keeps its dialect, and only a conversion changes it",
         "ours: the first of the two proposals before KIP-31 and KIP-32",
         choices=("kafka", "tagged"),
     )
     message_tagged_timestamp_ms: bool = setting(
         True, "message.tagged.timestamp.ms", "boolean",
-        "whether each message of a tagged log gets tag 0, its time in milliseconds; else seconds are left of it, and "
-        "it is 9 bytes smaller",
+        "whether each message of a tagged log gets tag 0, its time in milliseconds; otherwise its time is in whole "
+        "seconds, and it is 9 bytes smaller",
         "ours",
     )
     message_format_version: int | None = setting(
         None, "message.format.version", "record format",
-        "the record format that is written: records are stored in it, and ready batches of another one are converted; "
-        "the log keeps it, and `Log.configure` raises or lowers it; unset: records are stored in format 2, a ready "
-        "batch in the format that it came in",
+        "the record format to write: records are stored in it, and ready batches in another format are converted; "
+        "the log keeps this setting, and `Log.configure` raises or lowers it; unset: records are stored in format 2, a "
+        "ready batch in the format that it came in",
         "TopicConfig.MESSAGE_FORMAT_VERSION_CONFIG of Kafka 3 (KIP-31, KIP-32; Kafka 4 knows format 2 only)",
         may_be_unset=True,
     )
     message_downconversion_enable: bool = setting(
         True, "message.downconversion.enable", "boolean",
-        "whether a fetch for clients that know older record formats only converts newer ones; false: it is refused",
+        "whether a fetch converts newer batches for clients that know only older formats; false: the fetch is refused",
         "LogConfig.DEFAULT_MESSAGE_DOWNCONVERSION_ENABLE of Kafka 3 (KIP-283)",
     )
     transaction_max_timeout_ms: int = setting(
         900_000, "transaction.max.timeout.ms", "ms",
-        "a transaction that is open for so long is aborted by the process that has the log open, and its producer is "
+        "a transaction that is open for this long is aborted by the process that has the log open, and its producer is "
         "fenced; not in a log whose offsets come from elsewhere (a mirror)",
         "TransactionStateManagerConfig.TRANSACTIONS_MAX_TIMEOUT_MS_DEFAULT",
         low=1,
     )
     recovery_mode: str = setting(
         "fail", "recovery.mode", "name",
-        "what opening does with a bad batch in the middle of a log that was not closed: fail and change nothing, "
-        "truncate from there on as Kafka does, or quarantine its bytes and keep what follows",
+        "what opening does with a bad batch in the middle of a log that was not closed cleanly: fail and change "
+        "nothing, truncate the log there as Kafka does, or quarantine the bad bytes and keep what follows",
         "ours; Kafka truncates (LogLoader.recoverLog)",
         choices=("fail", "truncate", "quarantine"),
     )
@@ -479,7 +479,7 @@ class LogConfig(Settings):
 
     @property
     def codec(self) -> str | None:
-        """The codec that compression.type asks for; None where a batch keeps that of its producer."""
+        """The codec that compression.type asks for; None if a batch keeps its producer's codec."""
         named = {"producer": None, "uncompressed": "none"}
         return named.get(self.compression_type, self.compression_type)
 
@@ -500,7 +500,7 @@ class LogConfig(Settings):
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that the log takes: it is also to fit into a segment."""
+        """The largest batch that the log accepts: it must also fit into a segment."""
         return min(self.max_message_bytes, self.segment_bytes)
 
     @classmethod
@@ -508,7 +508,7 @@ class LogConfig(Settings):
         return spelling.replace("_", ".")
 
 
-# Kafka's other topic settings (TopicConfig of 3.9.1 and 4.1.1, and of older ones): a log keeps them for whoever asks.
+# Kafka's other topic settings (TopicConfig of 3.9.1, 4.1.1 and older versions): a log stores them, seglog ignores them.
 OTHER_TOPIC_SETTINGS = frozenset({
     "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
     "local.retention.ms", "message.timestamp.difference.max.ms", "min.insync.replicas", "preallocate",
@@ -528,7 +528,7 @@ def _metadata(f: "Field[Any]") -> Key:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What is said behind an unknown name: which known ones are near. Empty if none is."""
+    """The end of a message about an unknown name: the known names closest to it. Empty if none is close."""
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""
 
@@ -538,6 +538,6 @@ def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
     return config if config.time_index_minute_enabled is not None else _with_minute_indexes(config, are_wanted)
 
 
-@functools.lru_cache(64)        # the logs of a log dir have the same
+@functools.lru_cache(64)        # the logs of a log dir share one
 def _with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
     return replace(config, time_index_minute_enabled=are_wanted)

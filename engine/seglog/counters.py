@@ -1,7 +1,7 @@
 """Plain numbers that rooms keep about themselves: read at any time without a lock, formatted elsewhere.
 
-A name is Prometheus's and Pulsar's own, a label set is a tuple of (name, value) pairs. A gauge has no object: whoever
-owns the number gives it out when asked.
+A name is Prometheus's and Pulsar's own, a label set is a tuple of (name, value) pairs. A gauge has no object: the owner
+of the number reports it when asked.
 """
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Counter:
-    """Goes up. One thread at a time adds; any may read `value`."""
+    """A number that only rises. One thread at a time adds; any may read `value`."""
 
     __slots__ = ("value",)
 
@@ -26,7 +26,7 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """bounds: rising; one more bucket counts what is above them all."""
+        """bounds: in rising order; one more bucket counts the values above the last."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0

@@ -1,8 +1,8 @@
 """Every error that seglog raises on purpose.
 
-One base, one class a meaning, Kafka's own stems. Each class carries a stable `code` (the
-anchor in docs/errors.md) and the exit status that a command ends with; each instance may say
-which file, at which byte (`position`), after or at which record (`offset`), and what to do.
+One base class, one class per meaning, named as in Kafka where Kafka has the error. Each class carries
+a stable `code` (the anchor in docs/errors.md) and the exit status that a command ends with; each instance
+may say which file, at which byte (`position`), after or at which record (`offset`), and what to do.
 """
 import os
 from typing import Any, Self
@@ -52,7 +52,7 @@ class SeglogError(Exception):
         return f"{self.what} ({where})" if where else self.what
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Crosses process borders (multiprocessing, Spark) with everything it knows.
+        # Pickling keeps every field (multiprocessing, Spark).
         return (type(self), (self.what,), dict(vars(self)))
 
 
@@ -403,4 +403,4 @@ class TooManyDelayedError(SeglogError):
     some of the delayed messages have been delivered."""
 
     code = "too_many_delayed"
-    hint = "read on when delayed messages were delivered, or raise delayedDeliveryMaxDelayedMessages"
+    hint = "continue when delayed messages have been delivered, or raise delayedDeliveryMaxDelayedMessages"

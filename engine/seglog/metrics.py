@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what rooms count, as text, or by prometheus-client where that is installed.
+"""Metrics for Prometheus: what rooms count, as text, or through prometheus-client if that is installed.
 
     from seglog.metrics import Exposition
 
@@ -9,7 +9,7 @@
 
 `seglog.metrics.PROCESS` shows every log that the process has open, without a call of `add`.
 
-Names, types and labels stand in one table of each room (`seglog.delayed.metrics.METRICS`); docs/delayed.md shows them.
+Each room has one table of names, types and labels (`seglog.delayed.metrics.METRICS`); docs/delayed.md shows them.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -23,7 +23,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Source(Protocol):
-    """Whoever counts something. `samples` takes no lock."""
+    """An object that counts something. `samples` takes no lock."""
 
     @property
     def metrics(self) -> Sequence[Metric]: ...
@@ -42,7 +42,7 @@ class Exposition:
         self._sources[id(source)] = (source, tuple(labels.items()))
 
     def remove(self, source: Source) -> None:
-        """Show it no more; nothing where it is not shown."""
+        """Stop showing it. Does nothing if it is not shown."""
         self._sources.pop(id(source), None)
 
     def families(self) -> Iterator[tuple[Metric, list[tuple[Labels, float | Histogram]]]]:
@@ -69,8 +69,8 @@ class Exposition:
     def collect(self) -> "Iterator[Family]":
         """For prometheus_client's registry.
 
-        That library shows no counter whose name does not end in _total, and Pulsar's names do not: its counters are
-        shown without a type there.
+        That library requires that the names of counters end in _total. Pulsar's do not, so its counters are shown
+        without a type.
         """
         from prometheus_client.metrics_core import Metric as Family
 

@@ -1,7 +1,7 @@
-"""How logs are opened: the doors `seglog.open`, `seglog.open_dir`, `seglog.open_topic` and `seglog.serve`.
+"""The functions that open logs: `seglog.open`, `seglog.open_dir`, `seglog.open_topic` and `seglog.serve`.
 
-They stand above `log/` and `upkeep/`, so that what a log does by itself over its life can be handed in here: a log does
-not import what examines or rewrites it.
+They are above `log/` and `upkeep/`, and pass the retention rule and the cleaner to each log: `log/` does not import
+the code that examines or rewrites logs.
 """
 import os
 import ssl
@@ -35,12 +35,13 @@ def open(
     fs: FileSystem | None = None,
     create: bool = True,
 ) -> Log:
-    """Open a partition directory such as `data/orders-0` to append to it, and make it if it is not there.
+    """Open a partition directory such as `data/orders-0` to append to it, and create it if it does not exist.
 
-    `config`: Kafka's keys (docs/config.md). `fsync`: when an append is on the disk: "batch" when it returns, concurrent
-    ones sharing one sync; "interval" after flush.ms or flush.messages; "never" when the system writes it, a segment
-    is full, or flush() or close() is called. `leader_epoch`: what appended batches carry; a log that has a later one
-    goes on in that. `clock`, `fs`: for tests. `create=False` refuses if there is no such directory.
+    `config`: Kafka's keys (docs/config.md). `fsync`: when appended records are on the disk. "batch": when the append
+    returns (concurrent appends share a sync); "interval": after flush.ms or flush.messages; "never": when the system
+    writes them, a segment is full, or flush() or close() is called. `leader_epoch`: the epoch of appended batches; a
+    log that has a later epoch continues with that. `clock`, `fs`: for tests. `create=False` refuses if the directory
+    does not exist.
 
     Raises what `Log` raises.
     """
@@ -64,11 +65,11 @@ def open_dir(
     fs: FileSystem | None = None,
     cleaner: Mapping[str, object] | CleanerConfig | None = None,
 ) -> LogDir:
-    """Open a log dir such as `data`, which holds `orders-0` and others, and make it if it is not there.
+    """Open a log dir such as `data`, which holds `orders-0` and others, and create it if it does not exist.
 
-    `log_dir.log(topic, partition)` opens one of its logs, or makes it. The arguments are those of `seglog.open`, for
-    every log. `cleaner`: keys for all of them together, such as retention.total.bytes (docs/config.md); one thread,
-    `log_dir.cleaner`, looks after the logs that are open. Raises what `LogDir` raises.
+    `log_dir.log(topic, partition)` opens or creates one of its logs. The arguments are those of `seglog.open`, for
+    every log. `cleaner`: keys for all logs together, such as retention.total.bytes (docs/config.md); one thread,
+    `log_dir.cleaner`, cleans the logs that are open. Raises what `LogDir` raises.
     """
     if not isinstance(cleaner, CleanerConfig):
         check_mapping(cleaner)
@@ -88,13 +89,13 @@ def open_topic(
     fs: FileSystem | None = None,
     create: bool = True,
 ) -> "ManagedLedger":
-    """Open a topic's directory such as `topics/orders` to add to it, and make it if it is not there.
+    """Open a topic's directory such as `topics/orders` to add to it, and create it if it does not exist.
 
-    A `ManagedLedger` that compacts by itself, where `config` has a compaction.threshold: in keep_house() and in its
-    thread. The arguments are those of `ManagedLedger`. Raises what that raises, and CorruptManifestError where the
-    pointer to what is compacted was lost.
+    If `config` has a compaction.threshold, the `ManagedLedger` compacts by itself, in keep_house() and in its thread.
+    The arguments are those of `ManagedLedger`. Raises what `ManagedLedger` raises, and CorruptManifestError if the
+    pointer to the compacted ledger was lost.
     """
-    # Half of what a process that opens logs alone would load.
+    # Imported here: a process that opens only logs would load twice as much.
     from seglog.ledger.managed_ledger import ManagedLedger
     from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
@@ -121,18 +122,19 @@ def serve(
     http: str | None = None,
     insecure: bool = False,
 ) -> "LocalServer":
-    """Serve a log dir to Kafka clients, and make it if it is not there: one node, for tests, laptops and the edge.
+    """Serve a log dir to Kafka clients, and create it if it does not exist: one node, for tests, laptops and the edge.
 
         with seglog.serve("data", topics={"orders": 3}) as server:
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
-    `with` runs it in a thread, `async with` in the loop that runs. `listen`: address and port, 0 for any free one.
-    `config`: Kafka's keys of a broker, of its logs and of cleaning (docs/config.md). `fsync`: as for `seglog.open`;
-    acks=all is answered accordingly. `users`: passwords by names, for SASL PLAIN. `advertise`: the address that clients
-    are told, if it is not the one that they connected to. `http`: where the page and the metrics are.
+    `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
+    free port. `config`: Kafka's keys for the broker, its logs and the cleaner (docs/config.md). `fsync`: as for
+    `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN.
+    `advertise`: the address to tell clients, if it is not the one that they connected to. `http`: the address and port
+    of the page and the metrics.
 
-    Raises InvalidArgumentError for an address beyond this machine without `tls` and `users`, unless `insecure`; at
-    `with` what `LogDir` raises, and StorageError if the address cannot be had.
+    Raises InvalidArgumentError for an address beyond this machine if neither `tls` nor `users` is given, unless
+    `insecure`; `with` raises what `LogDir` raises, and StorageError if the server cannot listen on the address.
     """
     from seglog.endpoint.addresses import checked_listen, parse_address
     from seglog.endpoint.coordinator_config import CoordinatorConfig
@@ -145,32 +147,32 @@ def serve(
     _check_access(users, tls)
     if topics is not None and not isinstance(topics, Mapping):
         raise InvalidArgumentError(
-            f"topics are a mapping of names to numbers of partitions, not {type(topics).__name__}")
+            f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
     host, port = checked_listen(listen, is_safe=insecure or tls is not None or users is not None)
     options = ServerOptions(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
         config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
         topics=dict(topics or {}),
-        # It asks nobody for a password.
+        # The page asks for no password.
         http=None if http is None else checked_listen(http, is_safe=insecure),
     )
-    # The settings of logs are given to each as it is opened: a topic's own come first.
+    # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)
 
 
 def _check_access(users: object, tls: object) -> None:
     if tls is not None and not isinstance(tls, ssl.SSLContext):
-        raise InvalidArgumentError(f"tls is an ssl.SSLContext, not {type(tls).__name__}")
+        raise InvalidArgumentError(f"tls must be an ssl.SSLContext, not {type(tls).__name__}")
     if users is not None and not (isinstance(users, Mapping) and all(
         isinstance(text, str) for pair in users.items() for text in pair
     )):
-        raise InvalidArgumentError("users are a mapping of names to passwords, all of them text")
+        raise InvalidArgumentError("users must be a mapping of names to passwords, all of them text")
 
 
 def _sorted_out(
     settings: Mapping[str, object], *subjects: type[Settings]
 ) -> tuple[dict[str, object], ...]:
-    """The settings of each subject, and at last all others, by their names with dots."""
+    """The settings of each subject, then all other settings, by their names with dots."""
     check_mapping(settings)
     sorted_out: tuple[dict[str, object], ...] = tuple({} for _ in range(len(subjects) + 1))
     names = [{key.name for _, key in keys(subject)} for subject in subjects]

@@ -17,7 +17,7 @@ from seglog.frames.scan import TopicScan, scan
 
 
 def scan_topic(paths: Source | Iterable[Source] | TopicScan, **options: Any) -> Any:
-    """A polars.LazyFrame of records. `paths` and `options`: as for `seglog.scan`, or what that gave.
+    """A polars.LazyFrame of records. `paths` and `options`: as for `seglog.scan`, or a TopicScan that it returned.
 
     Only the columns that a query needs are decoded; filters on offset, timestamp, partition and topic, and a limit on
     rows, read only the part of the files where such rows can be. Each query reads the files as they are then.

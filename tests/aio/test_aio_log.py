@@ -294,7 +294,7 @@ def test_wrong_arguments_are_refused_as_by_a_log(in_memory, new_loop):
                         await call()
                     assert met.value.hint
                 await log.append(b"good")
-            assert "encode it" in (await _error_of(log.append("text"))).hint
+            assert "encode the text" in (await _error_of(log.append("text"))).hint
             assert [r.value async for r in log] == [b"good"] * 11
 
     run_in(new_loop, main())
@@ -347,7 +347,7 @@ def test_a_log_belongs_to_one_loop(in_memory):
                 await call()
 
     asyncio.run(second())
-    with pytest.raises(InvalidArgumentError, match="none runs in this thread"):
+    with pytest.raises(InvalidArgumentError, match="this thread has none"):
         seglog.aio.AsyncLog(log.blocking)
     log.blocking.close()
 

@@ -175,7 +175,7 @@ def test_the_lock_file_stays_behind(tmp_path):
 @pytest.mark.parametrize(("first", "second"), [(EXCLUSIVE, EXCLUSIVE), (EXCLUSIVE, SHARED), (SHARED, EXCLUSIVE)])
 def test_a_process_excludes_itself_as_it_excludes_others(tmp_path, first, second):
     with lock_log_dir(FS, tmp_path, first):
-        with pytest.raises(LogLockedError, match="this process holds the lock already"):
+        with pytest.raises(LogLockedError, match="this process already holds the lock"):
             lock_log_dir(FS, tmp_path, second)
         assert is_locked(tmp_path)
     lock_log_dir(FS, tmp_path, second).release()

@@ -117,7 +117,7 @@ def test_all_take_the_same_kinds_of_time(in_memory, way, at):
 @pytest.mark.parametrize(
     ("at", "hint"),
     [
-        (dt.datetime(2026, 11, 1), "say which: datetime"), (1.5e9, "time.time_ns"), ("soon", "ISO 8601"),
+        (dt.datetime(2026, 11, 1), "pass one: datetime"), (1.5e9, "time.time_ns"), ("soon", "ISO 8601"),
         ([], "datetime"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_field_of_another_type_gets_the_hint_that_mends_it(in_memory, record, 
 
 def test_a_key_by_position_is_told_its_name(in_memory):
     with opened(in_memory) as log:
-        with pytest.raises(InvalidArgumentError, match="one value by position, and was given 2") as refused:
+        with pytest.raises(InvalidArgumentError, match="one positional argument, the value, but got 2") as refused:
             log.append(b"k", b"v")
         assert "append(value, key=key" in refused.value.hint
         assert log.log_end_offset == 0

@@ -122,7 +122,7 @@ def test_an_index_is_rebuilt_beside_damage_that_lies_below_the_recovery_point(co
     log = (directory / "00000000000000000000.log").read_bytes()
     loaded = opened(directory)
     assert (loaded.next_offset, loaded.lost) == (136, ())
-    assert "left as it is" in loaded.repairs[0].what
+    assert "not changed" in loaded.repairs[0].what
     assert (directory / "00000000000000000000.log").read_bytes() == log
 
 

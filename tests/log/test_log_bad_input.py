@@ -59,7 +59,7 @@ def tell(error):
         ({"value": b"", "timestamp": "yesterday"}, "not a time: 'yesterday'"),
         ({"value": b"", "timestamp": 1.5}, "not a time: 1.5"),
         ({"value": b"", "timestamp": True}, "not a time: True"),
-        ({"value": b"", "timestamp": dt.datetime(2026, 11, 1)}, "without a time zone"),
+        ({"value": b"", "timestamp": dt.datetime(2026, 11, 1)}, "has no time zone"),
     ],
 )
 def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
@@ -188,7 +188,7 @@ def test_a_batch_that_is_refused_does_not_begin_its_leader_epoch(log):
         log.append_batch(BATCH[:-1], leader_epoch=7)
     log.append_batch(BATCH, leader_epoch=3)
     assert [(entry.epoch, entry.start_offset) for entry in log.leader_epochs] == [(0, 0), (3, 1)]
-    with pytest.raises(InvalidArgumentError, match="leader epoch 2 after 3"):
+    with pytest.raises(InvalidArgumentError, match="leader epoch 2 is below the log's epoch 3"):
         log.append_batch(BATCH, leader_epoch=2)
 
 
@@ -217,7 +217,7 @@ def test_an_offset_is_an_int(log, offset):
 
 @pytest.mark.parametrize("epoch", ["0", None, 1.5, b"0", [0], True])
 def test_an_epoch_whose_end_is_asked_for_is_an_int(log, epoch):
-    with pytest.raises(InvalidArgumentError, match="a leader epoch is an int, not") as refused:
+    with pytest.raises(InvalidArgumentError, match="a leader epoch must be an int, not") as refused:
         log.end_offset_for(epoch)
     tell(refused.value)
     assert log.end_offset_for(0).end_offset == 1
@@ -265,12 +265,12 @@ def test_an_unknown_isolation_is_refused(log):
     ("config", "words"),
     [
         ({"segment.byte": 1}, "no such key: segment.byte; did you mean segment.bytes"),
-        ({7: 1}, "a key is text"),
-        ({"segment.bytes": "many"}, "segment.bytes is 14 to"),
-        ({"segment.bytes": None}, "segment.bytes is 14 to"),
-        ({"segment.bytes": 1}, "segment.bytes is 14 to"),
-        ({"cleanup.policy": "shrink"}, "cleanup.policy is delete or compact"),
-        ({"segment.idle.roll": "perhaps"}, "segment.idle.roll is true or false"),
+        ({7: 1}, "a key must be text"),
+        ({"segment.bytes": "many"}, "segment.bytes must be 14 to"),
+        ({"segment.bytes": None}, "segment.bytes must be 14 to"),
+        ({"segment.bytes": 1}, "segment.bytes must be 14 to"),
+        ({"cleanup.policy": "shrink"}, "cleanup.policy must be delete or compact"),
+        ({"segment.idle.roll": "perhaps"}, "segment.idle.roll must be true or false"),
         ({"segment.bytes": 4096, "segment_bytes": 4096}, "given twice"),
     ],
 )

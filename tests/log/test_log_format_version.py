@@ -235,7 +235,7 @@ def test_kafkas_version_strings_name_a_format(given, meant):
     "5.0", "2.80", "2.8.2.1.1.1", "2.\u0668",
 ])
 def test_nothing_else_is_a_format(given):
-    with pytest.raises(InvalidConfigError, match=r"message\.format\.version is 0, 1, 2, or a Kafka version"):
+    with pytest.raises(InvalidConfigError, match=r"message\.format\.version must be 0, 1, 2, or a Kafka version"):
         LogConfig.of({"message.format.version": given})
 
 

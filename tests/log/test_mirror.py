@@ -215,11 +215,11 @@ def test_what_becomes_too_large_is_refused_before_the_write(path, in_memory):
 def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
     with open_log(in_memory / "orders-0") as src, open_log(path) as dst:
         src.append_many([(b"k", b"v")] * 3)
-        with pytest.raises(InvalidArgumentError, match="src is an open log, not PosixPath"):
+        with pytest.raises(InvalidArgumentError, match="src must be an open log, not PosixPath"):
             seglog.mirror(path, dst)
-        with seglog.open_partition(path) as closed, pytest.raises(InvalidArgumentError, match="dst is an open log"):
+        with seglog.open_partition(path) as closed, pytest.raises(InvalidArgumentError, match="dst must be an open log"):
             seglog.mirror(src, closed)
-        with pytest.raises(InvalidArgumentError, match="one directory"):
+        with pytest.raises(InvalidArgumentError, match="the same directory"):
             seglog.mirror(src, src, preserve_offsets=False)
         for offset in (-1, 4, 1 << 70):
             for preserve_offsets in (True, False):
@@ -336,7 +336,7 @@ def test_a_set_without_its_holes_may_be_too_large_for_the_target(path, in_memory
         seglog.open(path, config={**config, "max.message.bytes": 500}) as dst,
     ):
         src.append_batch(b"".join(parts), assign_offsets=False)
-        with pytest.raises(RecordTooLargeError, match="built again without its holes") as caught:
+        with pytest.raises(RecordTooLargeError, match="rebuilt without its holes") as caught:
             seglog.mirror(src, dst, close_holes=True)
         assert "before offset 1 of the source is mirrored" in caught.value.hint
         assert dst.log_end_offset == 1

@@ -100,7 +100,7 @@ def test_what_is_built_again_and_too_large_is_refused_before_the_write(path, in_
         src.append_batch(seglog.build_batch([(b"k", value)] * 2, magic=0, codec="gzip", timestamp=None))
         with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes = 200") as refused:
             seglog.mirror(src, dst, close_holes=True)
-        assert refused.value.hint.endswith("what lies before offset 1 of the source is mirrored")
+        assert refused.value.hint.endswith("everything before offset 1 of the source is mirrored")
         assert [r.value for r in dst] == [b"small"]
 
 
@@ -232,7 +232,7 @@ def test_damage_ends_routing_with_all_before_it_mirrored(in_memory):
         targets = [open_log(in_memory / "to" / f"orders-{i}") for i in range(2)]
         with pytest.raises(CorruptRecordError) as damaged:
             seglog.mirror(src, targets)
-        assert damaged.value.hint.endswith("what lies before offset 5 of the source is mirrored")
+        assert damaged.value.hint.endswith("everything before offset 5 of the source is mirrored")
         assert sorted(r.value[:1] for log in targets for r in log) == [b"%d" % n for n in range(5)]
         [log.close() for log in targets]
 
@@ -255,11 +255,11 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
         src.append(b"v")
         with pytest.raises(InvalidArgumentError, match="no target"):
             seglog.mirror(src, [])
-        with pytest.raises(InvalidArgumentError, match="dst is an open log, not PosixPath"):
+        with pytest.raises(InvalidArgumentError, match="dst must be an open log, not PosixPath"):
             seglog.mirror(src, [dst, path])
-        with pytest.raises(InvalidArgumentError, match="two targets are one directory"):
+        with pytest.raises(InvalidArgumentError, match="two targets are the same directory"):
             seglog.mirror(src, [dst, other, dst])
-        with pytest.raises(InvalidArgumentError, match="source and target are one directory"):
+        with pytest.raises(InvalidArgumentError, match="source and target are the same directory"):
             seglog.mirror(src, [dst, src])
         with pytest.raises(InvalidArgumentError, match="cannot stay in several targets"):
             seglog.mirror(src, [dst, other], preserve_offsets=True)

@@ -121,7 +121,7 @@ def test_a_log_is_not_mirrored_into_itself(tmp_path):
     with seglog.open_partition(path) as log:
         end = log.log_end_offset
     for source in (path, tmp_path / "link-0"):
-        assert "one directory" in run("mirror", source, path, "--new-offsets", status=2).stderr
+        assert "the same directory" in run("mirror", source, path, "--new-offsets", status=2).stderr
     with seglog.open_partition(path) as log:
         assert log.log_end_offset == end
 

@@ -1,4 +1,4 @@
-"""seglog in an event loop: what waits is awaited, and no thread waits for a reader or an append.
+"""seglog in an event loop: calls that wait are awaited, and no thread waits for a reader or an append.
 
     import seglog.aio
 

@@ -1,4 +1,4 @@
-"""The event loop that something belongs to, and what is done there by a thread of its pool."""
+"""The event loop that an object belongs to, and calls that threads of its pool make."""
 import asyncio
 import contextlib
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 class HomeLoop:
-    """One event loop: that in which this is made."""
+    """The event loop in which this object was made."""
 
     __slots__ = ("loop", "path")
 
@@ -20,8 +20,8 @@ class HomeLoop:
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
             raise InvalidArgumentError(
-                "seglog.aio works in an event loop, and none runs in this thread", file=path,
-                hint="call it in a coroutine that asyncio.run runs; without an event loop, use seglog.open",
+                "seglog.aio needs a running event loop, and this thread has none", file=path,
+                hint="call it from a coroutine that asyncio.run runs; without an event loop, use seglog.open",
             ) from None
         self.path = path
 
@@ -29,20 +29,20 @@ class HomeLoop:
         """Raises InvalidArgumentError if another loop runs here, or none."""
         if asyncio._get_running_loop() is not self.loop:
             raise InvalidArgumentError(
-                "it belongs to another event loop", file=self.path,
+                "this object belongs to another event loop", file=self.path,
                 hint="open readers in each loop; pass appends to the loop that opened the log: "
                 "asyncio.run_coroutine_threadsafe(log.append(...), loop)",
             )
 
     def call(self, function: Callable[..., object], *args: object) -> None:
-        """From any thread: have the loop call this soon. Nothing if it was closed: nobody waits in it."""
+        """From any thread: have the loop call `function` soon. Does nothing if the loop is closed: no task waits."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *args)
 
     def by_thread(self, work: Callable[..., Answer], *args: object) -> "asyncio.Future[Answer]":
-        """Have the loop's own pool do `work(*args)`: for calls that block and have no callback.
+        """Run `work(*args)` in the loop's thread pool: for calls that block and have no callback.
 
-        If the waiting task was cancelled, asyncio does not log an error that nobody takes.
+        If the waiting task was cancelled, asyncio does not log that an error was never retrieved.
         """
         answer = self.loop.run_in_executor(None, work, *args)
         answer.add_done_callback(_heard)
@@ -50,7 +50,7 @@ class HomeLoop:
 
 
 def settle(future: "asyncio.Future[None]", error: BaseException | None = None) -> None:
-    """Have the task that awaits this go on, or get the error; nothing if it was cancelled, or goes on already."""
+    """Resume the task that awaits this future, or raise the error in it; does nothing if the future is done."""
     if future.done():
         return
     if error is None:

@@ -1,4 +1,4 @@
-"""Appends that are written and wait for the disk in an event loop: one question to the sync thread for all of them.
+"""Appends that are written and wait for the disk in an event loop: one request to the sync thread for all of them.
 
     append ── written ── future ──┐
     append ── written ── future ──┼── when_durable ── the sync thread ── call_soon_threadsafe ── all that it covers
@@ -16,20 +16,20 @@ from seglog.log.log import Log
 
 
 class AppendsInFlight:
-    """Of one log; in its loop, but for `_answered`."""
+    """The waiting appends of one log. Its methods run in the loop, except `_answered`."""
 
     def __init__(self, home: HomeLoop, log: Log, at_once: AppendAtOnce) -> None:
         self._home = home
         self._log = log
         self._at_once = at_once
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._asked = -1        # up to this append the sync thread is asked; -1: for nothing
+        self._asked = -1        # the sync thread was asked about the appends up to this one; -1: about none
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def durable(self, number: int) -> "asyncio.Future[None]":
-        """Done when the appends up to `number` are on the disk. If it is cancelled, they are written all the same."""
+        """A future, done when the appends up to `number` are on the disk. If it is cancelled, they stay written."""
         one: asyncio.Future[None] = self._home.loop.create_future()
         self._waiting.append((number, one))
         if self._asked < 0:
@@ -48,7 +48,7 @@ class AppendsInFlight:
         self._home.call(self.settle, error)
 
     def settle(self, error: BaseException | None = None) -> None:
-        """Let those go whose appends are on the disk; with an error, those that the question was about, too."""
+        """Resume the tasks whose appends are on the disk; with an error, also those that the request covered."""
         waiting, committed, asked = self._waiting, self._at_once.committed, self._asked
         self._asked = -1
         while waiting and waiting[0][0] <= committed:
@@ -60,7 +60,7 @@ class AppendsInFlight:
 
 
 def _of_its_own(error: BaseException) -> Exception:
-    """For one of several tasks: a traceback is each one's own."""
+    """A copy of the error for one of several tasks: each has its own traceback."""
     if isinstance(error, SeglogError):
         own = copy.copy(error)
         own.__cause__ = error.__cause__

@@ -1,10 +1,10 @@
 """A log that an event loop appends to.
 
-    await append ── quiet: written here and now ─────────────────────────── on the disk, or not asked for: done
+    await append ── quiet: written at once, in the loop ─────────────────── on the disk, or no sync asked for: done
                 └── else (a roll, a mark, an append in a thread before it): by a thread, one after the other
 
 The loop never waits for a disk, nor for a lock whose holder waits for one. Appends are written in the order of the
-calls, and those that wait for the disk share its syncs.
+calls, and those that wait for the disk share syncs.
 """
 import asyncio
 from collections.abc import Callable, Iterable
@@ -32,17 +32,17 @@ _IN_A_ROW = 64
 
 
 class AsyncLog(GrowingReader[Log]):
-    """`seglog.aio.open(path)`, or `AsyncLog(log)` of a log that is open, such as one of a `LogDir`.
+    """A log that an event loop appends to: `seglog.aio.open(path)`, or `AsyncLog(log)` of a log that is open already.
 
-    It belongs to the event loop in which it was made: any task of that may append and read. If an append is cancelled,
-    its record is in the log, or was never begun; nothing waits for it.
+    It belongs to the event loop in which it was made: any task of that loop may append and read. If an append is
+    cancelled, its record is either in the log or was never written; nothing waits for it.
     """
 
     def __init__(self, blocking: Log) -> None:
         super().__init__(blocking)
         self._at_once = AppendAtOnce(blocking)
         self._in_flight = AppendsInFlight(self._home, blocking, self._at_once)
-        self._in_thread: asyncio.Future[Any] | None = None     # what changes the log just now by a thread
+        self._in_thread: asyncio.Future[Any] | None = None     # the change that a thread is making now
         self._in_a_row = 0
 
     @property
@@ -59,7 +59,7 @@ class AsyncLog(GrowingReader[Log]):
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
     ) -> int:
-        """Append one record, as `Log.append` does, and return its offset when that would."""
+        """Append one record and return its offset, at the moment when `Log.append` would return."""
         if misplaced:
             raise misplaced_error(1 + len(misplaced))
         self._home.check()
@@ -80,10 +80,10 @@ class AsyncLog(GrowingReader[Log]):
         return written.result
 
     async def append_many(self, records: "Iterable[Record]", *, atomic: bool = True) -> int:
-        """Append records, as `Log.append_many` does, and return the last one's offset when that would."""
+        """Append records and return the last one's offset, at the moment when `Log.append_many` would return."""
         self._home.check()
         if isinstance(records, Iterable) and not isinstance(records, list | tuple):
-            records = list(records)     # it may be asked for twice
+            records = list(records)     # they may be read twice
         written = NOT_AT_ONCE
         if self._in_thread is None:
             written = self._at_once.append_many(records, atomic)
@@ -99,7 +99,7 @@ class AsyncLog(GrowingReader[Log]):
         return written.result
 
     async def durable(self, written: Written[Any]) -> None:
-        """Return when what an append of `blocking` with wait=False wrote is on the disk, in every mode of `fsync`.
+        """Return when `written`, from an append of `blocking` with wait=False, is on the disk, in every `fsync` mode.
 
         Raises LogFailedError if it never will be, InvalidArgumentError for a token of another log.
         """
@@ -109,17 +109,17 @@ class AsyncLog(GrowingReader[Log]):
         await done
 
     async def flush(self) -> None:
-        """Return when all that was appended before is on the disk."""
+        """Return when everything appended before is on the disk."""
         await self._by_thread(self.blocking.flush)
 
     async def _turn(self) -> None:
-        """Let other tasks run now and then, also if an append has nothing to wait for."""
+        """Let other tasks run now and then, even if appends have nothing to wait for."""
         self._in_a_row += 1
         if self._in_a_row >= _IN_A_ROW:
             self._in_a_row = 0
             await asyncio.sleep(0)
 
-    # --- what takes its time: by a thread, and appends come behind it ------------------------------
+    # --- slow calls: a thread makes them, and later appends wait for it ----------------------------
 
     async def roll(self) -> int:
         """`Log.roll`."""
@@ -140,7 +140,7 @@ class AsyncLog(GrowingReader[Log]):
         """
         self._home.check()
         try:
-            await self._change(self.blocking.close)     # now: it takes its turn in the log
+            await self._change(self.blocking.close)     # at once: the log itself makes it wait its turn
         finally:
             self._in_flight.settle()
             self._arrivals.close()
@@ -148,7 +148,7 @@ class AsyncLog(GrowingReader[Log]):
     async def _behind(
         self, at_once: "Callable[[], Written[int]]", slowly: "Callable[[], Written[int]]"
     ) -> Written[int]:
-        """Append behind what a thread is doing; by a thread, too, if this append has to wait itself."""
+        """Append after the change that a thread is making; in a thread, too, if this append has to wait itself."""
         if self._in_thread is not None:
             await self._turn_to_change()
             written = at_once()
@@ -166,7 +166,7 @@ class AsyncLog(GrowingReader[Log]):
             await asyncio.wait((change,))
 
     async def _change(self, work: Callable[[], Answer]) -> Answer:
-        """Have a thread do it, now. It is done even if the waiting task is cancelled."""
+        """Do `work` in a thread, now. It is done even if the waiting task is cancelled."""
         change = self._in_thread = self._home.by_thread(work)
         change.add_done_callback(self._changed)         # first, so that waiting tasks find no change under way
         return await asyncio.shield(change)

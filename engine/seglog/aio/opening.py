@@ -1,7 +1,7 @@
-"""How an event loop opens logs: `seglog.aio.open`, `open_partition` and `follow_partition`.
+"""Opening logs in an event loop: `seglog.aio.open`, `open_partition` and `follow_partition`.
 
-Opening may recover a log, which takes its time: so a thread of the loop's pool does it. If the waiting task is
-cancelled, the log is closed as soon as it is open.
+Opening may recover a log, which takes time, so a thread of the loop's pool does it. If the waiting task is cancelled,
+the log is closed as soon as it is open.
 """
 import asyncio
 import os
@@ -26,7 +26,7 @@ Opened = TypeVar("Opened", bound=AsyncReader[Any])
 
 
 class Opening(Generic[Opened]):
-    """`async with opening as log:`, or `log = await opening`, which is to be closed."""
+    """`async with opening as log:`, or `log = await opening` and close it afterwards."""
 
     def __init__(self, path: str | os.PathLike[str], work: Callable[[], Any], kind: Callable[[Any], Opened]) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class Opening(Generic[Opened]):
 
 
 class _Handover:
-    """From the thread that opens to the loop, which may not want it any more."""
+    """Passes what a thread opened to the loop, whose task may have been cancelled."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
@@ -79,7 +79,7 @@ class _Handover:
         return None
 
     def give_up(self) -> Any:
-        """What is open already; else the thread closes it."""
+        """Return what is open already; if nothing is, the thread will close it."""
         with self._lock:
             self._is_given_up = True
             return self._opened
@@ -95,7 +95,7 @@ def open(
     fs: FileSystem | None = None,
     create: bool = True,
 ) -> Opening[AsyncLog]:
-    """Open a partition directory to append to it, as `seglog.open` does, which says what the arguments are."""
+    """Open a partition directory to append to it. The arguments are those of `seglog.open`."""
     return Opening(
         path,
         partial(

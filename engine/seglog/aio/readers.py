@@ -1,4 +1,4 @@
-"""Partitions as an event loop reads them: closed ones, and those that grow."""
+"""Reading partitions in an event loop: closed ones, and those that grow."""
 from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -23,9 +23,9 @@ Growing = TypeVar("Growing", bound=Follower | Log)
 
 
 class AsyncReader(OpenHandle, Generic[Blocking]):
-    """What can be read in the event loop in which this was made. Closing it closes `blocking`.
+    """A reader for the event loop in which it was made. Closing it closes `blocking`.
 
-    blocking    the reader or log itself, for what is not here: its calls may wait for a disk
+    blocking    the underlying reader or log, for the calls that this class lacks: they may wait for a disk
     """
 
     def __init__(self, blocking: Blocking) -> None:
@@ -59,8 +59,8 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> AsyncRecords:
-        """`async for` over the records, as `seglog.Partition.read` gives them. It begins, and fixes its end, with the
-        first record that is asked for: the errors of the call come there, too."""
+        """Iterate over the records with `async for`, as `seglog.Partition.read` does. The read begins, and fixes its
+        end, when the first record is requested: errors of the call are raised there, too."""
         begin = partial(
             read_runs, self.blocking, start, stop, since=since, until=until, isolation=isolation,
             on_out_of_range=on_out_of_range, control=control, max_magic=None, on_corrupt=on_corrupt, lost=lost,
@@ -71,12 +71,12 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         return self.read()
 
     async def get(self, offset: int) -> Record:
-        """The record with this offset: `log[offset]`, which says what it raises."""
+        """Return the record with this offset. Raises what `log[offset]` raises."""
         self._home.check()
         return await self._home.by_thread(self.blocking.__getitem__, offset)
 
     async def close(self) -> None:
-        """Idempotent. If this is cancelled, `blocking` is closed all the same."""
+        """Close it, and `blocking`. Idempotent. If this is cancelled, `blocking` is closed all the same."""
         self._home.check()
         await self._home.by_thread(self.blocking.close)
 
@@ -90,11 +90,11 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
 
 
 class AsyncPartition(AsyncReader[Partition]):
-    """`seglog.aio.open_partition(path)`: a directory as of its opening."""
+    """`seglog.aio.open_partition(path)`: a directory as it was when it was opened."""
 
 
 class GrowingReader(AsyncReader[Growing]):
-    """Of a log that is appended to."""
+    """A reader of a log that grows."""
 
     def __init__(self, blocking: Growing) -> None:
         super().__init__(blocking)
@@ -109,23 +109,24 @@ class GrowingReader(AsyncReader[Growing]):
         control: bool = False,
         on_out_of_range: OnOutOfRange | None = None,
     ) -> AsyncRecords:
-        """`async for` over the records from `start` on, and each one as readers see it, as `Log.follow` gives them.
+        """Iterate with `async for` over the records from `start` on, and over new ones as they come, as `Log.follow`.
 
-        "end" is as of this call. Ends when the log is closed; `timeout`: seconds without a record after which
-        IdleTimeoutError is raised. Any number of tasks may follow one log: they share a bell, and none has a thread.
-        Raises what `Log.follow` raises; where `start` is a time, with the first record that is asked for.
+        "end" is the end as of this call. Ends when the log is closed; `timeout`: seconds without a record after which
+        IdleTimeoutError is raised. Any number of tasks may follow one log: none of them needs a thread. Raises what
+        `Log.follow` raises; if `start` is a time, when the first record is requested.
         """
         log: Followable = self.blocking
         begin = partial(Following, log, start, timeout, isolation, on_out_of_range)
         following = begin() if start in ("start", "end") or type(start) is int else None
         return FollowedRecords(
             self._home, self._arrivals, begin, following, control=control, is_near=start == "end",
-            # Where nobody tells the last stable offset, it is looked for in the log.
+            # A Follower may have to search the log for the last stable offset.
             waits_in_thread=isolation != "read_uncommitted" and not isinstance(log, Log),
         )
 
     async def close(self) -> None:
-        """Tasks that follow it see the end. Idempotent. If this is cancelled, `blocking` is closed all the same."""
+        """Close it, and `blocking`: tasks that follow it see the end. Idempotent. If this is cancelled, `blocking` is
+        closed all the same."""
         try:
             await super().close()
         finally:
@@ -133,5 +134,5 @@ class GrowingReader(AsyncReader[Growing]):
 
 
 class AsyncFollower(GrowingReader[Follower]):
-    """`seglog.aio.follow_partition(path)`: a partition that another process writes, each call as of now."""
+    """`seglog.aio.follow_partition(path)`: a partition that another process writes; each call sees it as it is now."""
 

@@ -1,10 +1,10 @@
 """`async for`: the records of a read, or of following.
 
-Records come in runs of about 1 MB of the log at most, the next of which is read when the one before is used up: so what
-is read ahead is bounded. Files that may have to come from a disk are read by a thread of the loop's pool, a run at a
-time; what was just appended, by the loop itself. Between some hundred records the loop gets a turn.
+Records come in runs of at most about 1 MB of the log. A run is read when the one before is used up, so the read-ahead
+is bounded. A thread of the loop's pool reads files that may have to come from a disk, one run at a time; the loop
+itself reads what was just appended. The loop gets a turn every few hundred records.
 
-Waiting may be cancelled (`asyncio.wait_for(anext(records), 1)`): no record is lost, the next call goes on.
+Waiting may be cancelled (`asyncio.wait_for(anext(records), 1)`): no record is lost, the next call continues.
 """
 import abc
 import asyncio
@@ -24,16 +24,16 @@ from seglog.log.following import Following, Table
 Run = Iterable[Record]
 Answer = TypeVar("Answer")
 
-# Records, and looks that found some, between two turns of the loop.
+# How many records, and how many looks that found some, come between two turns of the loop.
 _CHUNK, _NEAR_IN_A_ROW = 256, 16
-# Shared: each object that a waiting task keeps is one more for the garbage collector to walk over.
+# Shared: each object that a waiting task keeps is one more for the garbage collector to visit.
 _USED_UP: Iterator[Any] = iter(())
 
 
 class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
     """Records, one after the other: `async for record in records`, or `await anext(records)`.
 
-    One task takes from it at a time. It holds nothing that has to be given back; `aclose` ends it early.
+    Only one task may iterate at a time. It holds no resource that has to be released; `aclose` ends it early.
     """
 
     __slots__ = ("_busy", "_chunk", "_failure", "_home", "_is_awaited", "_is_over", "_parses_by_thread", "_run")
@@ -42,34 +42,33 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
         self._home = home
         self._chunk: Iterator[Record] = _USED_UP
         self._run: Iterator[Record] | None = None
-        self._failure: BaseException | None = None      # behind the chunk
+        self._failure: BaseException | None = None      # to be raised after the chunk
         self._busy: asyncio.Future[Any] | None = None
         self._is_awaited = False
         self._is_over = False
         self._parses_by_thread = False
 
     def _look(self) -> "asyncio.Future[None] | None":
-        """Look at once whether there are records; what to wait for if there are none. None: they are in `_chunk`, or
-        `_refilled` finds out."""
+        """Look for records without waiting. Returns the future to wait for if there are none; None if records are in
+        `_chunk`, or if `_refilled` must look for them."""
         return None
 
     def _wait_no_more(self) -> None:
-        """Let go of what `_look` gave."""
+        """Drop the future that `_look` returned."""
 
     @abc.abstractmethod
     async def _next_run(self) -> Run | None:
-        """None: that was all. If this is cancelled, the next call goes on where it was."""
+        """The next run, or None at the end. If this is cancelled, the next call continues there."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        # Fast path: one of those at hand.
+        # Fast path: a record of the current chunk.
         for record in self._chunk:
             return record
         if self._is_awaited:
-            raise RuntimeError("another task waits for the next record of this iterator: use a separate iterator for "
-                "each task")
+            raise RuntimeError("another task is waiting for the next record; use a separate iterator for each task")
         self._home.check()
         self._is_awaited = True
         self._chunk = _USED_UP
@@ -89,7 +88,7 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
             self._wait_no_more()
 
     async def aclose(self) -> None:
-        """Give no more records; a task that waits for one sees the end. Idempotent."""
+        """End the iteration; a task that waits for a record sees the end. Idempotent."""
         self._end()
 
     def _end(self) -> None:
@@ -123,14 +122,14 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
         self._chunk = iter(chunk)
 
     async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
-        """`work(*args)` in a thread. If the waiting task is cancelled, the next call gets the answer."""
+        """Run `work(*args)` in a thread. If the waiting task is cancelled, the next call gets the answer."""
         busy = self._busy
         if busy is None:
             busy = self._busy = self._home.by_thread(work, *args)
         try:
             answer: Answer = await asyncio.shield(busy)
         except BaseException as error:
-            # The task may be cancelled when the work is done already: then the next call gets the answer.
+            # The task may be cancelled after the work is done: then the next call gets the answer.
             if busy.cancelled() or not isinstance(error, asyncio.CancelledError):
                 self._busy = None
             raise
@@ -139,18 +138,18 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
 
 
 def _taken(run: Iterator[Record]) -> tuple[list[Record], BaseException | None]:
-    """The next records, and the error that came behind them."""
+    """The next records, and the error that followed them."""
     chunk: list[Record] = []
     try:
         for record in islice(run, _CHUNK):
-            chunk.append(record)        # (not by list(): what came before an error counts)
+            chunk.append(record)        # (not by list(): records before an error are kept)
     except Exception as error:
         return chunk, error
     return chunk, None
 
 
 class ReadRecords(AsyncRecords):
-    """The records of one call of `read`, which begins, and fixes its end, with the first one that is asked for."""
+    """The records of one call of `read`, which begins, and fixes its end, when the first one is requested."""
 
     __slots__ = ("_begin", "_runs")
 
@@ -182,8 +181,9 @@ _WAIT, _BY_THREAD = _Nothing(), _Nothing()
 class FollowedRecords(AsyncRecords):
     """The records of one call of `follow`.
 
-    `begin`: looks where to begin; `following`: its answer, if it was asked already. `is_near`: what comes next was
-    appended since the last look, so it is in memory. `waits_in_thread`: each look may take long, so a thread does it.
+    `begin`: finds where to begin; `following`: its result, if it was called already. `is_near`: the next records were
+    appended since the last look, so they are in memory. `waits_in_thread`: each look may take long, so a thread does
+    it.
     """
 
     __slots__ = (
@@ -244,7 +244,7 @@ class FollowedRecords(AsyncRecords):
         return None
 
     def _look(self) -> "asyncio.Future[None] | None":
-        # What `_next_run` does for what is in memory, in the one coroutine that the task awaits anyway.
+        # Does what `_next_run` does for records in memory, in the one coroutine that the task awaits anyway.
         following = self._following
         if (
             following is None or not self._is_near or self._is_over or self._busy is not None or self._run is not None
@@ -273,7 +273,7 @@ class FollowedRecords(AsyncRecords):
         return None
 
     def _to_wait_for(self) -> "asyncio.Future[None] | None":
-        """Done when there may be more than at the last look, or by the timeout. None: look again at once."""
+        """A future, done when there may be more than at the last look, or at the timeout. None: look again at once."""
         if self._arrivals.arm():
             return None
         left_s = self._left_s()
@@ -291,7 +291,7 @@ class FollowedRecords(AsyncRecords):
             self._limit = None
 
     def _left_s(self) -> float | None:
-        """How long to wait for a record yet. Raises IdleTimeoutError."""
+        """How many seconds are left to wait for a record. Raises IdleTimeoutError."""
         assert self._following is not None
         timeout = self._following.timeout
         if timeout is None:
@@ -314,7 +314,7 @@ class FollowedRecords(AsyncRecords):
         while True:
             if self._tables is not None:
                 for _, table, first, end in self._tables:
-                    # Else it is behind: what follows may have left the memory.
+                    # Otherwise this reader lags: the next records may no longer be in memory.
                     self._is_near = self._is_near and len(table) > 0 and table[-1].last_offset + 1 >= end
                     if self._is_near and self._place is not None:
                         self._arrivals.keep(self._place, table)
@@ -329,7 +329,7 @@ class FollowedRecords(AsyncRecords):
             first = following.position
             if first >= end:
                 return _WAIT
-            # Shared is only what the loop reads: a thread's table is not of the place that the loop looked at last.
+            # Only what the loop reads is shared: a thread's table is not of the place that the loop looked at last.
             self._place = None if may_wait else (extent, epoch, first, end, following.is_committed)
             if self._place is not None:
                 shared = self._arrivals.table_at(self._place)

@@ -1,7 +1,7 @@
 """Changes of one file that a crash leaves done or not done: write aside, sync, rename, sync the directory.
 
-What a killed run leaves is `<name>.tmp`, Kafka's own word for it: its loader ignores such a file, the
-next write here replaces it. Two writers of one file must exclude each other by a lock (fs.lock).
+A killed run leaves `<name>.tmp`, as Kafka does: Kafka's loader ignores such a file, and the next write here replaces
+it. Two writers of one file must exclude each other by a lock (fs.lock).
 """
 import errno
 import os
@@ -22,11 +22,11 @@ _COPY_BYTES = 8 << 20
 def write_atomically(
     fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None, sync_names: bool = True
 ) -> None:
-    """Let `path` hold the bytes of `buffers`, durably; whatever happens it holds those or what it held before.
+    """Replace the contents of `path` by `buffers`, durably; after a crash it holds the old bytes or the new ones.
 
-    With `backup` (in the same directory) the file of before, if there was one, goes on under that name,
-    in the place of an older backup; `path` names a whole file at every moment. `sync_names` False: durable only when
-    the caller has synced the directory, once for several files.
+    With `backup` (in the same directory) the old file, if there was one, is kept under that name, replacing an older
+    backup; `path` names a whole file at every moment. `sync_names=False`: it is durable only when the caller has synced
+    the directory, once for several files.
     """
     path = os.fspath(path)
     file = _new_scratch(fs, path)
@@ -50,9 +50,10 @@ def write_atomically(
 
 
 def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
-    """Let `path` hold its first `size_bytes` bytes only, durably: a shorter copy takes its name.
+    """Shorten `path` to its first `size_bytes` bytes, durably: a shorter copy takes its name.
 
-    Never by cutting: whoever has the file mapped keeps the whole one. Costs a copy of what stays.
+    The file is never truncated in place, because it may be mapped: such maps keep the whole file. Costs a copy of the
+    bytes that stay.
     """
     with Mapping(path) as whole:
         if size_bytes > len(whole):
@@ -61,7 +62,7 @@ def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
 
 
 def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int | None = None) -> None:
-    """A new file `target` with the bytes of `source`, or the first `size_bytes` of them, and its time; synced.
+    """Create `target` with the bytes of `source`, or the first `size_bytes` of them, and its mtime; synced.
 
     (A segment without timestamps is as old as its file.) The caller syncs the directory.
     """
@@ -74,10 +75,10 @@ def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int 
 
 
 def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
-    """Have the bytes of `path` from `position` on written to the disk, durably, also where a sync of them failed.
+    """Write the bytes of `path` from `position` on to the disk, durably, even if a sync of them failed before.
 
-    After a failed sync the system may hold pages that it takes for written: reading finds them, and no later sync
-    writes them. The same bytes, written over themselves, are written for certain. A crash on the way changes no sector
+    After a failed sync the system may hold pages that it takes for written: they can be read, but no later sync writes
+    them. Writing the same bytes over themselves ensures that they are written. A crash on the way changes no sector
     that was on the disk already.
     """
     with Mapping(path) as whole, fs.open_write(path) as file:
@@ -88,9 +89,9 @@ def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
 
 
 def unshare(fs: FileSystem, path: AnyPath) -> None:
-    """Before a file is written to in place: where it has other names (in a hot backup), `path` gets its own copy.
+    """Call before writing to a file in place: if it has other hard links (a hot backup), `path` gets its own copy.
 
-    Nothing if there is no such file.
+    Does nothing if the file does not exist.
     """
     try:
         links = os.stat(path).st_nlink
@@ -102,10 +103,10 @@ def unshare(fs: FileSystem, path: AnyPath) -> None:
 
 
 def make_directories(fs: FileSystem, path: AnyPath) -> None:
-    """Make a directory and those above it that are missing, durably.
+    """Make a directory and its missing parents, durably.
 
-    One that is there is left alone. But if it is empty, whoever made it may have been killed before its name was
-    synced: so its name is synced before anything stands in it.
+    An existing directory is left alone. But if it is empty, the process that made it may have been killed before it
+    synced the name: so the name is synced before the directory is used.
     """
     path = os.path.abspath(path)
     missing = []
@@ -119,7 +120,7 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
 
 
 def make_directory(fs: FileSystem, path: AnyPath) -> None:
-    """The same of one directory, in one that is there and not empty."""
+    """The same for one directory whose parent exists and is not empty."""
     path = os.path.abspath(path)
     if not os.path.isdir(path):
         _make(fs, path)
@@ -128,7 +129,7 @@ def make_directory(fs: FileSystem, path: AnyPath) -> None:
 
 
 def _make(fs: FileSystem, directory: str) -> None:
-    """Durably; one that somebody else makes in this moment will do, and need not be durable yet."""
+    """Make a directory durably. If another process makes it at this moment, that one is used."""
     try:
         fs.mkdir(directory)
     except StorageError as error:
@@ -146,7 +147,7 @@ def _sync_name(fs: FileSystem, directory: str) -> None:
     try:
         fs.sync_directory(os.path.dirname(directory))
     except StorageError as error:
-        # A directory that we may not read is none that we made something in.
+        # If we may not read a directory, we have not made anything in it.
         if error.errno not in (errno.EACCES, errno.EPERM):
             raise
 
@@ -159,12 +160,12 @@ def _new_scratch(fs: FileSystem, path: str) -> WritableFile:
     except StorageError as error:
         if error.errno != errno.EEXIST:
             raise
-    fs.unlink(scratch)      # of a run that was killed
+    fs.unlink(scratch)      # left by a killed run
     return fs.create(scratch)
 
 
 def _keep(fs: FileSystem, path: str, backup: str) -> None:
-    """Let `backup` name the file that `path` names, without `path` being gone for a moment."""
+    """Give the file at `path` the second name `backup`; `path` exists at every moment."""
     if os.path.lexists(backup):
         fs.unlink(backup)
     fs.link(path, backup)

@@ -1,6 +1,6 @@
-"""Rings a bell when a file changes that another process writes: one instance of inotify a process, one thread.
+"""Rings a bell when a file that another process writes changes: one inotify instance and one thread per process.
 
-    with FileWatches.watch(path, bell) as watched: ...      None: the system does not tell, look now and then
+    watched = FILE_WATCHES.watch(path, bell)      None: the system cannot tell, look now and then
 """
 import os
 from _thread import start_new_thread
@@ -15,11 +15,11 @@ class Rung(Protocol):
     """A bell: _kernels.write_gate.Bell, or that of an event loop (aio.arrivals)."""
 
     def ring(self, _: object = None) -> None:
-        """From any thread."""
+        """Called from any thread."""
 
 
 class WatchedFile:
-    """Until `cancel`, or until the file is gone, the bell rings with each change."""
+    """Until `cancel`, or until the file is gone, the bell rings at each change."""
 
     __slots__ = ("_number", "_owner", "bell")
 
@@ -29,12 +29,12 @@ class WatchedFile:
         self.bell = bell
 
     def cancel(self) -> None:
-        """Twice is fine; also in a forked child."""
+        """Idempotent; may also be called in a forked child."""
         self._owner.remove(self, self._number)
 
 
 class FileWatches:
-    """Begins with the first one who watches, and again in a forked child."""
+    """All watches of the process. inotify is set up at the first watch, and again in a forked child."""
 
     def __init__(self) -> None:
         self._lock = Lock()             # guards all below
@@ -43,7 +43,7 @@ class FileWatches:
         self._watched: dict[int, tuple[WatchedFile, ...]] = {}
 
     def watch(self, path: AnyPath, bell: Rung, *, is_directory: bool = False) -> WatchedFile | None:
-        """None: the system does not tell, or not of this file: no inotify, no more of it, or no such file."""
+        """None: the file cannot be watched: no inotify, its limit is reached, or no such file."""
         with self._lock:
             if self._process_id != os.getpid():
                 self._begin()
@@ -82,9 +82,9 @@ class FileWatches:
             for number in set(watch.wait()):
                 self._ring(number)
 
-    # (A function of its own: while the thread waits, it keeps nobody's bell.)
+    # (A separate function, so that the waiting thread does not keep a bell alive.)
     def _ring(self, number: int) -> None:
-        # Without the lock, by one look each; -1: some events were lost, so it may have been anybody's.
+        # Without the lock, by one atomic read; -1: events were lost, so any file may have changed.
         found = self._watched.get(number, ()) if number >= 0 else sum(list(self._watched.values()), ())
         for watched in found:
             watched.bell.ring()

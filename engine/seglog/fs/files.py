@@ -1,14 +1,13 @@
-"""Everything that changes something on disk, behind one object that a test can replace.
+"""All operations that change the disk, behind one object that a test can replace.
 
-A room takes a `FileSystem` in its constructor and changes files through nothing else; reading goes
-past it (fs.mapping, os.listdir). `OsFileSystem` is the real one. The doubles in
-tests/support/crash/faultfs.py record every change, lose what was not synced, and return errors.
+A room takes a `FileSystem` in its constructor and changes files only through it; reading bypasses it (fs.mapping,
+os.listdir). `OsFileSystem` is the real one. The doubles in tests/support/crash/faultfs.py record every change, lose
+what was not synced, and return errors.
 
-What is not here is not done: no call cuts a file, since somebody may have it mapped (write a shorter
-one beside it and `replace`), and no call removes a tree but that of a staging (fs.staging).
+Some operations are left out on purpose: no call truncates a file, because it may be mapped (write a shorter file beside
+it and `replace`), and only a staging's directory tree is ever removed (fs.staging).
 
-Errors are StorageError with errno and the path. See docs/durability.md for what is assumed of the
-system below.
+Errors are StorageError with errno and the path. docs/durability.md says what is assumed of the operating system.
 """
 import contextlib
 import errno
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 
 AnyPath = str | os.PathLike[str]
 
-# The most that one system call is asked to write: macOS refuses INT_MAX and more, Linux stops short there.
+# The most bytes for one write call: macOS refuses INT_MAX and more, Linux writes only a part of them.
 _WRITE_BYTES_MAX = 1 << 30
-# What a file has on the disk beside its bytes without anything reserved: the rest of a block, its map of blocks.
+# A file without reserved space may still use more of the disk than its bytes: the rest of a block, its map of blocks.
 _RELEASE_BYTES_MIN = 64 << 10
 _BUFFERS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
@@ -42,14 +41,14 @@ _BUFFERS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 class WritableFile(AppendedFile, ABC):
     """One file open for writing. It knows where the next append goes, and writes by position only.
 
-    After a write or sync that failed, what is on disk is unknown, and a second fsync may succeed
-    without having written anything (the kernel drops the dirty pages and forgets the error): every
-    later call but close() is refused with the first error's words. The caller opens again and recovers.
+    After a failed write or sync, what is on the disk is unknown, and a second fsync may succeed without having written
+    anything (the kernel drops the dirty pages and forgets the error): every later call except close() is refused with
+    the message of the first error. The caller must open the file again and recover.
 
-    Appends of several threads must be ordered by the caller; syncs may run beside them.
+    The caller must order the appends of several threads; syncs may run at the same time.
     """
 
-    _failure: StorageError | OSError | None     # an OSError only if an interrupt came before its words
+    _failure: StorageError | OSError | None     # an OSError only if an interrupt came before it was converted
 
     def __init__(self, path: AnyPath, position: int) -> None:
         self.path = os.fspath(path)
@@ -62,7 +61,7 @@ class WritableFile(AppendedFile, ABC):
 
     @property
     def unsynced(self) -> bool:
-        """Whether something was written since the last sync; true also after one that failed."""
+        """Whether anything was written since the last sync; also true after a failed sync."""
         return self._unsynced
 
     @property
@@ -78,46 +77,46 @@ class WritableFile(AppendedFile, ABC):
         return begin
 
     def write_at(self, position: int, *buffers: "Buffer") -> None:
-        """Write all bytes of `buffers` at `position`; where the next append goes stays the same."""
+        """Write all bytes of `buffers` at `position`; the position of the next append does not change."""
         self._write_all([memoryview(buffer).cast("B") for buffer in buffers], position)
 
     def preallocate(self, size_bytes: int) -> None:
-        """Make the file `size_bytes` long, zeros behind what is there. Never makes it shorter."""
+        """Extend the file to `size_bytes` with zeros. Never makes it shorter."""
         with self._poisoning():
             self._unsynced = True
             self._grow(size_bytes)
 
     def reserve(self, size_bytes: int) -> bool:
-        """Have disk space set aside for the file to grow to `size_bytes`: length and bytes stay what they are.
+        """Reserve disk space for the file to grow to `size_bytes`; its length and bytes do not change.
 
-        So appends find their blocks made, many at a time. A hint, and no step of a crash: False where it is refused,
-        which is no error. What was not used is given back by `release`, or stays with the file after a crash.
+        Appends then find their blocks allocated, many at a time. A hint, not a durable step: returns False if it is
+        refused, which is no error. `release` gives back unused space; after a crash it stays with the file.
         """
         return False
 
     def release(self) -> None:
-        """Give back the space that was reserved behind the end of the file. A hint, too."""
+        """Give back the space that was reserved past the end of the file. Also a hint."""
 
     def sync(self) -> None:
-        """Return when the bytes and the length are on the disk (fsync). Its name is not: see sync_directory."""
+        """Return when the bytes and the length are on the disk (fsync). The name is not: see sync_directory."""
         self._sync_all(data_only=False)
 
     def sync_data(self) -> None:
-        """As sync(), leaving out times (fdatasync): the cheaper one, for a file that is only appended to."""
+        """As sync(), but without times (fdatasync): cheaper, for a file that is only appended to."""
         self._sync_all(data_only=True)
 
     def give_back(self) -> bool:
-        """Close the descriptor until the file is used again. False: not possible, or not safe, and nothing is done.
+        """Close the descriptor until the file is used again. False: not possible or not safe, nothing was done.
 
-        It is safe if all that was written was synced: a later descriptor need not learn of an error before it. Alone.
+        It is safe if everything written was synced: a new descriptor may not learn of earlier errors. Call it alone.
         """
         return False
 
     def take_back(self) -> None:
-        """Open it again, if it is given back: whatever uses the file does that by itself. Raises StorageError."""
+        """Open the descriptor again if it was given back; every use of the file does this. Raises StorageError."""
 
     def close(self) -> None:
-        """Give the descriptor back; says nothing about durability. May be called twice."""
+        """Close the descriptor; does not make anything durable. Idempotent."""
         if not self._closed:
             self._closed = True
             self._close()
@@ -132,7 +131,7 @@ class WritableFile(AppendedFile, ABC):
 
     def _write_all(self, views: list[memoryview], position: int) -> None:
         if position < 0:
-            raise ValueError(f"a write at {position}")
+            raise ValueError(f"a write at position {position}, below 0")
         views = [view for view in views if view.nbytes]
         with self._poisoning():
             if views:
@@ -141,7 +140,7 @@ class WritableFile(AppendedFile, ABC):
 
     def _sync_all(self, *, data_only: bool) -> None:
         with self._poisoning():
-            # Before the call: what another thread appends during it must not look synced.
+            # Before the call: bytes that another thread appends during it must not look synced.
             self._unsynced = False
             self._sync(data_only=data_only)
 
@@ -149,21 +148,21 @@ class WritableFile(AppendedFile, ABC):
         if self._closed or self._failure is not None:
             self._refuse()
         if self._fd < 0:
-            self.take_back()    # outside of it: nothing was tried yet if that fails
+            self.take_back()    # outside of _Poisoning: if this fails, nothing was written
         return _Poisoning(self)
 
     def check(self) -> None:
-        """Raise StorageError after a write or sync that failed."""
+        """Raise StorageError if a write or sync has failed."""
         if self._failure is not None:
             self._refuse()
 
     def _refuse(self) -> None:
-        """Raise what a call on a closed or failed file gets."""
+        """Raise the error for a call on a closed or failed file."""
         if self._failure is None or self._closed:
             raise StorageError("cannot write: the file was closed", file=self.path, hint="open it again")
         first = self._failure
         raise StorageError(
-            f"cannot go on after an error: {first.what if isinstance(first, StorageError) else first}",
+            f"cannot write after an error: {first.what if isinstance(first, StorageError) else first}",
             file=self.path,
             hint="it is unknown what is on the disk: open the log again, which recovers it",
             errno=first.errno,
@@ -174,7 +173,7 @@ class WritableFile(AppendedFile, ABC):
         self._failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
         self._unsynced = True
 
-    # --- what an implementation does: all of it, or raise StorageError ---------------------
+    # --- what an implementation must do completely, or raise StorageError ------------------
 
     @abstractmethod
     def fileno(self) -> int:
@@ -194,7 +193,7 @@ class WritableFile(AppendedFile, ABC):
 
 
 class _Poisoning:
-    """Remembers the StorageError that leaves it, so that the file is used no more."""
+    """Remembers a StorageError that leaves the block, so that the file is not used again."""
 
     __slots__ = ("_file",)
 
@@ -212,30 +211,30 @@ class _Poisoning:
 
 
 class FileSystem(ABC):
-    """The changes that seglog makes. Each method is one step of a crash: done or not done, never half.
+    """The changes that seglog makes. After a crash, each method's step is done or not done, never half done.
 
-    What a step changed is durable only after the sync that covers it: a file's bytes after its sync,
-    a name (created, renamed, linked, removed) after sync_directory of the directory that holds it.
+    A change is durable only after the sync that covers it: a file's bytes after its sync, a name (created, renamed,
+    linked, removed) after sync_directory of the directory that holds it.
     """
 
     @abstractmethod
     def create(self, path: AnyPath, within: int | None = None) -> WritableFile:
-        """A new, empty file. Refused (EEXIST) if there is anything of that name, a symbolic link too.
+        """Create an empty file. Refused (EEXIST) if anything has that name, even a symbolic link.
 
-        `within`: the descriptor of the directory of `path`. The name is then looked up in that directory, whatever the
-        path has come to mean since it was opened.
+        `within`: a descriptor of the directory of `path`. The name is then created in that directory, even if the path
+        leads elsewhere by now.
         """
 
     @abstractmethod
     def open_write(self, path: AnyPath, position: int | None = None) -> WritableFile:
-        """A file that exists, its bytes kept; appends begin at `position`, else at its end.
+        """Open an existing file, keeping its bytes; appends begin at `position`, or at its end.
 
-        Refused (ELOOP) if the name is a symbolic link: we would write into a file that lies elsewhere.
+        Refused (ELOOP) if the name is a symbolic link: we would write to a file that is elsewhere.
         """
 
     @abstractmethod
     def sync_file(self, path: AnyPath) -> None:
-        """Sync a file that is not open for writing here: one whose writer closed it, or a copied one."""
+        """Sync a file that is not open for writing here: its writer closed it, or it was copied."""
 
     @abstractmethod
     def sync_directory(self, path: AnyPath) -> None:
@@ -247,11 +246,11 @@ class FileSystem(ABC):
 
     @abstractmethod
     def replace(self, source: AnyPath, target: AnyPath) -> None:
-        """Give a file a new name; a file of that name goes in the same step."""
+        """Give a file a new name; an existing file with that name is removed in the same step."""
 
     @abstractmethod
     def exchange(self, one: AnyPath, other: AnyPath) -> None:
-        """Let two names change places in one step. Refused where the file system cannot."""
+        """Exchange two names in one step. Refused if the file system cannot do that."""
 
     @abstractmethod
     def link(self, source: AnyPath, target: AnyPath) -> None:
@@ -259,11 +258,11 @@ class FileSystem(ABC):
 
     @abstractmethod
     def unlink(self, path: AnyPath) -> None:
-        """Take a file's name away. Maps and open descriptors keep its bytes."""
+        """Remove a file's name. Maps and open descriptors keep its bytes."""
 
     @abstractmethod
     def mkdir(self, path: AnyPath) -> None:
-        """A new, empty directory, in one that exists."""
+        """Make an empty directory in an existing one."""
 
     @abstractmethod
     def rmdir(self, path: AnyPath) -> None:
@@ -271,13 +270,13 @@ class FileSystem(ABC):
 
     @abstractmethod
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
-        """Set a file's modification time: Kafka's retention reads it where a segment has no timestamps."""
+        """Set a file's modification time: Kafka's retention uses it if a segment has no timestamps."""
 
 
 class OsFile(WritableFile):
     """A descriptor of the operating system. Made by OsFileSystem."""
 
-    _left: os.stat_result | None = None     # given back: the file as it was then
+    _left: os.stat_result | None = None     # if given back: the file's status at that time
 
     def __init__(self, path: AnyPath, fd: int, position: int) -> None:
         self.path = os.fspath(path)
@@ -315,14 +314,14 @@ class OsFile(WritableFile):
                 )
             self._left = None
         except BaseException:
-            if self._left is not None:      # nothing is written to a file that was not compared
+            if self._left is not None:      # never write to a file that was not compared
                 self.close_descriptor(os.close)
             raise
 
     def sync_data(self) -> None:
         if self._left is not None and self._fd < 0:     # all was synced before it was given back
             return None
-        # As with append_bytes: little around the system call, for each durable append waits for this.
+        # As in append_bytes: little code around the system call, because each durable append waits for this.
         if sys.platform == "darwin" or self._closed or self._failure is not None:
             return super().sync_data()
         self.sync_descriptor(True)
@@ -347,15 +346,15 @@ class OsFile(WritableFile):
         with contextlib.suppress(OSError):
             status = os.fstat(self._fd)
             if status.st_blocks * 512 - status.st_size >= _RELEASE_BYTES_MIN:
-                # To the length that it has: no byte goes, but file systems free what lies behind.
+                # Truncating to the same length: no byte is lost, but file systems free the space after it.
                 os.ftruncate(self._fd, status.st_size)
 
     def _refuse_write(self, number: int) -> NoReturn:
-        """A write of AppendedFile had this errno."""
+        """A write of AppendedFile failed with this errno."""
         self._fail("write", OSError(number, os.strerror(number)))
 
     def _refuse_sync(self, number: int) -> NoReturn:
-        """A sync of AppendedFile had this errno."""
+        """A sync of AppendedFile failed with this errno."""
         self._fail("sync", OSError(number, os.strerror(number)))
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
@@ -364,12 +363,12 @@ class OsFile(WritableFile):
         try:
             raise refusal from error
         finally:
-            del refusal, error      # else this frame and the error hold each other, and the maps of all frames above
+            del refusal, error      # otherwise this frame and the error keep each other, and the maps of all callers
 
     def _write(self, views: list[memoryview], position: int) -> None:
         with refusals("write", self.path):
             while views:
-                # A short write is no error yet: the next call says why, or goes on.
+                # A short write is no error yet: the next call continues, or reports the reason.
                 written = os.pwritev(self._fd, _one_call(views), position)
                 if written == 0:
                     raise OSError(errno.EIO, "the system wrote nothing")
@@ -400,10 +399,10 @@ class OsFile(WritableFile):
         self.close()
 
     def _collected(self) -> None:
-        """Nobody has the file any more, and it was not closed."""
+        """The file was garbage-collected without being closed."""
         if os is None:      # the interpreter has ended, and its modules are empty
             return
-        # Whoever is collected with it may close it after this: the number is somebody else's then.
+        # An object that is collected with it may close it later: by then the descriptor may be another file's.
         self._closed = True
         self.close_descriptor(os.close)
         warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
@@ -413,9 +412,9 @@ class OsFileSystem(FileSystem):
     """The file system of this machine."""
 
     def create(self, path: AnyPath, within: int | None = None) -> OsFile:
-        # O_EXCL follows no symbolic link either.
+        # O_EXCL does not follow symbolic links either.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:        # not `refusals`: its calls cost as much as the system's
+        try:        # not `refusals`: its calls would cost as much as the system's
             if within is None:
                 return OsFile(path, os.open(path, flags, 0o666), 0)
             return OsFile(path, os.open(os.path.basename(path), flags, 0o666, dir_fd=within), 0)
@@ -442,7 +441,7 @@ class OsFileSystem(FileSystem):
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
                     raise
-                # Not on this file system. Look first; the locks keep away whoever could come between.
+                # Not supported by this file system. Check first; the locks exclude others in between.
                 if os.path.lexists(target):
                     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
                 os.rename(source, target)
@@ -490,7 +489,7 @@ class OsFileSystem(FileSystem):
             raise storage_error(error, "sync", path) from error
 
 
-# --- system calls that need a word ----------------------------------------------------------
+# --- system calls that need an explanation --------------------------------------------------
 
 
 def _sync_descriptor(fd: int, *, data_only: bool) -> None:
@@ -501,7 +500,7 @@ def _sync_descriptor(fd: int, *, data_only: bool) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
                 raise
-            os.fsync(fd)        # a network or foreign file system: the best there is
+            os.fsync(fd)        # a network or foreign file system: nothing better is available
     elif data_only:
         os.fdatasync(fd)
     else:
@@ -509,7 +508,7 @@ def _sync_descriptor(fd: int, *, data_only: bool) -> None:
 
 
 def _one_call(views: list[memoryview]) -> list[memoryview]:
-    """The first of `views` that one pwritev may be given: not too many, and not too large together."""
+    """The first of `views` that one pwritev accepts: not too many, and not too large together."""
     batch: list[memoryview] = []
     room = _WRITE_BYTES_MAX
     for view in views[:_BUFFERS_MAX]:
@@ -521,7 +520,7 @@ def _one_call(views: list[memoryview]) -> list[memoryview]:
 
 
 def _rest_of(views: list[memoryview], written: int) -> list[memoryview]:
-    """What of `views` remains to be written after the first `written` bytes."""
+    """The part of `views` that remains to be written after the first `written` bytes."""
     for slot, view in enumerate(views):
         if written < view.nbytes:
             return [view[written:], *views[slot + 1 :]]
@@ -536,12 +535,11 @@ _AT_FDCWD = -100                                # linux/fcntl.h
 
 @functools.cache
 def _system_rename(name: str) -> tuple[Any, Callable[[], int]]:
-    """A rename of the C library, and what tells its errno. Raises AttributeError.
+    """A rename function of the C library, and a function that returns its errno. Raises AttributeError.
 
-    Looked up once: a library that is opened makes a class, and whatever collects one runs Python code in which ^C is
-    lost.
+    Looked up once: opening a library makes a class, and collecting a class runs Python code in which ^C is lost.
     """
-    import ctypes  # not at the top: those who only read do without
+    import ctypes  # not at the top: programs that only read do not need it
 
     function = getattr(ctypes.CDLL(None, use_errno=True), name)
     paths = [ctypes.c_char_p] if sys.platform == "darwin" else [ctypes.c_int, ctypes.c_char_p] * 2
@@ -550,7 +548,7 @@ def _system_rename(name: str) -> tuple[Any, Callable[[], int]]:
 
 
 def _rename_with_flag(source: AnyPath, target: AnyPath, *, linux_flag: int, macos_flag: int) -> None:
-    """renameat2 or renamex_np, which Python does not have. OSError(ENOSYS) where the C library lacks it."""
+    """renameat2 or renamex_np, which Python does not have. OSError(ENOSYS) if the C library lacks it."""
     old, new = os.fsencode(source), os.fsencode(target)
     is_macos = sys.platform == "darwin"
     try:

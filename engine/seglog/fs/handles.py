@@ -1,4 +1,4 @@
-"""Objects that hold what there is once: locks, descriptors, threads, or maps that are let go of together."""
+"""Base classes of objects that own locks, descriptors, threads or maps, and therefore must not be copied."""
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NoReturn, SupportsIndex
@@ -7,7 +7,7 @@ from seglog.errors import InvalidArgumentError
 
 
 class OpenHandle:
-    """Refuses to be copied and pickled: closing the copy would close what the original holds."""
+    """Refuses copying and pickling: closing the copy would close what the original holds."""
 
     __slots__ = ()
 
@@ -17,7 +17,7 @@ class OpenHandle:
 
 
 class PathHandle(OpenHandle):
-    """Refuses to be copied. Pickled, it is opened again where it is loaded: by what `_reopening` says, for reading."""
+    """Refuses copying. Unpickling opens the path again for reading, with the function that `_reopening` returns."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class PathHandle(OpenHandle):
 
     @abstractmethod
     def _reopening(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        """A function of a module, and its arguments."""
+        """A module-level function, and its arguments."""
 
     def __copy__(self) -> NoReturn:
         raise _refusal(self, "copied")

@@ -1,12 +1,12 @@
 """An exclusive lock of a file that needs no descriptor while it is held. docs/formats/partition_lock.md
 
-A process that holds record locks needs a descriptor for each file, and 1024 are all that most systems allow it. Linux
-has locks that belong to the open file description (F_OFD_SETLK) and exclude record locks of others, as those exclude
-them. A map keeps the description when the descriptor is closed (_kernels.lock_map), and with it the lock.
+A process that holds record locks needs a descriptor for each file, and most systems allow it only 1024. Linux has locks
+that belong to the open file description (F_OFD_SETLK); they and the record locks of other processes exclude each other.
+When the descriptor is closed, a map keeps the description (_kernels.lock_map), and with it the lock.
 
 Not every file system keeps it: overlayfs maps the file below its own, and the lock goes with the descriptor. So after
-locking we look, by another descriptor, whether the lock is still there. One byte far behind the end of the file,
-another one for each lock, is locked for reading and all others for writing: nobody else's lock looks like that. If the
+locking we check through another descriptor whether the lock is still there. One byte far past the end of the file, a
+different one for each lock, is locked for reading and all others for writing: no other lock looks like that. If the
 lock is gone, the caller takes a record lock and keeps its descriptor.
 """
 import contextlib
@@ -32,18 +32,18 @@ FLOCK_FIELDS = (
 FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 NOTE_BYTES = 128                        # a fixed size, so that a shorter note covers a longer one
 _MARK_FROM, _MARK_BITS = 1 << 40, 40
-_PID_DIGITS_MAX = 9                     # Linux counts to 4 194 304; what is longer, os.kill may not take
-# A killed process may keep its maps for a moment after it is gone, while another one looks at its memory.
+_PID_DIGITS_MAX = 9                     # Linux counts to 4 194 304; os.kill may not accept longer numbers
+# A killed process may keep its maps for a moment after it is gone, while another one reads its memory.
 _DEAD_WAIT_S, _RETRY_S = 1.0, 0.001
-# What a system answers that does not know such locks, a file that cannot be mapped, and a process with too many maps.
+# The errors of a system without such locks, of a file that cannot be mapped, and of a process with too many maps.
 _UNABLE = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENODEV, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
-# Devices on which a lock went with its descriptor. Only added to.
+# Devices on which a lock went with its descriptor. It only grows.
 _forgetful: set[int] = set()
 
 
 class KeptLock:
-    """Made by `try_lock`. Held until close(), or until the process ends. A child of a fork does not have it."""
+    """A lock made by `try_lock`. Held until close(), or until the process ends. A forked child does not have it."""
 
     def __init__(self, file: WritableFile, mark: int, kept_by: LockMap) -> None:
         self.path = file.path
@@ -52,10 +52,10 @@ class KeptLock:
         self._map = kept_by
 
     def settle(self) -> bool:
-        """Close the descriptor. False: the lock went with it, or the file got another name; nothing is held."""
+        """Close the descriptor. False: the lock went with it, or the name is now another file's; nothing is held."""
         locked = os.fstat(self._file.fileno())
         self._file.close()
-        with refusals("look at the lock", self.path):
+        with refusals("check the lock", self.path):
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 is_same = os.path.samestat(locked, os.fstat(fd))
@@ -70,15 +70,16 @@ class KeptLock:
         return True
 
     def close(self) -> None:
-        """Let go. May be called twice, and in a child process."""
+        """Release the lock. Idempotent; may also be called in a child process."""
         self._map.close()
         self._file.close()
 
 
 def try_lock(file: WritableFile) -> KeptLock | None:
-    """Lock all of `file`, if the system has such locks: else None, and a record lock must do.
+    """Lock all of `file`, if the system has such locks; otherwise None, and the caller must use a record lock.
 
-    Raises BlockingIOError if somebody else holds it, StorageError. Call `settle` when nothing needs the file any more.
+    Raises BlockingIOError if another process holds it, StorageError. Call `settle` when nothing needs the file any
+    more.
     """
     if sys.platform != "linux":
         return None
@@ -114,7 +115,7 @@ def _lock_patiently(fd: int) -> None:
 
 
 def _is_gone(note: bytes) -> bool:
-    """Whether the process that wrote the note was one of this machine, and has ended."""
+    """Whether the process that wrote the note ran on this machine, and has ended."""
     pid, host = noted_process(note)
     if pid is None or host != socket.gethostname():
         return False
@@ -128,7 +129,7 @@ def _is_gone(note: bytes) -> bool:
 
 
 def noted_process(note: bytes) -> tuple[int | None, str]:
-    """Process id and host, as the note of a lock file says them; None where it says none."""
+    """Process id and host from the note of a lock file; None and "" if it has none."""
     first, _, _ = note.decode("ascii", "replace").strip().partition("\n")
     pid, _, host = first.partition(" ")
     is_one = pid.isdigit() and len(pid) <= _PID_DIGITS_MAX and host.isprintable()
@@ -136,7 +137,7 @@ def noted_process(note: bytes) -> tuple[int | None, str]:
 
 
 def flock(fd: int, command: int, kind: int, start: int = 0, size: int = 0) -> dict[str, int]:
-    """One fcntl call about locks; the fields of struct flock as it answers. `size` 0: to the end, however far it moves.
+    """Make one fcntl call for locks. Returns the fields of struct flock. `size` 0: to the end, however far it moves.
 
     Raises OSError.
     """

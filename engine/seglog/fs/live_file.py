@@ -1,8 +1,8 @@
-"""A small file that one process writes over and over, and others read at any moment: never synced, never replaced.
+"""A small file that one process overwrites again and again, and others read at any moment: never synced or replaced.
 
-What it holds is worth something only while the system runs that wrote it, so a crash of the system may leave anything.
-That is why it does not go through a FileSystem, whose doubles lose what was not synced. Whoever lays it out makes it
-torn-proof: a reader may see a part of a write.
+Its contents are valid only until the system restarts, so a crash of the system may leave anything. That is why it does
+not go through a FileSystem, whose doubles lose what was not synced. Its layout must be torn-proof: a reader may see a
+part of a write.
 """
 import contextlib
 import os
@@ -14,13 +14,13 @@ _UNKNOWN = bytes(16)
 
 
 class LiveFile:
-    """No descriptor stays open: a process may have many logs. Raises OSError only."""
+    """The file, by its path: no descriptor stays open, because a process may have many logs. Raises only OSError."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = os.fspath(path)
 
     def write(self, raw: bytes, position: int = 0) -> None:
-        """Have these bytes in the file, which is made if there is none."""
+        """Write the bytes at `position`. Creates the file if there is none."""
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(fd, raw, position)
@@ -39,7 +39,7 @@ class LiveFile:
             os.close(fd)
 
     def remove(self) -> None:
-        """Nothing where it is not there, or cannot be removed."""
+        """Remove the file. Does nothing if it does not exist or cannot be removed."""
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
@@ -52,5 +52,5 @@ def _read_boot_id() -> bytes:
         return _UNKNOWN
 
 
-# Of the system's start: what a file says that an earlier one left is worth nothing.
+# Identifies the system's start: a file from before it is not valid.
 BOOT_ID = _read_boot_id()

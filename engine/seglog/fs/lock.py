@@ -1,28 +1,27 @@
-"""Locks that keep a broker and us, and writers of ours, away from each other.
+"""Locks between a broker and seglog, and between writers of seglog.
 
-Kafka holds `.lock` in each of its log dirs by FileChannel.tryLock (org.apache.kafka.server.util.FileLock):
-a POSIX record lock, which only fcntl's F_SETLK sees; flock(2) is blind to it.
+Kafka holds `.lock` in each of its log dirs by FileChannel.tryLock (org.apache.kafka.server.util.FileLock): a POSIX
+record lock, which only fcntl's F_SETLK sees; flock(2) does not.
 
-    lock_log_dir(dir)            exclusive: nobody else changes anything in it. Offline tools.
-    lock_log_dir(dir, SHARED)    several writers of ours, each of its own partition; no broker.
-    lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: the one writer of it. By a lock that
-                                 needs no descriptor, if the system has such (fs.kept_lock).
-    lock_file(path, mode)        for anything else: whose turn a named reader's is (log.log_cursor).
-    turns(dir)                   on the log dir's `.seglog.lock`, for moments: whose turn it is to change a file
+    lock_log_dir(dir)            exclusive: nothing else changes anything in it. Offline tools.
+    lock_log_dir(dir, SHARED)    several writers of ours, each with its own partition; no broker.
+    lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: its one writer. By a lock that needs no
+                                 descriptor, if the system has such (fs.kept_lock).
+    lock_file(path, mode)        for anything else, such as a named reader (log.log_cursor).
+    turns(dir)                   on the log dir's `.seglog.lock`, for short times: whose turn it is to change a file
                                  that all writers of the log dir share.
 
-Record locks belong to the process, not to the descriptor, and that has two teeth. Closing *any*
-descriptor of the file drops the lock: so each lock file is open at most once in a process, in the one
-registry here, and nobody else may open one, be it for reading. And within a process they exclude
-nothing: so the registry counts its holders itself. A child after fork holds none of its parent's locks;
-its handles say so (ForkedHandleError).
+Record locks belong to the process, not to the descriptor, which has two consequences. Closing *any* descriptor of the
+file drops the lock: so each lock file is open at most once in a process, in the one registry here, and no other code
+may open one, not even for reading. And they exclude nothing within a process: so the registry counts the holders
+itself. A child after fork holds none of its parent's locks; its handles raise ForkedHandleError.
 
-Lock files are never removed. Between the open and the lock of one process another could remove the
-file, and a third make and lock a new one: two holders. Our side could look again after locking; a broker
-does not. So a `.lock` stays behind, empty, as Kafka leaves its own. A holder whose lock file somebody else removed
-notices by its inode (`Lock.check_file`). A lock file that is a symbolic link is refused: a note would go elsewhere.
+Lock files are never removed. Otherwise, between one process's open and lock, another could remove the file, and a third
+create and lock a new one: two holders. seglog could check again after locking; a broker does not. So an empty `.lock`
+stays behind, as Kafka leaves its own. A holder detects by the inode that its lock file was removed (`Lock.check_file`).
+A lock file that is a symbolic link is refused: a note would be written elsewhere.
 
-Only writers make a lock file. `holder` and `is_locked` neither make one nor need to write to it.
+Only writers create a lock file. `holder` and `is_locked` neither create one nor write to it.
 """
 import enum
 import errno
@@ -45,9 +44,9 @@ LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
 PARTITION_LOCK = ".seglog.lock"         # ours; a broker's loader ignores the name
 TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a broker looks at directories only
 
-_TURN_WAIT_S = 60.0                     # a turn is some syncs long; who holds it longer is stopped, or the disk is dead
+_TURN_WAIT_S = 60.0                     # a turn takes a few syncs; after this, its holder is stopped or the disk dead
 _TURN_RETRY_S = 0.001
-_TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, in which nothing stands
+_TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, which is empty
 _HINT_SELF = "close the log that is open for writing in this process, or use that one"
 
 
@@ -61,7 +60,7 @@ SHARED, EXCLUSIVE = LockMode.SHARED, LockMode.EXCLUSIVE
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock: its process id, None where the system does not tell, and its name, as far as known."""
+    """The holder of a lock: its process id, None if the system does not tell it, and its name, if known."""
 
     pid: int | None
     name: str = ""
@@ -73,10 +72,10 @@ class Holder:
 
 
 class Lock:
-    """A lock that is held, until release(). Made by lock_log_dir and lock_partition.
+    """A lock that is held until release(). Made by lock_log_dir and lock_partition.
 
-    note            what was written into its file, for this acquisition alone; None where nothing was
-    found_note      what stood there before: the note of who held the lock last
+    note            what was written to its file, for this acquisition alone; None if nothing was
+    found_note      what was there before: the note of the previous holder
     """
 
     def __init__(self, path: str, mode: LockMode, entry: "_Entry") -> None:
@@ -93,27 +92,27 @@ class Lock:
         return self._entry is not None and self._pid == os.getpid()
 
     def check(self) -> None:
-        """For before each change. Raises ForkedHandleError in a child of the holder, StorageError once released."""
+        """Call before each change. Raises ForkedHandleError in a child of the holder, StorageError after release()."""
         if self._pid != os.getpid():
             raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
         if self._entry is None:
             raise StorageError("the lock was released", file=self.path, hint="open the log again")
 
     def check_file(self) -> None:
-        """As check(), and the lock file is still the one that was locked: for before what costs a sync anyway.
+        """As check(), and check that the lock file is still the one that was locked: before steps that cost a sync.
 
-        If somebody removed it, another writer can make and lock a new one. Raises StorageError then.
+        If the file was removed, another writer can create and lock a new one. Raises StorageError then.
         """
         self.check()
         entry = self._entry
         if entry is not None and _identity(self.path) != entry.identity:
             raise StorageError(
-                "the lock file was removed or replaced while we held it: another writer may be at work", file=self.path,
+                "the lock file was removed or replaced while we held it: another writer may be active", file=self.path,
                 hint="close this log, find out what removes lock files, and open it again, which recovers it",
             )
 
     def release(self) -> None:
-        """Let go. May be called twice, and in a child process, where there is nothing to let go."""
+        """Release the lock. Idempotent; does nothing in a child process."""
         entry, self._entry = self._entry, None
         if entry is not None and self._pid == os.getpid():
             _REGISTRY.release(entry)
@@ -128,10 +127,11 @@ class Lock:
 
 
 class Turns:
-    """`with turns:` is one turn; waits while it is somebody else's, in this process or another. Made by turns().
+    """`with turns:` takes one turn; waits while another handle, in this process or another, has its turn. Made by
+    turns().
 
-    Who has joined is present until close() or death, also between turns: so one who comes can tell whether
-    somebody was here all the time.
+    A handle that has joined is present until close() or the end of its process, even between turns: so a newcomer can
+    tell whether some handle was present all the time.
     """
 
     def __init__(self, path: str, entry: "_TurnsEntry") -> None:
@@ -141,7 +141,7 @@ class Turns:
         self._present = False
 
     def join(self) -> bool:
-        """During a turn: be present until close(). True where nobody was, in this process or another."""
+        """During a turn: be present until close(). True if no handle was present, in this process or another."""
         entry = self._mine()
         self._present = True
         return _REGISTRY.join(entry)
@@ -154,7 +154,8 @@ class Turns:
         return self._entry
 
     def __enter__(self) -> Self:
-        """Raises LogLockedError where another process does not let go within a minute, ForkedHandleError in a child."""
+        """Raises LogLockedError if another process does not end its turn within a minute, ForkedHandleError in a
+        child."""
         entry = self._mine()
         entry.mutex.acquire()
         try:
@@ -180,7 +181,7 @@ class Turns:
             self._entry.mutex.release()
 
     def close(self) -> None:
-        """No more turns by this handle. May be called twice, and in a child process; not during a turn."""
+        """End the use of this handle. Idempotent; may be called in a child process, but not during a turn."""
         entry, self._entry = self._entry, None
         if entry is not None and self._pid == os.getpid():
             _REGISTRY.leave(entry, present=self._present)
@@ -189,17 +190,17 @@ class Turns:
 def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -> Lock:
     """Lock a log dir (the directory above a partition, whatever else is in it) against brokers and writers of ours.
 
-    Raises LogLockedError where another process, or other code in this one, holds it in a mode that
-    does not go with `mode`; StorageError where the lock file cannot be made, opened or locked.
+    Raises LogLockedError if another process, or other code in this one, holds it in a mode that conflicts with `mode`;
+    StorageError if the lock file cannot be created, opened or locked.
     """
     return _REGISTRY.acquire(fs, os.path.join(os.path.abspath(log_dir), LOG_DIR_LOCK), mode)
 
 
 def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
-    """Lock one partition, exclusively, against other writers of ours; process and host stand in the file.
+    """Lock one partition exclusively against other writers of ours; the file names the process and the host.
 
-    Behind them stands a number that no other acquisition has: so whoever locks it again knows whether somebody else
-    did meanwhile. A broker knows nothing of this one: hold its log dir's lock, shared, as well. Raises as lock_log_dir.
+    A number follows that no other acquisition has: so a process that locks it again can tell whether another one locked
+    it in between. Brokers ignore this lock: hold the log dir's lock, shared, as well. Raises what lock_log_dir raises.
     """
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
     note = f"{os.getpid()} {socket.gethostname()}\n{secrets.token_hex(8)}\n"
@@ -207,34 +208,34 @@ def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
 
 
 def lock_file(fs: FileSystem, path: AnyPath, mode: LockMode) -> Lock:
-    """Lock a file of its own for any other purpose; made where it is missing. Raises as lock_log_dir."""
+    """Lock a separate file for any other purpose; it is created if missing. Raises what lock_log_dir raises."""
     note = f"{os.getpid()} {socket.gethostname()}\n" if mode is EXCLUSIVE else ""
     return _REGISTRY.acquire(fs, os.path.abspath(path), mode, note=note)
 
 
 def turns(fs: FileSystem, log_dir: AnyPath) -> Turns:
-    """For changing the files of a log dir that several writers share, one after the other.
+    """A handle for changing the files of a log dir that several writers share, one after the other.
 
-    Keeps nobody out by itself, no broker either: hold the log dir's lock, shared, as well.
+    It does not exclude brokers or other code by itself: hold the log dir's lock, shared, as well.
     """
     return _REGISTRY.take_part(fs, os.path.join(os.path.abspath(log_dir), TURNS_LOCK))
 
 
 def holder(log_dir: AnyPath) -> Holder | None:
-    """Who holds the lock of a log dir, in either mode: this process, another one, or nobody (None).
+    """The holder of a log dir's lock, in either mode: this process, another one, or None.
 
-    Reads only: works on read-only media, makes no file, and drops no lock of this process.
+    Only reads: works on read-only media, creates no file, and drops no lock of this process.
     """
     return _REGISTRY.holder(os.path.join(os.path.abspath(log_dir), LOG_DIR_LOCK))
 
 
 def writer_of(partition_dir: AnyPath) -> Holder | None:
-    """Who holds the lock of a partition: this process, another one, or nobody. Reads only, as `holder`."""
+    """The holder of a partition's lock: this process, another one, or None. Only reads, as `holder` does."""
     return _REGISTRY.holder(os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK))
 
 
 def is_locked(log_dir: AnyPath) -> bool:
-    """Whether anybody holds the lock of a log dir: a running broker does, a writer of ours does."""
+    """Whether the lock of a log dir is held, as by a running broker or a writer of ours."""
     return holder(log_dir) is not None
 
 
@@ -243,7 +244,7 @@ class _Entry:
     """One lock file that this process has open, and how it is held."""
 
     identity: tuple[int, int]       # device and inode: one file may have many paths
-    file: WritableFile | KeptLock   # what drops the lock when it is closed
+    file: WritableFile | KeptLock   # closing it drops the lock
     mode: LockMode
     count: int = 1                  # handles; more than one only if SHARED
     note: bytes | None = None
@@ -252,22 +253,21 @@ class _Entry:
 
 @dataclass(slots=True)
 class _TurnsEntry:
-    """A lock file of turns. It is open while somebody may want a turn, and locked only during one."""
+    """A lock file of turns. It is open while any handle exists, and locked only during a turn."""
 
     identity: tuple[int, int]
     file: WritableFile
     count: int = 1                  # handles
-    present: int = 0                # those that have joined
-    # Whose turn it is within this process; guards the record lock, which would let two threads through.
+    present: int = 0                # handles that have joined
+    # Orders turns within this process; guards the record lock, which does not exclude threads.
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
 
 class _Registry:
     """Every lock file that this process has open.
 
-    `_mutex` guards `_entries`, `_turns` and every open and close of a lock file: a close beside an acquire of
-    the same file would drop the lock just taken. It is held across fork, so that a child finds the
-    registry whole.
+    `_mutex` guards `_entries`, `_turns` and every open and close of a lock file: a close during an acquire of the same
+    file would drop the new lock. It is held across fork, so that a child finds the registry consistent.
     """
 
     def __init__(self) -> None:
@@ -279,7 +279,7 @@ class _Registry:
         )
 
     def acquire(self, fs: FileSystem, path: str, mode: LockMode, *, note: str = "", is_kept: bool = False) -> Lock:
-        """`is_kept`: without a descriptor, where the system can (fs.kept_lock)."""
+        """`is_kept`: without a descriptor, if the system supports that (fs.kept_lock)."""
         with self._mutex:
             while True:
                 identity = _identity(path)
@@ -310,7 +310,7 @@ class _Registry:
                 if _identity(path) == identity:
                     self._turns[identity] = _TurnsEntry(identity, file)
                     return Turns(path, self._turns[identity])
-                file.close()        # the name came to mean another file meanwhile: look again
+                file.close()        # the name belongs to another file by now: try again
 
     def join(self, entry: _TurnsEntry) -> bool:
         with self._mutex:
@@ -345,7 +345,7 @@ class _Registry:
             if identity in self._entries:
                 return Holder(os.getpid(), "this process")
             with refusals("open", path):
-                # O_NONBLOCK: what is named like a lock file may be a pipe.
+                # O_NONBLOCK: the name of a lock file may belong to a pipe.
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     return _holder_of(fd, path)
@@ -353,15 +353,15 @@ class _Registry:
                     os.close(fd)
 
     def _join(self, entry: _Entry, path: str, mode: LockMode) -> Lock:
-        """One more holder of a lock that this process has. Record locks would let it through, whatever the modes."""
+        """Add a holder of a lock that this process has. Record locks would allow it whatever the modes."""
         if EXCLUSIVE in (entry.mode, mode):
             words = "shared" if entry.mode is SHARED else "exclusively"
-            raise LogLockedError(f"this process holds the lock already, {words}", file=path, hint=_HINT_SELF)
+            raise LogLockedError(f"this process already holds the lock, {words}", file=path, hint=_HINT_SELF)
         entry.count += 1
         return Lock(path, mode, entry)
 
     def _open(self, fs: FileSystem, path: str, mode: LockMode, note: str) -> _Entry | None:
-        """Open the lock file and lock it. None where the name came to mean another file meanwhile: look again."""
+        """Open the lock file and lock it. None if the name belongs to another file by now: try again."""
         file = _open_or_create(fs, path)
         try:
             _lock(file.fileno(), path, mode)
@@ -375,7 +375,7 @@ class _Registry:
         return None
 
     def _open_kept(self, fs: FileSystem, path: str, note: str) -> _Entry | None:
-        """The same by a lock that needs no descriptor; by a record lock where there are none."""
+        """The same with a lock that needs no descriptor; with a record lock if the system has no such locks."""
         file = _open_or_create(fs, path)
         kept: KeptLock | None = None
         try:
@@ -400,13 +400,13 @@ class _Registry:
             (kept or file).close()
             raise
         again = self._open(fs, path, EXCLUSIVE, note)
-        # Between the two locks it was free. What we found is still what the last holder left if our note stands there.
+        # Between the two locks it was free. If our note is still there, the note that we found was the last holder's.
         if again is not None and again.found_note == entry.note:
             again.found_note = entry.found_note
         return again
 
     def _forget(self) -> None:
-        """In a child after fork: the locks are its parent's, and stay so when it closes its copies."""
+        """In a child after fork: close its copies; the locks stay its parent's."""
         for held in (self._entries, self._turns):
             for entry in held.values():
                 entry.file.close()
@@ -420,12 +420,12 @@ _REGISTRY = _Registry()
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode of a file, without opening it; None if there is none."""
     try:
-        # Not of what a link leads to: opening one is refused.
+        # Do not follow a link: opening one is refused.
         status = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise storage_error(error, "look at the lock file", path) from error
+        raise storage_error(error, "check the lock file", path) from error
     return status.st_dev, status.st_ino
 
 
@@ -439,12 +439,12 @@ def _open_or_create(fs: FileSystem, path: str) -> WritableFile:
         try:
             return fs.create(path)
         except StorageError as error:
-            if error.errno != errno.EEXIST:     # else another process was quicker: open its file
+            if error.errno != errno.EEXIST:     # otherwise another process was quicker: open its file
                 raise
 
 
 def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
-    """Lock a file, or one byte of it. Raises LogLockedError that names the holder."""
+    """Lock a file, or one byte of it. Raises LogLockedError, which names the holder."""
     try:
         # Length 0: to the end, however far it moves.
         fcntl.lockf(fd, mode | fcntl.LOCK_NB, 0 if byte is None else 1, byte or 0)
@@ -459,7 +459,7 @@ def _locked_error(fd: int, path: str) -> LogLockedError:
 
 
 def _noted_entry(file: WritableFile, mode: LockMode, note: str) -> _Entry:
-    """Of a file that was just locked. The note is written, unless another name of the file may be somebody's."""
+    """The entry of a file that was just locked. Writes the note, unless the file has other hard links."""
     status = os.fstat(file.fileno())
     written, found = None, b""
     if note and status.st_nlink <= 1:
@@ -470,19 +470,19 @@ def _noted_entry(file: WritableFile, mode: LockMode, note: str) -> _Entry:
 
 
 def _holder_of(fd: int, path: str) -> Holder | None:
-    """Who, in another process, keeps us from an exclusive lock. Works on a descriptor open for reading, too."""
-    with refusals("look at the lock", path):
+    """The other process that prevents an exclusive lock, or None. A descriptor open for reading is enough."""
+    with refusals("check the lock", path):
         found = flock(fd, fcntl.F_GETLK, fcntl.F_WRLCK)
         if found["l_type"] == fcntl.F_UNLCK:
             return None
-        # 0 or -1: a process of another pid namespace, of another machine, or a lock of another kind.
+        # 0 or -1: a process in another pid namespace or on another machine, or a lock of another kind.
         if found["l_pid"] > 0:
             return Holder(found["l_pid"], _process_name(found["l_pid"]))
         return Holder(None, _noted(os.pread(fd, NOTE_BYTES, 0)))
 
 
 def _noted(note: bytes) -> str:
-    """What a writer of ours wrote into its lock file, in words; empty for Kafka's, in which nothing stands."""
+    """The note of a writer of ours, in words; empty for Kafka's lock files, which are empty."""
     pid, host = noted_process(note)
     return "" if pid is None else f"process {pid} on {host}"
 
@@ -492,4 +492,4 @@ def _process_name(pid: int) -> str:
         with open(f"/proc/{pid}/comm") as comm:
             return comm.read().strip()
     except OSError:
-        return ""       # no /proc, or it ended: the number must do
+        return ""       # no /proc, or the process has ended: only its id is known

@@ -1,18 +1,17 @@
-"""A file's bytes, mapped read-only: what every reader and every kernel reads from.
+"""A file's bytes, mapped read-only: every reader and every kernel reads from these.
 
     with Mapping(path) as bytes_of_log:
         table = scan(Window(bytes_of_log))
 
-A Mapping is a buffer: `memoryview(mapping)`, or a kernel's Window on it. It borrows nothing: the
-descriptor is closed at once, the file may be renamed or unlinked. Its size is that of the file
-when it was opened; what is appended later is seen by a new Mapping, or, in a map that was made with
-`reserve`, after `grow_to(size)` by whoever knows that the bytes are there. After `close()` it gives out no
-new views, but views that live keep the pages, and the last one unmaps them; closing never fails.
+A Mapping is a buffer: `memoryview(mapping)`, or a kernel's Window on it. It borrows nothing: the descriptor is closed
+at once, and the file may be renamed or unlinked. Its size is that of the file when it was opened; bytes that are
+appended later need a new Mapping, or, in a map that was made with `reserve`, `grow_to(size)` by a caller who knows that
+the bytes exist. After `close()` it gives out no new views, but existing views keep the pages, and the last one unmaps
+them; closing never fails.
 
-Never cut a file that may be mapped, here or in another process: a load behind the new end kills the
-process (SIGBUS). seglog shortens a file by writing a shorter one beside it and renaming. Kafka does
-cut files: its indexes when a segment rolls, and a follower's log. Pass `copy=True` for an index of
-a directory that a live broker may own.
+Never truncate a file that may be mapped, here or in another process: a load past the new end kills the process
+(SIGBUS). seglog shortens a file by writing a shorter one beside it and renaming. Kafka does truncate files: its indexes
+when a segment rolls, and a follower's log. Pass `copy=True` for an index in a directory that a live broker may own.
 """
 import enum
 import errno
@@ -28,12 +27,12 @@ from seglog.errors import StorageError
 from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import refusals, storage_error
 
-# So much Linux sends by one call.
+# The most that Linux sends in one call.
 _SEND_BYTES_MAX = 0x7FFFF000
 
 
 class Advice(enum.IntEnum):
-    """What the kernel may expect of the pages (madvise)."""
+    """How the pages will be used (madvise)."""
 
     NORMAL = mmap.MADV_NORMAL
     SEQUENTIAL = mmap.MADV_SEQUENTIAL    # read ahead more, drop behind sooner
@@ -45,10 +44,10 @@ class Advice(enum.IntEnum):
 class Mapping(FileMap):
     """Mapping(path, copy=False, reserve=0): the file's bytes as they are now, read-only.
 
-    `copy` reads them into memory instead of mapping, from the byte `start` on: for small files that another process
-    may cut.
+    `copy` reads them into memory instead of mapping them, from the byte `start` on: for small files that another
+    process may truncate.
     `reserve`: bytes of address space, so that a file that grows to that size needs no other map (`grow_to`).
-    Raises StorageError where the file cannot be opened, is no regular file, or cannot be mapped.
+    Raises StorageError if the file cannot be opened, is not a regular file, or cannot be mapped.
     """
 
     __slots__ = ("__weakref__", "_descriptor", "_identity", "path")
@@ -71,10 +70,10 @@ class Mapping(FileMap):
         return self
 
     def descriptor(self) -> "ReadDescriptor | None":
-        """A descriptor of the mapped file, for the system to read from; the same one each time. None: another file has
-        its name by now, or none.
+        """A descriptor of the mapped file, for system calls that read from it; the same one each time. None: the name
+        belongs to another file by now, or to none.
 
-        As long as the map lives nobody else gets the file's inode, so that its name cannot mislead.
+        As long as the map lives, no other file can have this inode, so the comparison is reliable.
         """
         if self._descriptor is None:
             try:
@@ -106,10 +105,10 @@ class Mapping(FileMap):
 
 
 class OpenedFile:
-    """A small file that others replace or change now and then: read once, and again where it is another one.
+    """A small file that other processes replace or change now and then: read once, and again only if it has changed.
 
-    The file stays open until close(): so no successor can have its inode, and a look at the name tells whether it is
-    the same. Where there is no file, that there is still none is looked for. Raises StorageError.
+    The file stays open until close(): so no successor can have its inode, and the status of the path tells whether it
+    is the same file. A missing file counts as unchanged while it is missing. Raises StorageError.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -126,13 +125,13 @@ class OpenedFile:
             self._identity = _identity_of(status)
 
     def is_current(self) -> bool:
-        """Whether the path names this file yet, with the bytes that it had."""
+        """Whether the path still names this file, unchanged."""
         try:
             return _identity_of(os.stat(self._path)) == self._identity
         except FileNotFoundError:
             return self._identity is None
         except OSError as error:
-            raise storage_error(error, "look at the file", self._path) from error
+            raise storage_error(error, "check the file", self._path) from error
 
     def read(self) -> bytes | None:
         """All its bytes; None if there is no file."""
@@ -146,7 +145,7 @@ class OpenedFile:
         return b"".join(parts)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -161,8 +160,8 @@ def _identity_of(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
-    """A descriptor of a regular file, for reading. Within `refusals`."""
-    # O_NONBLOCK: opening a FIFO that somebody named like a segment must not wait for a writer.
+    """Open a regular file for reading. Call within `refusals`."""
+    # O_NONBLOCK: opening a FIFO that has the name of a segment must not wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)
@@ -183,7 +182,7 @@ def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
 
 
 class ReadDescriptor(OpenHandle):
-    """A file that is open for reading, and is closed when nobody refers to this any more."""
+    """A file that is open for reading, and is closed when this object is collected."""
 
     __slots__ = ("_number",)
 
@@ -197,7 +196,7 @@ class ReadDescriptor(OpenHandle):
         return self._number
 
     def send_to(self, out: int, position: int, size_bytes: int) -> int:
-        """One os.sendfile of these bytes to the descriptor `out`: how many it took, 0 at the end of the file."""
+        """Call os.sendfile once, to the descriptor `out`. Returns how many bytes it took, 0 at the end of the file."""
         return os.sendfile(out, self._number, position, min(size_bytes, _SEND_BYTES_MAX))
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:     # os is gone when the interpreter ends
@@ -206,7 +205,7 @@ class ReadDescriptor(OpenHandle):
 
 
 def read_part(path: str, position: int, size_bytes: int) -> bytes:
-    """The bytes [position, position + size_bytes) of a file, fewer where it ends. Raises StorageError."""
+    """The bytes [position, position + size_bytes) of a file, fewer at its end. Raises StorageError."""
     try:
         return file_part(path, position, size_bytes)
     except OSError as error:
@@ -214,7 +213,7 @@ def read_part(path: str, position: int, size_bytes: int) -> bytes:
 
 
 def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
-    """A file whole, of so many bytes at most; None where it has more. Raises StorageError."""
+    """All bytes of a file that has at most `most_bytes`; None if it has more. Raises StorageError."""
     with refusals("read", path):
         fd, status = _open_regular(path)
         try:
@@ -224,10 +223,10 @@ def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
 
 
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
-    """A small file whole, or from the byte `start` on.
+    """All bytes of a small file, or those from the byte `start` on.
 
-    Raises FileNotFoundError if there is none, StorageError for any other refusal, also of what is no regular
-    file: `Path.read_bytes` waits forever for somebody who writes into a FIFO.
+    Raises FileNotFoundError if there is none, StorageError for any other error, also if it is not a regular file
+    (`Path.read_bytes` waits forever if a FIFO has no writer).
     """
     try:
         fd, status = _open_regular(path)

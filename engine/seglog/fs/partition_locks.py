@@ -1,10 +1,10 @@
-"""Locking a partition directory that may have several names: the one way in which every door that writes does it.
+"""Locking a partition directory that may have several names: all code that writes to one uses this.
 
     /data/kafka/orders-0 -> /mnt/big/orders-0       a link in a log dir, to a directory elsewhere
 
-A broker over /data/kafka, and a writer that was given the link, hold `/data/kafka/.lock`; whoever was given the other
-name holds `/mnt/big/.lock`. So a partition stands in as many log dirs as it has names on the way from the link to the
-directory, and who changes it locks all of them.
+A broker over /data/kafka, and a writer that was given the link, hold `/data/kafka/.lock`; a writer that was given the
+other name holds `/mnt/big/.lock`. So a partition is in as many log dirs as it has names on the way from the link to the
+directory, and code that changes it locks all of them.
 """
 import errno
 import os
@@ -39,7 +39,7 @@ def names_of(partition: AnyPath) -> list[Path]:
 
 
 def holder_of(partition: AnyPath) -> tuple[Holder, Path] | None:
-    """Who holds a log dir in which the partition has a name, and that log dir; None where nobody does."""
+    """The holder of a log dir in which the partition has a name, and that log dir; None if none is held."""
     for name in names_of(partition):
         who = holder(name.parent)
         if who is not None:
@@ -49,22 +49,22 @@ def holder_of(partition: AnyPath) -> tuple[Holder, Path] | None:
 
 @contextmanager
 def lock_alone(fs: FileSystem, partition: AnyPath) -> Iterator[None]:
-    """Nobody else is in the partition, by whatever name: no broker, no writer. Raises LogLockedError, StorageError."""
+    """Exclude every broker and writer from the partition, under all its names. Raises LogLockedError, StorageError."""
     with ExitStack() as locks:
         places = names_of(partition)
         for place in places:
             locks.enter_context(lock_log_dir(fs, place.parent))
-        # Who came by yet another link holds this one. It is made for a link only: else the log dir's keeps all away.
+        # A writer that came by another link holds this lock. Created only for a link: else the log dir's is enough.
         if len(places) > 1 or (places[-1] / PARTITION_LOCK).exists():
             locks.enter_context(lock_partition(fs, partition))
         yield
 
 
 def lock_beside(fs: FileSystem, partition: AnyPath) -> list[Lock]:
-    """For a writer that shares the log dir of the name it was given: the same of the other names' log dirs.
+    """For a writer that holds the log dir of the name it was given, shared: lock the log dirs of the other names, too.
 
-    Without links there are none. A log dir that we may not write to, and in which there is no lock file, is no
-    broker's. Raises LogLockedError, StorageError.
+    Without links there are none. A log dir that we cannot write to and that has no lock file is not a broker's. Raises
+    LogLockedError, StorageError.
     """
     locks: list[Lock] = []
     try:

@@ -1,7 +1,7 @@
-"""What the operating system refuses, in the words of an operator.
+"""Errors of the operating system, in words for an operator.
 
-One table turns an errno into what happened and what to do. Every room that touches a path uses
-it, readers too, so that no OSError reaches a user bare.
+One table turns an errno into what happened and what to do. Every room that touches a path uses it, readers too, so that
+no bare OSError reaches a user.
 """
 import errno
 import os
@@ -27,10 +27,10 @@ _REFUSALS = {
     errno.ENOTEMPTY: ("the directory is not empty", "choose another target, or move the existing one away"),
     errno.EXDEV: ("source and target are on different file systems", "choose a target on the same file system"),
     errno.ELOOP: ("expected a file, found a symbolic link, or the links form a loop",
-                  "put the file itself there, since seglog does not write through links; or check where the links of "
+                  "put the file itself there, because seglog does not write through links; or check where the links of "
                   "this path lead"),
     errno.ENAMETOOLONG: ("the name is too long for this file system", "choose a shorter path"),
-    errno.EBUSY: ("it is in use", "stop what uses it, then run again"),
+    errno.EBUSY: ("it is in use", "stop the program that uses it, then run again"),
     errno.EMFILE: ("too many open files in this process", "raise `ulimit -n`"),
     errno.ENFILE: ("too many open files on this machine", "raise fs.file-max"),
     errno.EMLINK: ("too many hard links to one file", "use a target on another file system"),
@@ -52,17 +52,17 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
 
 
 def is_out_of_space(error: BaseException | None) -> bool:
-    """Whether an error says that there is no room left: then deleting may help."""
+    """Whether an error means that the disk or quota is full: then deleting may help."""
     return isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class refusals:
-    """Within it, an OSError becomes the StorageError that says what was tried and where.
+    """In this block, an OSError becomes a StorageError that says what was tried and where.
 
         with refusals("list", path):
             names = os.listdir(path)
 
-    A class and not a generator: it stands on the write path, and this is the cheaper of the two.
+    A class, not a generator: it is on the write path, and a class is cheaper.
     """
 
     __slots__ = ("_doing", "_path")

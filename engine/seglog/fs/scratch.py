@@ -1,4 +1,4 @@
-"""Directories for files that need not outlive the process: copies of what lies elsewhere, results on the way there."""
+"""Directories for files that need not outlive the process: copies of remote files, and results not yet moved there."""
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from seglog.fs.refusals import refusals
 
 @contextmanager
 def scratch_directory(parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """An empty directory in `parent` (by default the system's place for such), removed at the end with all in it.
+    """An empty directory in `parent` (by default the system's temporary directory), removed at the end with its
+    contents.
 
     A killed process leaves it behind, under a name that begins with "seglog-". Raises StorageError.
     """

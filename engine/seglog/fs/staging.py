@@ -1,18 +1,18 @@
-"""A directory-sized result in the making: built aside, synced, then given its name in one step.
+"""A directory that is built under another name, synced, and then renamed in one step.
 
     with Staging.of_partition(fs, "/data/kafka/orders-0") as staging:
         with staging.create("00000000000000000000.log") as file:
             ...
         staging.publish()
 
-Whoever leaves the block without publish(), by an error or ^C, leaves nothing behind. A killed run
-leaves a directory that `leftovers` finds by its name and `remove_leftovers` removes.
+If the block ends without publish(), by an error or ^C, nothing is left behind. A killed run leaves a directory that
+`leftovers` finds by its name and `remove_leftovers` removes.
 
-Where it stands is Kafka's rule, since a broker refuses to start over a directory in its log dir whose
-name it does not know: beside the log dir, under `<log dir>+<partition>.<32 hex>.seglog-staging`; or,
-where that is another file system or not ours to write, inside it as `<topic>-<p>.<32 hex>-delete`: a
-deleted partition to a broker, which removes it at its next start (LogManager.loadLogs). The 32 hex
-digits begin with "seglog" in ASCII, so that ours are told from a broker's own.
+Its place follows from Kafka's rules, because a broker does not start if its log dir has a directory with an unknown
+name. It is beside the log dir, named `<log dir>+<partition>.<32 hex>.seglog-staging`; or, if that is another file
+system or we cannot write there, inside the log dir as `<topic>-<p>.<32 hex>-delete`: to a broker this is a deleted
+partition, which it removes at its next start (LogManager.loadLogs). The 32 hex digits begin with "seglog" in ASCII, to
+tell ours from a broker's own.
 """
 import os
 import re
@@ -44,9 +44,8 @@ _LOG_DIR_MARKS = ("meta.properties", "recovery-point-offset-checkpoint", "replic
 class Staging:
     """A directory that becomes `target` as a whole or not at all. Made by `of_partition` or `beside`, used by `with`.
 
-    The directory is made on entering: so no interrupt, whenever it comes, leaves one that nobody removes.
-    Whoever makes one holds the lock that guards the target's directory (fs.lock): it keeps away the
-    writer that would take the name meanwhile, and the sweep of `remove_leftovers`.
+    The directory is made on entering, so that no interrupt leaves one behind. The caller holds the lock that guards the
+    target's directory (fs.lock): it excludes writers that would take the name, and `remove_leftovers`.
     """
 
     def __init__(self, fs: FileSystem, target: Path, *places: Path, replace: bool = False) -> None:
@@ -60,14 +59,14 @@ class Staging:
         self._synced: set[str] = set()
         self._published = False
         self._discarded = False
-        self._descriptor = -1           # of the directory, once a file was made in it
+        self._descriptor = -1           # of the directory, once a file was created in it
 
     @classmethod
     def of_partition(cls, fs: FileSystem, target: AnyPath, *, replace: bool = False) -> Self:
-        """A staging for the partition directory `target` in its log dir, which exists.
+        """A staging for the partition directory `target` in its log dir, which must exist.
 
-        `replace`: where the target exists, publish() exchanges the two in one step, and what was there is removed.
-        Raises InvalidArgumentError where the target exists otherwise, or its name is no partition's.
+        `replace`: if the target exists, publish() exchanges the two in one step, and removes the old one. Raises
+        InvalidArgumentError if the target exists without `replace`, or its name is not that of a partition.
         """
         target = Path(os.path.abspath(target)) if replace else _free(target)
         if _PARTITION.fullmatch(target.name) is None:
@@ -77,8 +76,8 @@ class Staging:
             )
         token = _token()
         inside = target.parent / _inside_name(target.name, token)
-        # First in the log dir, under a name that a broker knows, then out of it: the rename itself shows
-        # whether the way back will be open. (Equal st_dev does not: bind mounts refuse renames, too.)
+        # Made in the log dir, under a name that a broker knows, then moved out: this rename shows whether the rename
+        # back will work. (Equal st_dev does not show it: bind mounts refuse renames, too.)
         beside = _place_beside(target, token)
         return cls(fs, target, inside, *([] if beside is None else [beside]), replace=replace)
 
@@ -86,16 +85,16 @@ class Staging:
     def beside(cls, fs: FileSystem, target: AnyPath) -> Self:
         """A staging in the directory of `target`, which must not be a log dir: for a log dir, or a copy of anything.
 
-        Raises InvalidArgumentError where the target exists.
+        Raises InvalidArgumentError if the target exists.
         """
         target = _free(target)
         return cls(fs, target, _beside_name(target))
 
     def create(self, name: str) -> WritableFile:
-        """A new file. Sync it before closing: the descriptor that wrote is the one that surely learns of an error.
+        """Create a file. Sync it before closing: only the descriptor that wrote is sure to learn of an error.
 
-        `name` is one component of a path, else ValueError: names that somebody else wrote are judged before they come
-        here (format.foreign_names).
+        `name` must be one component of a path; otherwise ValueError. The caller checks names from foreign files first
+        (format.foreign_names).
         """
         if not name or name in (".", "..") or "/" in name:
             raise ValueError(f"{name!r} is not a valid file name")
@@ -108,35 +107,35 @@ class Staging:
         return file
 
     def write_file(self, name: str, *buffers: "Buffer") -> None:
-        """A new file with these bytes, synced and closed."""
+        """Create a file with these bytes, synced and closed."""
         with self.create(name) as file:
             file.append(*buffers)
             file.sync()
 
     def link(self, name: str, source: AnyPath) -> None:
-        """A second name of a file that is on the disk and does not change any more."""
+        """Hard-link a file that is on the disk and does not change any more."""
         path = self.path / name
         self._fs.link(source, path)
         self._synced.add(os.fspath(path))
 
     def copy(self, name: str, source: AnyPath, size_bytes: int | None = None) -> None:
-        """A copy of a file, or of its first bytes: see fs.aside."""
+        """Copy a file, or its first bytes: see fs.aside."""
         path = self.path / name
         copy_file(self._fs, source, path, size_bytes)
         self._synced.add(os.fspath(path))
 
     def close(self) -> None:
-        """Give the descriptor of the directory back. May be called twice."""
+        """Close the descriptor of the directory. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def publish(self) -> None:
-        """Sync whatever is not yet, then give the directory its name, durably.
+        """Sync what is not synced yet, then give the directory its name, durably.
 
-        Raises InvalidArgumentError where somebody took the name meanwhile, StorageError where one is to be replaced
-        and the file system cannot exchange names. Where the very last sync fails the target is whole, but may be
-        gone again after a crash; the StorageError says which.
+        Raises InvalidArgumentError if the name was taken meanwhile, StorageError if a target is to be replaced and the
+        file system cannot exchange names. If the very last sync fails, the target is whole, but may be gone after a
+        crash; the StorageError says which.
         """
         self._sync_all()
         self.close()
@@ -154,7 +153,7 @@ class Staging:
             _remove_tree(self._fs, self.path)
 
     def discard(self) -> None:
-        """Remove what was built. Nothing after publish(). May be called twice."""
+        """Remove what was built. Does nothing after publish(). Idempotent."""
         self.close()
         if self._published or self._discarded or not os.path.lexists(self.path):
             return
@@ -171,12 +170,12 @@ class Staging:
                 try:
                     self._fs.rename(self.path, place)
                 except StorageError:
-                    pass        # another file system, or not ours to write: inside is good, too
+                    pass        # another file system, or we cannot write there: it stays inside
                 else:
                     self.path = place
             return self
         except BaseException:
-            # An interrupt: the caller will not come to leave what it did not enter.
+            # After an interrupt here, `__exit__` is not called.
             for place in self._places:
                 if place.is_dir():
                     with suppress(StorageError):
@@ -208,7 +207,7 @@ class Staging:
 
 
 def leftovers(log_dir: AnyPath) -> list[Path]:
-    """The stagings of this log dir's partitions, in it and beside it, of runs that were killed or still run."""
+    """The stagings of this log dir's partitions, in it and beside it, of runs that were killed or are still running."""
     log_dir = Path(os.path.abspath(log_dir))
     found = []
     with refusals("list", log_dir):
@@ -223,7 +222,7 @@ def leftovers(log_dir: AnyPath) -> list[Path]:
 
 
 def remove_leftovers(fs: FileSystem, log_dir: AnyPath) -> list[Path]:
-    """Remove them. The caller holds the log dir's lock exclusively: then no run is alive that could own one."""
+    """Remove the leftovers of a log dir. The caller holds its lock exclusively, so no running process owns one."""
     found = leftovers(log_dir)
     for path in found:
         _remove_tree(fs, path)
@@ -231,9 +230,9 @@ def remove_leftovers(fs: FileSystem, log_dir: AnyPath) -> list[Path]:
 
 
 def remove_partition(fs: FileSystem, path: AnyPath) -> None:
-    """Remove a partition directory: gone in one durable step, by the name of a deleted one, then file by file.
+    """Remove a partition directory: in one durable step it is renamed as deleted, then removed file by file.
 
-    The caller holds its lock. What a crash leaves is one of `leftovers`.
+    The caller holds its lock. What a crash leaves is one of the `leftovers`.
     """
     path = Path(os.path.abspath(path))
     if _PARTITION.fullmatch(path.name) is None:
@@ -245,7 +244,7 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
 
 
 def beside_leftovers(target: AnyPath) -> list[Path]:
-    """What killed runs left of stagings that were made with Staging.beside for `target`."""
+    """The stagings that killed runs made with Staging.beside for `target`."""
     target = Path(os.path.abspath(target))
     with refusals("list", target.parent):
         found = [match for name in os.listdir(target.parent) if (match := _BESIDE.fullmatch(name))]
@@ -253,13 +252,13 @@ def beside_leftovers(target: AnyPath) -> list[Path]:
 
 
 def remove_beside_leftovers(fs: FileSystem, target: AnyPath) -> None:
-    """Remove them. The caller holds the lock that guards the directory of `target`."""
+    """Remove the `beside_leftovers`. The caller holds the lock that guards the directory of `target`."""
     for path in beside_leftovers(target):
         _remove_tree(fs, path)
 
 
 def remove_directory(fs: FileSystem, path: AnyPath) -> None:
-    """Take away a directory that was a staging once. It gets such a name again first: a crash leaves a leftover."""
+    """Remove a directory that was once a staging. It is renamed as a staging first, so a crash leaves a leftover."""
     path = Path(os.path.abspath(path))
     scratch = _beside_name(path)
     fs.rename(path, scratch)
@@ -268,9 +267,9 @@ def remove_directory(fs: FileSystem, path: AnyPath) -> None:
 
 
 def can_exchange(fs: FileSystem, path: AnyPath, log_dir: AnyPath) -> None:
-    """Exchange the empty directory `path` with one in a log dir, and back. Raises StorageError where that cannot be.
+    """Test that `path`, an empty directory, can be exchanged with one in a log dir, and back. Raises StorageError.
 
-    Only doing it tells: equal devices do not, since bind mounts refuse renames, too.
+    Only trying shows it: equal devices do not, because bind mounts refuse renames, too.
     """
     probe = Path(os.path.abspath(log_dir)) / _inside_name("probe-0", _token())
     fs.mkdir(probe)
@@ -282,7 +281,7 @@ def can_exchange(fs: FileSystem, path: AnyPath, log_dir: AnyPath) -> None:
 
 
 def _free(target: AnyPath) -> Path:
-    """The absolute path of `target`, of which there is nothing yet."""
+    """The absolute path of `target`, which must not exist."""
     target = Path(os.path.abspath(target))
     if os.path.lexists(target):
         raise InvalidArgumentError(
@@ -300,26 +299,26 @@ def _beside_name(target: Path) -> Path:
 
 
 def _inside_name(partition: str, token: str) -> str:
-    """As UnifiedLog.logDeleteDirName: a long topic name gives way, the rest stays whole."""
+    """As UnifiedLog.logDeleteDirName: a long topic name is shortened, the rest is kept."""
     topic, _, number = partition.rpartition("-")
     end = f"-{number}.{token}-delete"
     return topic[: _NAME_BYTES_MAX - len(end)] + end
 
 
 def _place_beside(target: Path, token: str) -> Path | None:
-    """Where the staging of `target` stands beside its log dir; None where it must not or cannot."""
+    """The place of a staging of `target` beside its log dir; None if it must not or cannot be there."""
     log_dir = target.parent
     above = log_dir.parent
     name = f"{log_dir.name}+{target.name}.{token}.seglog-staging"
     if above == log_dir or len(os.fsencode(name)) > _NAME_BYTES_MAX:
         return None
     if any(os.path.lexists(above / mark) for mark in _LOG_DIR_MARKS):
-        return None     # the directory above is a broker's log dir itself
+        return None     # the parent directory is itself a broker's log dir
     return above / name
 
 
 def bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
-    """Each directory under `path`, the deepest first, with the paths of all in it that is no directory."""
+    """Each directory under `path`, the deepest first, with the paths of its entries that are not directories."""
     files = []
     with refusals("list", path), os.scandir(path) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -331,7 +330,7 @@ def bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
 
 
 def _remove_tree(fs: FileSystem, path: Path) -> None:
-    """Remove a staging, and nothing that is not named as one."""
+    """Remove a staging. Raises ValueError if the directory is not named as one."""
     if _INSIDE.fullmatch(path.name) is None and _BESIDE.fullmatch(path.name) is None:
         raise ValueError(f"{path} is not a staging directory")
     if path.is_symlink():

@@ -1,7 +1,7 @@
-"""What retention is told of a log's segments, and what it answers: who decides is not part of `log/`.
+"""What retention is told about a log's segments, and what it answers. The rule itself is not part of `log/`.
 
-Retention is a function of these values, the configuration and the clock (`Retention`). Whoever opens a log hands it
-in; the log asks it, and deletes what it names.
+Retention is a function of these values, the configuration and the clock (`Retention`). The code that opens a log passes
+it in; the log calls it, and deletes what it names.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Reason = Literal["start", "size", "time", "total"]
 
 
 class Age(Protocol):
-    """A segment as retention looks at it. The times may cost a walk over its headers: they are asked for if needed."""
+    """A segment as retention sees it. The times may cost a walk over its headers: they are read only if needed."""
 
     @property
     def base_offset(self) -> int: ...
 
     @property
     def size_bytes(self) -> int:
-        """Of its .log."""
+        """The size of its .log."""
 
     @property
     def largest_timestamp(self) -> int:
@@ -46,8 +46,8 @@ class LogAge:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A segment that goes. `reason`: it lies before the log start offset; the log, or all logs of its log dir, are too
-    large; it is too old. `next_offset`: where the log begins without it.
+    """A segment to delete. `reason`: it lies before the log start offset ("start"); the log ("size"), or all logs of
+    the log dir ("total"), are too large; it is too old ("time"). `next_offset`: where the log begins without it.
     """
 
     base_offset: int
@@ -58,9 +58,9 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What goes now: the first segments of the log. `rolls`: all of them, so that an empty one has to follow first.
+    """What to delete now: the first segments of the log. `rolls`: all segments, so an empty one must be added first.
 
-    `log_start_offset`: where the log begins then. Inside of its first segment, if batches of that are too old.
+    `log_start_offset`: where the log begins then; inside its first segment if some batches of that are too old.
     """
 
     expired: tuple[Expired, ...]
@@ -69,7 +69,7 @@ class Verdict:
 
 
 class Retention(Protocol):
-    """Kafka's rule, or another one."""
+    """A retention rule: Kafka's, or another one."""
 
     def __call__(self, log: LogAge, config: LogConfig, now_ms: int, /) -> Verdict: ...
 

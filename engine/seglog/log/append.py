@@ -1,10 +1,10 @@
-"""How a log is appended to: records, columns or ready batches, and what is asked of them before they are written.
+"""Appending to a log: records, columns or ready batches, and the checks before they are written.
 
-    encode, or check, the batch ── ask the producers ── write (log.tail) ── share a sync (fsync="batch")
+    encode, or check, the batch ── check its producer ── write (log.tail) ── share a sync (fsync="batch")
 
-What is refused here changes nothing. A quiet append, as nearly all are, is one step of a kernel (_kernels.quiet_tail);
-the others run with the lock of the tail. What was made or checked outside of the lock, by a configuration that was
-changed meanwhile (log.configuring), is made or checked again.
+A refused append changes nothing. A quiet append, as nearly all are, is one call of a kernel (_kernels.quiet_tail); the
+others hold the lock of the tail. A batch that was made or checked outside the lock is made or checked again if the
+configuration changed meanwhile (log.configuring).
 """
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Headers, Record
     from seglog.log.times import Time
 
-# Where the attributes of a v2 batch stand, and the bit of a control batch: docs/formats/record_batch.md.
+# Where the magic byte and the attributes of a v2 batch are, and a control batch's bit: docs/formats/record_batch.md.
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
 _CONTROL_BIT = 0x20
 
 
 class AppendResult(NamedTuple):
-    """Where a ready batch came to stand; for a duplicate, where it stood already."""
+    """The offsets that a ready batch got; for a duplicate, the offsets that it already had."""
 
     first_offset: int
     last_offset: int
@@ -47,24 +47,25 @@ Result = TypeVar("Result", int, AppendResult)
 
 
 class Written(NamedTuple, Generic[Result]):
-    """What an append with wait=False gives: `result`, which it gives else, and which append of this opening it was.
+    """What an append with wait=False returns: `result`, which it returns otherwise, and the append's `number` since the
+    log was opened.
 
-    `Log.when_durable` takes it.
+    Pass it to `Log.when_durable`.
     """
 
     result: Result
     number: int
 
 
-# What an append with wait=None gives if it would have to wait: nothing was done.
+# What an append with wait=None returns if it would have to wait: nothing was done.
 NOT_AT_ONCE: Written[int] = Written(-1, -1)
 
 
 class LogAppender:
-    """The appends of a `Log`, whose methods of these names say what each does.
+    """The appends of a `Log`; its methods of the same names document them.
 
-    `wait` None, for log.at_once: as False if there is nothing to wait for, not even a roll or a mark; else nothing is
-    done, and the answer is NOT_AT_ONCE.
+    `wait=None`, for log.at_once: as False if there is nothing to wait for, not even a roll or a mark; otherwise nothing
+    is done, and the result is NOT_AT_ONCE.
     """
 
     def __init__(self, tail: LogTail, counters: FormatCounters) -> None:
@@ -72,11 +73,11 @@ class LogAppender:
         self._counters = counters
         self._in_place = counters.append_in_place_batches
         self._now_ms = tail.now_ms
-        self._housekeeping: Housekeeping | None = None      # the log's, where records linger
+        self._housekeeping: Housekeeping | None = None      # the log's, if records linger
         self.use_config()
 
     def use_config(self) -> None:
-        """Append by the tail's configuration as it is now. With the lock, or before anybody appends."""
+        """Use the tail's current configuration from now on. With the lock, or before the first append."""
         tail = self._tail
         config, encoder = tail.config, tail.encoder
         self._encoder = encoder
@@ -92,7 +93,7 @@ class LogAppender:
         )
 
     def keep_house_with(self, housekeeping: Housekeeping | None) -> None:
-        """Who writes what lingers when its time is over."""
+        """Set what writes lingering records when their time is over."""
         self._housekeeping = housekeeping
 
     # --- doors -----------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class LogAppender:
             return self._append_lingering(key, value, headers, timestamp, wait is True)
         now_ms = self._now_ms()
         try:
-            # Fast path: nothing to look up, nothing to compress, and a time that nobody refuses.
+            # Fast path: nothing to look up, nothing to compress, and a timestamp that no check refuses.
             if self._is_plain and (
                 timestamp is None or (
                     type(timestamp) is int and self._times_from <= timestamp <= now_ms
@@ -122,7 +123,7 @@ class LogAppender:
                         self._tail.flush_if_due(wait)
                     return offset if wait else Written(offset, self._tail.number)
             elif wait is None:
-                # (append_many takes what is no int for a time, too.)
+                # (append_many also takes a time that is not an int.)
                 return self.append_many(((key, value, headers, timestamp),), True, None)  # type: ignore[arg-type]
             if wait is None:
                 return NOT_AT_ONCE
@@ -181,14 +182,14 @@ class LogAppender:
                 view = memoryview(raw).cast("B")
             except TypeError as error:
                 raise InvalidArgumentError(
-                    f"a batch is one run of bytes, not {type(raw).__name__}",
-                    hint="seglog.build_batch makes one of records",
+                    f"a batch must be bytes-like and contiguous, not {type(raw).__name__}",
+                    hint="seglog.build_batch makes one from records",
                 ) from error
         return self._append_ready(view, assign_offsets, leader_epoch, wait, from_coordinator)
 
     def append_table(self, table: BatchTable) -> None:
-        """Batches that keep their offsets, as a follower's. Their checksums were found good, and nobody changes their
-        bytes: they are written from where they lie."""
+        """Append batches that keep their offsets, as a follower does. Their checksums were checked, and their bytes do
+        not change: they are written without a copy."""
         self._append_ready(table, False, None, True)
 
     def _append_ready(
@@ -198,7 +199,7 @@ class LogAppender:
         now_ms = self._now_ms()
         tail = self._tail
         tail.check()
-        # Checked without the lock, for it may take long; placed anew where somebody else came in between.
+        # Checked without the lock, because it may take long; placed again if another append came in between.
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
         encoder = self._encoder
         assigned, origin = self._checked(given, assign_offsets, *place, now_ms, encoder)
@@ -225,7 +226,7 @@ class LogAppender:
         self, given: bytes | memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
         encoder: BatchEncoder,
     ) -> tuple[Assigned, Origin]:
-        """A ready batch with its offsets, and whose it is."""
+        """A ready batch with its offsets, and its origin."""
         try:
             if not assign_offsets or isinstance(given, BatchTable):
                 return encoder.followed(given, next_offset), Origin.REPLICATION
@@ -235,14 +236,14 @@ class LogAppender:
             )
             return assigned, Origin.COORDINATOR if from_coordinator else Origin.CLIENT
         except CorruptRecordError as error:
-            error.hint = "nothing was written: these bytes are no whole batch; seglog.build_batch makes good ones"
+            error.hint = "nothing was written: these bytes are not a whole batch; seglog.build_batch makes valid ones"
             raise
 
     def _append_lingering(
         self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool,
     ) -> int | Written[int]:
-        """`append` where linger.ms is set: the record has its offset, and waits for others to be written with."""
+        """`append` if linger.ms is set: the record gets its offset, and waits to be written together with others."""
         now_ms = self._now_ms()
         if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
@@ -255,7 +256,7 @@ class LogAppender:
     def _append_made(
         self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool | None
     ) -> int | Written[int] | None:
-        """The offset of the last record; None: they were made by a configuration that is not the log's any more."""
+        """The offset of the last record; None: they were made with a configuration that is no longer the log's."""
         tail = self._tail
         if self._linger is None and len(batches) == 1:
             # Fast path.
@@ -263,7 +264,7 @@ class LogAppender:
             if last >= 0:
                 if self._flushes:
                     tail.flush_if_due(wait)
-                # (A third of the time that the class itself takes to make one.)
+                # (Takes a third of the time of `Written(...)`.)
                 return last if wait else tuple.__new__(Written, (last, tail.number))
         if wait is None:
             return NOT_AT_ONCE
@@ -283,7 +284,7 @@ class LogAppender:
         headers: "Headers | None",
         timestamp: "Time | None",
     ) -> tuple[int, int]:
-        """One record as `append` gets it: its offset, and the number to wait for."""
+        """Write one record as `append` gets it. Returns its offset, and the number to wait for."""
         if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
         tail, encoder = self._tail, self._encoder
@@ -319,7 +320,7 @@ class LogAppender:
     def _write_old(
         self, encoder: MessageEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
     ) -> tuple[int, int]:
-        """Batches of ours as messages of v0 or v1: all are made before the first one is written."""
+        """Write our batches as messages of v0 or v1: all are made before the first one is written."""
         tail = self._tail
         tail.is_changing = False
         stored: list[Assigned] = []
@@ -342,7 +343,7 @@ class LogAppender:
             return self._encode_and_write(now_ms, key, value, headers, timestamp)
         batch = linger.batch
         if not batch and self._housekeeping is not None:
-            self._housekeeping.linger()     # first: nothing may wait without somebody who writes it
+            self._housekeeping.linger()     # first: no record may wait unless a thread will write it
         if not linger.add(key, value, headers, timestamp, now_ms):
             tail.write_lingering()
             tail.is_changing = False
@@ -358,20 +359,21 @@ class LogAppender:
         self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,
         place: tuple[int, int], encoder: BatchEncoder, assigned: Assigned, origin: Origin,
     ) -> tuple[AppendResult, int]:
-        """A ready batch that was checked for `place`."""
+        """Write a ready batch that was checked for `place`."""
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False        # what is refused from here on changes nothing
+        tail.is_changing = False        # a refusal from here on changes nothing
         epoch = tail.leader_epoch if leader_epoch is None else leader_epoch
         if epoch < tail.leader_epoch:
             raise InvalidArgumentError(
-                f"leader epoch {epoch} after {tail.leader_epoch}", file=tail.path, hint="leader epochs only rise"
+                f"leader epoch {epoch} is below the log's epoch {tail.leader_epoch}", file=tail.path,
+                hint="leader epochs only increase: pass this epoch or a later one, or none",
             )
         is_good = encoder is self._encoder      # else the configuration was changed meanwhile
         if is_good and place != (tail.next_offset, epoch):
             try:
                 assigned.place(tail.next_offset, epoch)
-            except InvalidArgumentError:    # its offsets are its own, or lie in compressed bytes
+            except InvalidArgumentError:    # it keeps its own offsets, or they are in compressed bytes
                 is_good = False
         if not is_good:
             assigned, _ = self._checked(given, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
@@ -389,7 +391,7 @@ class LogAppender:
 
     def _count(self, given: bytes | memoryview | BatchTable, assigned: Assigned) -> None:
         stored = assigned.table[0]
-        if stored.magic >= 0:       # (messages with tags are of no format that a client asks for)
+        if stored.magic >= 0:       # (tagged messages have no format that a client could ask for)
             self._counters.appended(
                 came=stored.magic if isinstance(given, BatchTable) else given[_MAGIC_POSITION], stored=stored.magic,
                 count=len(assigned.table), rebuilt=assigned.rebuilt, is_compressed=stored.codec != 0,
@@ -397,12 +399,12 @@ class LogAppender:
 
 
 def listed_headers(headers: "Headers | None") -> "Headers | None":
-    """Headers that can be read twice. Before the lock is taken: what gives them may be anybody's code."""
+    """Headers that can be read twice. Call before taking the lock: iterating over them may run a caller's code."""
     return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str | dict) else headers
 
 
 def _is_control(batch: bytes | memoryview) -> bool:
-    """Whether these are the bytes of a transaction marker; whether they are whole, the check tells."""
+    """Whether these are the bytes of a transaction marker; the check that follows tells whether they are whole."""
     return (
         len(batch) > _ATTRIBUTES_POSITION
         and batch[_MAGIC_POSITION] == 2

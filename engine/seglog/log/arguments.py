@@ -1,4 +1,4 @@
-"""What the doors of a log are given, checked before anything is touched."""
+"""Checks of the arguments that a log's public methods get, made before anything changes."""
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -14,25 +14,25 @@ from seglog.fs.refusals import refusals
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 
-_OTHER = names.SegmentFile(0, "")       # a name that is none of a segment's file
+_OTHER = names.SegmentFile(0, "")       # for a name that no file of a segment has
 
 
 def check_mapping(config: object) -> None:
-    """Raises InvalidArgumentError for what cannot hold keys and values."""
+    """Raises InvalidArgumentError if it is neither a mapping nor None."""
     if config is not None and not isinstance(config, Mapping):
-        raise InvalidArgumentError(f"a configuration is a mapping of keys to values, not {type(config).__name__}")
+        raise InvalidArgumentError(f"a configuration must be a mapping of keys to values, not {type(config).__name__}")
 
 
 def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, leader_epoch: int) -> LogConfig:
-    """The configuration of a log that is written to, with what goes together only there. Kafka's topic settings that
-    seglog does not go by are left out: LogSettings lists them."""
+    """The configuration of a log to be written to, after checks that only writing needs. Kafka's topic settings that
+    seglog does not use are left out: LogSettings lists them."""
     if not isinstance(config, LogConfig):
         check_mapping(config)
         config = LogConfig.of({
             name: value for name, value in (config or {}).items() if key_name(name) not in OTHER_TOPIC_SETTINGS
         })
     if fsync not in get_args(Fsync):
-        raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+        raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
     check_leader_epoch(leader_epoch)
     if config.linger_ms and fsync == "batch":
         raise InvalidConfigError(
@@ -43,16 +43,16 @@ def checked_config(config: Mapping[str, object] | LogConfig | None, fsync: str, 
 
 
 def key_name(spelling: object) -> str:
-    """Kafka's name of a key that may be spelled as an attribute is. Raises InvalidConfigError."""
+    """Kafka's name of a key, which may be spelled with underscores. Raises InvalidConfigError."""
     if not isinstance(spelling, str):
-        raise InvalidConfigError(f"a key is text such as segment.bytes, not {spelling!r}")
+        raise InvalidConfigError(f"a key must be text such as segment.bytes, not {spelling!r}")
     return spelling.strip().replace("_", ".")
 
 
 def decided(config: LogConfig, directory: Path) -> LogConfig:
-    """The configuration with `time.index.minute.enabled` decided, if it is unset, by what the directory holds.
+    """The configuration with `time.index.minute.enabled` decided, if it is unset, by the contents of the directory.
 
-    A new log gets minute indexes; one that has them keeps them up. Raises StorageError.
+    A new log gets minute indexes; a log that has them keeps them. Raises InvalidConfigError, StorageError.
     """
     if config.message_dialect != KAFKA.name:
         if config.time_index_minute_enabled or config.time_index_ranges_enabled:
@@ -76,20 +76,22 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
 
 
 def misplaced_error(count: int) -> InvalidArgumentError:
-    """For an append that was given so many arguments by position."""
+    """The error for an append that was given `count` arguments by position."""
     return InvalidArgumentError(
-        f"append() takes one value by position, and was given {count}",
+        f"append() takes one positional argument, the value, but got {count}",
         hint="name the others: append(value, key=key, headers=headers, timestamp=timestamp)",
     )
 
 
 def hint_of_record(key: object, value: object, headers: object) -> str:
-    """What mends a record that a kernel refused for the type of a field."""
-    return _mending(key, value, headers) or "keys and values are bytes-like or None, headers pairs of str and those"
+    """The hint for a record that a kernel refused because of a field's type."""
+    return _mending(key, value, headers) or (
+        "keys and values must be bytes-like or None, headers pairs of a str and bytes-like or None"
+    )
 
 
 def hint_of_records(records: Sequence[object]) -> str:
-    """The same for records, of which one was refused."""
+    """The same for several records, one of which was refused."""
     for record in records:
         if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:
             break
@@ -101,19 +103,19 @@ def hint_of_records(records: Sequence[object]) -> str:
 def _mending(key: object, value: object, headers: object) -> str | None:
     for field, given in (("key", key), ("value", value)):
         if isinstance(given, str):
-            return f"text has no bytes of its own: encode it, {field}.encode()"
+            return f"encode the text as bytes: {field}.encode()"
         if isinstance(given, int | float):
-            return f"write the number as text, str({field}).encode(), or pack it by struct.pack"
+            return f"encode the number as text, str({field}).encode(), or pack it with struct.pack"
         if isinstance(given, Mapping | list | tuple):
-            return f"a log keeps bytes: json.dumps({field}).encode()"
+            return f"a log stores bytes: json.dumps({field}).encode()"
     if isinstance(headers, Mapping):
-        return "headers are pairs, and may repeat a key: list(headers.items())"
+        return "headers must be a list of pairs, because a key may repeat: list(headers.items())"
     for pair in headers if isinstance(headers, list | tuple) else ():
         if isinstance(pair, list | tuple) and len(pair) == 2:
             if isinstance(pair[0], bytes):
-                return "the key of a header is text: key.decode()"
+                return "a header's key must be text: key.decode()"
             if isinstance(pair[1], str):
-                return "the value of a header is bytes: value.encode()"
+                return "a header's value must be bytes: value.encode()"
     return None
 
 
@@ -121,40 +123,40 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     try:
         found = Path(path)
     except TypeError:
-        raise InvalidArgumentError(f"a path is text or a Path, not {type(path).__name__}") from None
+        raise InvalidArgumentError(f"a path must be text or a Path, not {type(path).__name__}") from None
     if "\0" in str(found):
-        raise InvalidArgumentError(f"a path with a null byte: {str(found)!r}")
+        raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
     return found
 
 
 def check_leader_epoch(epoch: int) -> None:
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 2**31:
-        raise InvalidArgumentError(f"a leader epoch is an int from 0 to {2**31 - 1}, not {epoch!r}")
+        raise InvalidArgumentError(f"a leader epoch must be an int from 0 to {2**31 - 1}, not {epoch!r}")
 
 
 def checked_epoch(epoch: SupportsIndex) -> int:
-    """A leader epoch that is looked for: -1 and others that no batch can have are answered, too."""
+    """A leader epoch to look up: -1 and others that no batch can have are valid, too."""
     if isinstance(epoch, bool) or not isinstance(epoch, SupportsIndex):
-        raise InvalidArgumentError(f"a leader epoch is an int, not {type(epoch).__name__}")
+        raise InvalidArgumentError(f"a leader epoch must be an int, not {type(epoch).__name__}")
     return operator.index(epoch)
 
 
 def checked_offset(offset: SupportsIndex) -> int:
-    """An offset of any library's int."""
-    if type(offset) is int:     # first: to ask a protocol takes a third of a fetch
+    """An offset, as any library's int."""
+    if type(offset) is int:     # first: checking a protocol takes a third of a fetch's time
         return offset
     if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
-        raise InvalidArgumentError(f"an offset is an int, not {type(offset).__name__}")
+        raise InvalidArgumentError(f"an offset must be an int, not {type(offset).__name__}")
     return operator.index(offset)
 
 
 def is_read_committed(isolation: str) -> bool:
     """Whether a reader sees committed transactions only."""
     if isolation not in ("read_uncommitted", "read_committed"):
-        raise InvalidArgumentError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+        raise InvalidArgumentError(f'isolation must be "read_uncommitted" or "read_committed", not {isolation!r}')
     return isolation == "read_committed"
 
 
 def check_on_out_of_range(on_out_of_range: str | None) -> None:
     if on_out_of_range not in (None, "earliest", "latest"):
-        raise InvalidArgumentError(f'on_out_of_range is "earliest" or "latest", not {on_out_of_range!r}')
+        raise InvalidArgumentError(f'on_out_of_range must be "earliest" or "latest", not {on_out_of_range!r}')

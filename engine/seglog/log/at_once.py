@@ -1,4 +1,4 @@
-"""Appends that are done at once or not at all: for an event loop, which must not wait for a roll, a mark or a disk.
+"""Appends that run at once or not at all: for an event loop, which must not wait for a roll, a mark or a disk.
 
     written = at_once.append(...)       NOT_AT_ONCE: nothing was done, have a thread append
     if at_once.is_due(written): ...     `Log.append` would have waited for the disk here
@@ -30,7 +30,7 @@ class AppendAtOnce:
         return self._tail.committed
 
     def is_due(self, written: Written[int]) -> bool:
-        """Whether an append that waits returns only when this is on the disk, which it is not yet."""
+        """Whether `Log.append` would still wait for this to be on the disk."""
         tail = self._tail
         if tail.flush_messages:
             return tail.next_offset - tail.durable_offset >= tail.flush_messages

@@ -1,4 +1,4 @@
-"""The leader epochs that begin within batches which bring their own: a follower's append, a mirror."""
+"""The leader epochs that begin within batches that bring their own epochs: a follower's append, a mirror."""
 from collections.abc import Callable
 
 from seglog._kernels.batch_survey import first_of_later_epoch
@@ -6,11 +6,11 @@ from seglog.format.validate import Assigned
 
 
 def begin_epochs_of(assigned: Assigned, begin: Callable[[int, int], None]) -> None:
-    """Call `begin(epoch, offset)` for each epoch that begins in the batches, and first without one, for the append."""
+    """Call `begin(-1, offset)` for the append itself, then `begin(epoch, offset)` for each epoch that begins in it."""
     table = assigned.table
     begin(-1, assigned.first_offset)
     slot = first_of_later_epoch(table, -1)
-    while slot >= 0:        # of the others none is looked at: where a wrapper begins is inside of it
+    while slot >= 0:        # no other batch is parsed: the base offset of a wrapper is inside it
         epoch = table[slot].leader_epoch
         begin(epoch, table[slot].base_offset)
         slot = first_of_later_epoch(table, epoch, slot)

@@ -1,7 +1,7 @@
-"""How many records fit into one batch of a log, and records that are too many for one, in as many as they need.
+"""How many records fit into one batch of a log, and how records that need several batches are split.
 
-What limits a batch is max.message.bytes, and where it is compressed also max.decompressed.message.bytes: nobody could
-read it under the same settings. A compressed batch is kept so small that it fits however badly it compresses, as
+max.message.bytes limits a batch and, if it is compressed, max.decompressed.message.bytes, too: a larger one could not
+be read with the same settings. A compressed batch is kept so small that it fits however badly it compresses, as
 `append_columns` does.
 """
 from collections.abc import Sequence
@@ -43,25 +43,25 @@ def split(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig,
 def refusal(
     error: RecordTooLargeError, records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int
 ) -> RecordTooLargeError:
-    """What `many` raised of the records, with how many of them fit into one batch."""
+    """The error that `many` raised for the records, with how many of them fit into one batch."""
     count = _fitting(records, encoder, config, now_ms)
     if not 0 < count < len(records):
         return error
     return RecordTooLargeError(
         f"{error.what}; the first {count} of {len(records)} records fit", file=error.file,
-        hint="append them in smaller pieces, or with atomic=False in as many batches as they need",
+        hint="append fewer at a time, or pass atomic=False to append them as several batches",
     )
 
 
 def _fitting(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int) -> int:
-    """How many records, from the first on, fit into one batch. Of compressed ones there may be room for more: how far
-    records compress shows only when a batch is made of them."""
+    """How many records, from the first on, fit into one batch. If it is compressed, more may fit: how well records
+    compress shows only when a batch is made of them."""
     limits = [encoder.uncompressed_bytes_max(config.batch_bytes_max)]
     if encoder.codec is not Codec.NONE:
         limits.insert(0, config.max_decompressed_message_bytes)
     for limit in limits:
         count = _below(records, limit)
-        # A batch that grows counts the most that a record's lengths may take: one more may fit.
+        # A growing batch counts the longest encoding of a record's lengths: one more record may fit.
         for candidate in (count + 1, count):
             if candidate and _fits(records[:candidate], encoder, now_ms):
                 return candidate
@@ -69,7 +69,7 @@ def _fitting(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConf
 
 
 def _below(records: "Sequence[Record]", size_bytes: int) -> int:
-    """How many records, from the first on, a batch of so many bytes holds for certain, not compressed."""
+    """How many records, from the first on, certainly fit into an uncompressed batch of this size."""
     batch = GrowingBatch(size_bytes, Codec.NONE, None, False)
     for number, record in enumerate(records):
         key, value, headers, _ = _fields(record, number)
@@ -90,6 +90,6 @@ def _fields(record: "Record", number: int) -> "tuple[Buffer | None, Buffer | Non
     if isinstance(record, StoredRecord):
         return record.key, record.value, record.headers, record.timestamp
     if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:
-        raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
+        raise TypeError(f"record {number} must be (key, value[, headers[, timestamp]]), not {record!r:.60}")
     key, value, headers, timestamp = (*record, None, None)[:4]
     return key, value, headers, timestamp

@@ -1,4 +1,4 @@
-"""Who looks after a log while nobody calls it: the keeper that was handed in, or a thread of the log's own."""
+"""Background work on a log: done by the keeper that was passed in, or by a thread of the log's own."""
 import functools
 import weakref
 from typing import Protocol
@@ -9,12 +9,12 @@ from seglog.log.keeper import Keeper, KeeperOf, Kept
 from seglog.log.retaining import LogRetainer
 from seglog.segment.housekeeping import Housekeeping
 
-# How often an idle log looks whether its segment is due to roll.
+# How often an idle log checks whether its segment is due to roll.
 _IDLE_LOOK_MS = 10_000
 
 
 class CaredFor(Kept, Protocol):
-    """A log, as it is seen here."""
+    """What this module needs of a log."""
 
     fsync: Fsync
 
@@ -22,7 +22,7 @@ class CaredFor(Kept, Protocol):
 
 
 class LogCare:
-    """Of one log, which begins and ends it. Keeps no log alive."""
+    """The background work on one log, which begins and ends it. Does not keep the log alive."""
 
     def __init__(self, keeper_of: KeeperOf) -> None:
         self._keeper_of = keeper_of
@@ -30,7 +30,7 @@ class LogCare:
         self._thread: Housekeeping | None = None
 
     def begin(self, log: CaredFor, retainer: LogRetainer, appender: LogAppender) -> None:
-        """Look after the log from now on, as its configuration asks."""
+        """Begin the background work that the log's configuration asks for."""
         config = log.config
         self._thread = None
         periods_ms = []
@@ -51,22 +51,22 @@ class LogCare:
         appender.keep_house_with(self._thread)
 
     def release(self, log: Kept) -> None:
-        """The keeper looks after it no more."""
+        """End the keeper's work on the log."""
         if self._keeper is not None:
             self._keeper.remove(log)
 
     def stop(self) -> None:
-        """The log's own thread ends. Not with the log's lock held."""
+        """End the log's own thread. Do not call with the log's lock held."""
         if self._thread is not None:
             self._thread.stop()
 
     def reason(self, log: Kept) -> str | None:
-        """Why the log could not be cleaned when that was last tried; None: it could, or nobody cleans it."""
+        """Why the log could not be cleaned when that was last tried; None: it could, or it is never cleaned."""
         return None if self._keeper is None else self._keeper.reason(log)
 
 
 def is_other_care(config: LogConfig, before: LogConfig) -> bool:
-    """Whether a log does something else by itself, or at other times."""
+    """Whether the background work, or its timing, is different."""
     return _periods(config) != _periods(before)
 
 

@@ -1,9 +1,9 @@
-"""What a log is configured by: Kafka's defaults, what it keeps, what it was opened with; and how that is changed later.
+"""Where a log's settings come from, and how they are changed later.
 
     default  <  kept with the log (.seglog.config)  <  given at opening
 
-message.format.version is kept as soon as it is given: the next opening shall not write another format into the log.
-Everything else lasts once `Log.configure` was told.
+message.format.version is kept as soon as it is given, so that the next opening does not write another format into the
+log. All other settings are kept only by `Log.configure`.
 """
 import functools
 import logging
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seglog.fs.files import FileSystem
     from seglog.log.tail import LogTail
 
-# What a segment and its indexes are written and read by: a change takes the active segment up anew.
+# Settings that segments and indexes are written and read with: if one changes, the active segment is opened again.
 _OF_SEGMENTS = (
     "segment_bytes", "segment_index_bytes", "segment_ms", "segment_jitter_ms", "segment_idle_roll",
     "index_interval_bytes", "time_index_minute_enabled", "max_decompressed_message_bytes",
@@ -37,7 +37,7 @@ _ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
 
 
 class Setting(NamedTuple):
-    """One setting of a log: its value, where that comes from, and whether seglog goes by it."""
+    """One setting of a log: its value, where the value comes from, and whether seglog uses it."""
 
     value: object
     source: Literal["default", "kept", "given"]
@@ -46,11 +46,11 @@ class Setting(NamedTuple):
 
 class LogSettings(Mapping[str, Setting]):
     """Every setting of an open log: its value, whether that is the default, kept or given at opening, and whether
-    seglog goes by it. Changed by one thread at a time."""
+    seglog uses it. Changed by one thread at a time."""
 
     def __init__(self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> None:
-        """`config`: what `given` comes to with Kafka's defaults. Raises what `read_settings` raises, and
-        InvalidConfigError where a kept setting is none (any more)."""
+        """`config`: `given` with Kafka's defaults. Raises what `read_settings` raises, and InvalidConfigError if a kept
+        setting is not valid (any more)."""
         self._path = path
         self._given = _given_names(given, config)
         self._others = {
@@ -74,10 +74,10 @@ class LogSettings(Mapping[str, Setting]):
         return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path)
 
     def settle_dialect(self, fs: "FileSystem") -> DirectoryDialect:
-        """The log's dialect: of a new one that is asked for, which is kept before there is a file of it.
+        """The log's dialect; for a new log, the one asked for, which is kept before its first file is created.
 
-        Raises NotALogError where files and settings disagree, InvalidConfigError where the log has another dialect than
-        it is opened with, StorageError.
+        Raises NotALogError if files and settings disagree, InvalidConfigError if the log has another dialect than it is
+        opened with, StorageError.
         """
         wanted = DIALECTS[self._opened_with.message_dialect] if DIALECT_SETTING in self._given else None
         found = directory_dialect(self._path, settings=self.kept)
@@ -87,26 +87,26 @@ class LogSettings(Mapping[str, Setting]):
         if wanted not in (None, found.dialect):
             raise InvalidConfigError(
                 f"{DIALECT_SETTING} of this log is {found.dialect.name}, not {wanted.name}", file=self._path,
-                hint="only a conversion changes it: seglog convert --to",
+                hint="only a conversion can change it: seglog convert --to",
             )
         if found.foreign:
-            _LOG.warning("%s: empty logs of Kafka's beside its .tlog files, left alone: %s", self._path, found.foreign)
+            _LOG.warning("%s: ignored empty Kafka .log files beside the .tlog files: %s", self._path, found.foreign)
         return found
 
     def keep_given(self, fs: "FileSystem") -> None:
-        """Keep what lasts because it was given. Raises StorageError."""
+        """Keep message.format.version if it was given. Raises StorageError."""
         version = self._opened_with.message_format_version
         if _KEPT_WHEN_GIVEN in self._given and self.kept.get(_KEPT_WHEN_GIVEN) != _text(version):
             self._put(fs, _changed(self.kept, {_KEPT_WHEN_GIVEN: version}))
 
     def change(self, fs: "FileSystem", changes: Mapping[str, object], fsync: "Fsync") -> LogConfig:
-        """Keep these settings, durably; None takes one back. Returns the configuration that the log has with them.
+        """Keep these settings durably; None removes one. Returns the configuration of the log with them.
 
         All are kept or none. Raises InvalidConfigError, StorageError.
         """
         checked = checked_changes(changes)
         if DIALECT_SETTING in checked and self._is_other_dialect(checked.pop(DIALECT_SETTING)):
-            raise InvalidConfigError(f"only a conversion changes {DIALECT_SETTING}: seglog convert --to")
+            raise InvalidConfigError(f"only a conversion can change {DIALECT_SETTING}: seglog convert --to")
         kept = _changed(self.kept, checked)
         given, self._given = self._given, self._given - kept.keys() - checked.keys()
         try:
@@ -120,7 +120,8 @@ class LogSettings(Mapping[str, Setting]):
         return config
 
     def _is_other_dialect(self, name: object) -> bool:
-        """Whoever reads all settings and writes them back gives that of the log, which changes nothing."""
+        """Whether this is not the log's dialect. The log's own may be set: reading all settings and writing them back
+        changes nothing."""
         return (name or KAFKA.name) != directory_dialect(self._path, settings=self.kept).dialect.name
 
     def _put(self, fs: "FileSystem", kept: dict[str, str]) -> None:
@@ -149,7 +150,7 @@ class LogSettings(Mapping[str, Setting]):
 def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
     """The settings by their names, in the keys' units. Raises InvalidConfigError, InvalidArgumentError."""
     if not isinstance(changes, Mapping):
-        raise InvalidArgumentError(f"settings are a mapping of keys to values, not {type(changes).__name__}")
+        raise InvalidArgumentError(f"settings must be a mapping of keys to values, not {type(changes).__name__}")
     checked: dict[str, object] = {}
     for given, value in changes.items():
         name = key_name(given)
@@ -164,12 +165,12 @@ def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
         elif name in OTHER_TOPIC_SETTINGS:
             checked[name] = value
         else:
-            LogConfig.of({name: value})     # raises, and says which keys are close
+            LogConfig.of({name: value})     # raises, and suggests similar keys
     return checked
 
 
 def use_config(tail: "LogTail", config: LogConfig) -> None:
-    """With the lock: the log goes on by this configuration."""
+    """With the lock: use this configuration from now on."""
     tail.write_lingering()
     tail.is_changing = False
     if any(getattr(config, name) != getattr(tail.config, name) for name in _OF_SEGMENTS):
@@ -181,7 +182,7 @@ def use_config(tail: "LogTail", config: LogConfig) -> None:
 
 
 def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
-    """Alone with the files. Readers that are in a segment go on as they are."""
+    """Close the active segment and open it again. Alone with the files; readers in a segment are not disturbed."""
     tail.sync_all()
     extent = tail.current()
     tail.active.sync_indexes()
@@ -202,7 +203,7 @@ def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConf
     return _names_unlike_default(config)
 
 
-@functools.lru_cache(64)        # the logs of a log dir have the same
+@functools.lru_cache(64)        # the logs of a log dir share one
 def _names_unlike_default(config: LogConfig) -> frozenset[str]:
     default = dict(LogConfig().items())
     return frozenset(name for name, value in config.items() if value != default[name])

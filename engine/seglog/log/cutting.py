@@ -1,6 +1,6 @@
-"""How a log is cut, at its end back to an offset or at its start up to one; and how sealed segments are exchanged.
+"""Cutting a log, at its end back to an offset or at its start up to one, and exchanging sealed segments.
 
-In an order of durable steps such that a crash after any of them leaves a directory which Kafka and we open. No
+The durable steps are ordered so that a crash after any of them leaves a directory that Kafka and seglog can open. No
 exception from outside reaches a cut (_kernels.shield).
 """
 import os
@@ -23,7 +23,7 @@ from seglog.state.producer_snapshots import rebuild
 
 
 class LogCutter:
-    """`truncate_to`, `delete_records` and `replace_segments` of a `Log`, which says what they do."""
+    """`truncate_to`, `delete_records` and `replace_segments` of a `Log`, which documents them."""
 
     def __init__(self, tail: LogTail) -> None:
         self._tail = tail
@@ -53,21 +53,21 @@ class LogCutter:
         """Alone with the files. Each step is durable before the next one begins."""
         tail = self._tail
         tail.snapshots.settle()
-        tail.sync_all()         # readers see all there is, so that the cut can be found
+        tail.sync_all()         # readers see all records, so that the cut can be found
         tail.live.begin()
         slot = extent.slot_of(offset)
         cut = extent.segments[slot]
         found = cut.find_offset(offset)
         position = cut.size_bytes if found is None else found.position
-        # First what recovery starts from: it must not take the cut for damage below what was once checked.
+        # First the recovery point: recovery must not take the cut for damage below what was checked before.
         tail.recovery_point.put(min(tail.recovery_point.offset, offset))
         if offset < (tail.partition.cleaner_offset or 0):
             tail.partition.put(cleaner_offset=offset)       # LogCleaner.maybeTruncateCheckpoint
-        tail.active.sync_indexes()      # they may stay as they are, and nobody else syncs them
+        tail.active.sync_indexes()      # they may stay unchanged, and nothing else syncs them
         tail.active.close()
         for segment in reversed(extent.segments[slot:]):
             segment.retire()
-        # From the end on and one by one: a crash in between leaves no hole in the middle.
+        # From the end, one by one: a crash in between leaves no hole in the middle.
         for segment in reversed(extent.segments[slot + 1 :]):
             remove_segments(tail.fs, tail.path, [segment.path])
         cut_segment(tail.fs, cut.path, position, offset)
@@ -89,9 +89,9 @@ class LogCutter:
         tail.live.end(tail.shown, tail.last_stable_offset, cut_to=tail.next_offset)
 
     def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
-        """All that is left lies below the log start offset: no segment is, but for an empty one there.
+        """Everything left is below the log start offset: remove all segments, and create an empty one there.
 
-        Also what the loader makes of it, whatever a crash leaves. (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd)
+        After a crash the loader does the same (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd).
         """
         tail = self._tail
         for segment in reversed(hidden):
@@ -100,7 +100,7 @@ class LogCutter:
         tail.use(tail.created_at(log_start_offset), [], log_start_offset)
 
     def _tables_from(self, offset: int) -> Iterator[BatchTable]:
-        """The headers from the batch on that holds `offset`."""
+        """The headers of the batch that holds `offset`, and of all later ones."""
         extent = self._tail.current()
         for segment in extent.segments_from(offset):
             found = segment.find_offset(offset) if offset > segment.base_offset else None
@@ -134,7 +134,7 @@ class LogCutter:
         shielded(tail.files_lock.run, change_settled, tail, self._replace_segments, tuple(old), tuple(new))
 
     def replace_head(self, head: Segment, new: Path) -> bool:
-        """The same of the first segment; False if that is another one by now: a cut or a deletion came first."""
+        """The same for the first segment; False if the first segment has changed: a cut or a deletion came first."""
         tail = self._tail
         tail.check()
         return shielded(tail.files_lock.run, change_settled, tail, self._replace_head, head, new)
@@ -154,19 +154,19 @@ class LogCutter:
         found = tuple(segment.base_offset for segment in extent.segments[begin:stop])
         if not old or found != old or stop >= len(extent.segments):
             raise InvalidArgumentError(
-                f"{list(old)} are not the base offsets of sealed segments that follow each other", file=tail.path
+                f"{list(old)} are not the base offsets of adjacent sealed segments", file=tail.path
             )
         targets = [_swapped_in(log, tail.path) for log in new]
         bases = [_base_offset_of(target) for target in targets]
         following = extent.segments[stop].base_offset
         if bases != sorted(set(bases)) or any(not old[0] <= base < following for base in bases):
             raise InvalidArgumentError(
-                f"segments at {bases} do not lie in the place of {list(old)}, up to {following}",
+                f"segments at {bases} do not fit in the place of {list(old)}, below {following}",
                 file=tail.path,
             )
         tail.before_change()
         tail.is_changing = True
-        tail.snapshots.settle()     # producers whose records go are told of there alone
+        tail.snapshots.settle()     # only the snapshots keep the producers whose records go
         tail.live.begin()
         self._swap(extent.segments[begin:stop], targets)
         tail.shown.extent = extent.exchanged(begin, stop, [tail.sealed(base) for base in bases])
@@ -185,7 +185,7 @@ class LogCutter:
         self, seen: tuple[Segment, ...], old: tuple[Segment, ...], new: tuple[Path, ...]
     ) -> tuple[Segment, ...] | None:
         tail = self._tail
-        # The same objects: a segment that was cut, or began again at the same offset, is another one.
+        # Compares objects: a segment that was cut, or created again at the same offset, is a different one.
         now = tail.current().segments
         still = tuple(segment for segment in seen if segment.base_offset >= now[0].base_offset)
         if still != now[: len(still)] or any(segment not in still for segment in old):
@@ -195,7 +195,8 @@ class LogCutter:
         return tail.current().segments[begin : begin + len(new)]
 
     def _swap(self, old: Sequence[Segment], targets: Sequence[Path]) -> None:
-        """By Kafka's protocol, which state.leftovers completes. Each step is durable before the next one begins."""
+        """Swap files by Kafka's protocol, which state.leftovers completes. Each step is durable before the next begins.
+        """
         tail = self._tail
         # The last one first: a .swap at or above a .cleaned goes when the log is opened (KAFKA-6264).
         for target in reversed(targets):
@@ -209,12 +210,12 @@ class LogCutter:
         tail.fs.sync_directory(tail.path)
 
     def delete_before(self, extent: Extent, before: int) -> list[str]:
-        """With both locks: let the log begin at `before`. The .deleted files, which the caller removes."""
+        """With both locks: let the log begin at `before`. Returns the .deleted files, which the caller must remove."""
         tail = self._tail
         tail.before_change()
-        tail.snapshots.settle()     # producers of the segments that go are told of there alone
-        # First the promise, then the files: were a segment gone without it, the log would begin there after a crash,
-        # and with one of several segments gone, in the middle.
+        tail.snapshots.settle()     # only the snapshots keep the producers of the segments that go
+        # First the new start offset, then the files: otherwise a crash after some of the segments are gone would leave
+        # a log that begins at a wrong offset.
         tail.partition.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
         tail.live.begin()
         slot = extent.slot_of(before)
@@ -242,12 +243,12 @@ def _swapped_in(cleaned: Path, directory: Path) -> Path:
 
 
 def _base_offset_of(log: Path) -> int:
-    """Of a segment, by the name of its .log."""
+    """The base offset of a segment, from the name of its .log."""
     return names.parse_base_offset(log.name)
 
 
 def _rename_all(fs: FileSystem, log: Path, state: str, new_state: str) -> None:
-    """Give all files of a segment that are in `state` the next one; the .log last, for with it the segment counts."""
+    """Rename all files of a segment from `state` to `new_state`; the .log last, because it makes the segment count."""
     dialect = dialect_of(log)
     for suffix in (*dialect.indexes, dialect.log):
         source = log.with_name(log.name.removesuffix(dialect.log) + suffix + state)

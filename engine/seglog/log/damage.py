@@ -1,4 +1,4 @@
-"""Reading on behind damage: what is skipped, who is told, and what is still given."""
+"""Reading past damage: what is skipped, what is reported, and what is still read."""
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
@@ -39,7 +39,7 @@ def surviving_records(
 
 
 def _check_begin(batch: RecordBatch, records: Iterable[Record], before: int) -> None:
-    """A wrapper tells only inside where it begins. Raises CorruptRecordError."""
+    """Only the inside of a wrapper tells where it begins. Raises CorruptRecordError if that is at or below `before`."""
     if batch.magic < 2 and batch.codec and next(iter(records)).offset <= before:
         raise CorruptRecordError(words(Status.OFFSET_BACK))
 
@@ -78,5 +78,5 @@ def lost_sink(on_corrupt: OnCorrupt, lost: list[LostRange] | None) -> OnLost | N
     if on_corrupt == "raise":
         return None
     if on_corrupt != "skip":
-        raise InvalidArgumentError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        raise InvalidArgumentError(f'on_corrupt must be "raise" or "skip", not {on_corrupt!r}')
     return (lambda _: None) if lost is None else lost.append

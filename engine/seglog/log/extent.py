@@ -6,7 +6,7 @@ from typing import overload
 
 from seglog.segment.segment import NO_END, Segment
 
-# No offset and no timestamp is as large: they are int64.
+# Larger than every offset and timestamp: they are int64.
 OFFSET_LIMIT = 2**63
 
 
@@ -20,10 +20,9 @@ class Shown:
 
 
 class Stretch(Sequence[Segment]):
-    """Segments that follow each other, in lists that others may share: those are only ever made longer.
+    """Adjacent segments, in lists that several stretches may share: the lists only ever grow. Immutable.
 
-    `cells[:stop]` are the segments, and `bases` holds their base offsets in the same places: for whoever searches. Does
-    not change.
+    `cells[:stop]` are the segments, and `bases` holds their base offsets in the same places, to be searched.
     """
 
     __slots__ = ("bases", "cells", "stop")
@@ -75,21 +74,21 @@ class Stretch(Sequence[Segment]):
         return Stretch(cells, bases)
 
     def behind(self, count: int) -> "Stretch":
-        """Without so many at the start. In lists of its own: only whoever reads in those keeps their maps."""
+        """Without the first `count`. Has lists of its own, so that it does not keep the maps of those segments open."""
         return Stretch(self.cells[count : self.stop], self.bases[count : self.stop])
 
     def exchanged(self, begin: int, stop: int, new: Sequence[Segment]) -> "Stretch":
-        """With others in the place of those in [begin, stop)."""
+        """With `new` in the place of the segments in [begin, stop)."""
         cells = [*self.cells[:begin], *new, *self.cells[stop : self.stop]]
         bases = [*self.bases[:begin], *(segment.base_offset for segment in new), *self.bases[stop : self.stop]]
         return Stretch(cells, bases)
 
 
 class Extent:
-    """The segments of a log, in order, at least one, and the first offset that a reader may see. Does not change.
+    """The segments of a log, in order, at least one, and the first offset that a reader may see. Immutable.
 
-    A log that rolls, or loses segments, has another Extent from then on: one store of one attribute, so
-    that a reader finds segments and start that belong together. Both share the lists of the segments.
+    A log that rolls, or loses segments, gets another Extent: one store of one attribute, so that a reader finds
+    segments and start that belong together. Both share the lists of the segments.
     """
 
     __slots__ = ("_largest", "log_start_offset", "segments")
@@ -97,7 +96,7 @@ class Extent:
     def __init__(self, segments: Iterable[Segment], log_start_offset: int) -> None:
         self.segments = Stretch.of(segments)
         self.log_start_offset = log_start_offset
-        # Of each segment but the last: the largest timestamp in it and in those before. As many as were asked for.
+        # For each segment but the last: the largest timestamp in it and in those before. Filled as far as needed.
         self._largest: list[int] = []
         _bind(self.segments)
         for segment in self.segments[-1:]:
@@ -110,23 +109,23 @@ class Extent:
         return self
 
     def followed_by(self, segment: Segment) -> "Extent":
-        """The same after a roll: what was learned of the segments before stays known."""
+        """The same after a roll: what is known about the earlier segments is kept."""
         self.segments[-1].end_offset = segment.base_offset
         return Extent._of(self.segments.followed_by(segment), self.log_start_offset, self._largest)
 
     def behind(self, count: int, log_start_offset: int) -> "Extent":
-        """The same without so many segments at the start."""
+        """The same without the first `count` segments."""
         return Extent._of(self.segments.behind(count), log_start_offset, [] if count else self._largest)
 
     def exchanged(self, begin: int, stop: int, new: Sequence[Segment]) -> "Extent":
-        """The same with others in the place of the sealed segments in [begin, stop)."""
+        """The same with `new` in the place of the sealed segments in [begin, stop)."""
         segments = self.segments.exchanged(begin, stop, new)
         _bind(segments[max(begin - 1, 0) : begin + len(new) + 1])
         return Extent._of(segments, self.log_start_offset, self._largest[:begin])
 
     @property
     def log_end_offset(self) -> int:
-        """One past the last offset; of a segment that grows, of what is published now."""
+        """One past the last offset; if the last segment grows, of what is published now."""
         segments = self.segments
         return segments.cells[segments.stop - 1].next_offset
 
@@ -135,13 +134,14 @@ class Extent:
         return self.segments.slot_of(offset)
 
     def segments_from(self, offset: int) -> Iterator[Segment]:
-        """The segment that holds the offset, and those behind it."""
+        """The segment that holds the offset, and all later ones."""
         segments = self.segments
         slot = max(bisect_right(segments.bases, offset, 0, segments.stop) - 1, 0)      # slot_of without a call
         return islice(segments.cells, slot, segments.stop)
 
     def slot_at(self, timestamp: int) -> int:
-        """The slot of the first segment with a timestamp as large, or with damage that hides it; else of the last one.
+        """The slot of the first segment with this timestamp or a larger one, or with damage that may hide it; otherwise
+        of the last one.
 
         Walks the headers of each segment before it, once for each opening.
         """
@@ -160,7 +160,7 @@ class Extent:
         return slot
 
     def end_now(self, stop: int | None) -> int | None:
-        """`stop`, or the end as of now where somebody appends."""
+        """`stop`, but not past the current end if the log is being appended to."""
         segments = self.segments
         last = segments.cells[segments.stop - 1]
         if last.published is None:
@@ -170,6 +170,6 @@ class Extent:
 
 
 def _bind(segments: Iterable[Segment]) -> None:
-    """Tell each segment but the last where the next one begins: no batch of it ends behind."""
+    """Tell each segment but the last where the next one begins: no batch of it ends after that."""
     for segment, following in pairwise(segments):
         segment.end_offset = following.base_offset

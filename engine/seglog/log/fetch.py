@@ -2,12 +2,13 @@
 record formats up to some version.
 
     the client knows what is on disk    a FetchSlice: nothing is copied or decoded; the last batch may be cut
-    it does not                         whole batches up to the first such one; where that comes first, a ConvertedFetch
+    it does not                         whole batches up to the first unknown one; if that is first, a ConvertedFetch
 
-Kafka's LocalLog.read and, for older clients, KafkaApis with FileRecords.downConvert. One difference: where a read holds
-both, Kafka converts all of it; here what the client knows goes out as it is, and the next fetch goes on behind it.
+Kafka's LocalLog.read and, for older clients, KafkaApis with FileRecords.downConvert. One difference: if a read holds
+both, Kafka converts all of it; here the batches that the client knows are sent as they are, and the next fetch
+continues after them.
 
-Messages with tags are of no version: a fetch that names one gets them converted to it, any other as they are.
+Tagged messages have no version: a fetch that names one gets them converted to it, any other gets them as they are.
 """
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from seglog.segment.open_files import SegmentFiles, replaced
 from seglog.segment.segment import Segment
 
 LATEST_FORMAT = 2
-# So many headers at most are looked at for a client that knows an older format: a table of them takes some MB.
+# At most this many headers are examined for a client that knows an older format: a table of them takes some MB.
 _HEADERS_MAX = 1 << 16
 _NO_BYTES = Window(b"")
 
@@ -47,12 +48,12 @@ class FetchSource(Protocol):
 
 
 class _Range(NamedTuple):
-    """Bytes of one segment that a fetch may give."""
+    """Bytes of one segment that a fetch may return."""
 
     segment: Segment
     files: SegmentFiles
     position: int       # of the first batch
-    end: int            # after as many bytes as were asked for, and one batch where that is asked for
+    end: int            # after as many bytes as were asked for, but after at least one batch if min_one
 
 
 class LogFetch:
@@ -71,11 +72,11 @@ class LogFetch:
         self._min_one = min_one
         self._is_committed = is_committed
         self._high_watermark = extent.log_end_offset
-        # (A closed directory is read through for it.)
+        # (For a closed directory this reads the whole log.)
         self._stable = min(log.last_stable_offset, self._high_watermark) if is_committed else -1
 
     def at(self, offset: int) -> Fetched:
-        """What the client gets that asks for `offset`, which lies in the log. Raises as LogReader.fetch."""
+        """The answer to a fetch from `offset`, which must be within the log. Raises what LogReader.fetch raises."""
         asked = offset
         while True:
             found = self._range_at(offset)
@@ -95,11 +96,11 @@ class LogFetch:
             converted = self._converted(offset, found.segment, table)
             if not converted.is_empty:
                 return converted
-            # Nothing in it is for such a client. Kafka sends it all the same, and the client stays where it is.
+            # It holds nothing for this client. Kafka sends it all the same, and the client makes no progress.
             offset = max(converted.next_offset, table[-1].last_offset + 1)
 
     def _range_at(self, offset: int) -> _Range | None:
-        """Where the batch with this offset lies, or the first one behind it; None where that is not to be read yet."""
+        """Where the batch with this offset is, or the next one after it; None if that may not be read yet."""
         stop = self._stable if self._is_committed else self._high_watermark
         for segment in self._extent.segments_from(offset):
             if offset >= stop or segment.base_offset >= stop:
@@ -118,7 +119,7 @@ class LogFetch:
 
     def _slice(self, offset: int, found: _Range, end: int) -> FetchSlice:
         descriptor = found.files.log.descriptor()
-        if descriptor is None:      # cut or removed since its files were opened, and its name with it
+        if descriptor is None:      # the segment was cut or removed since its files were opened
             raise replaced(found.segment.path)
         size_bytes = end - found.position
         self._log.format_counters.fetch_zero_copy_bytes[self._magic].add(size_bytes)
@@ -128,7 +129,7 @@ class LogFetch:
         )
 
     def _incomplete(self, offset: int, found: _Range, table: BatchTable) -> FetchSlice:
-        """Not even one batch is whole within the bytes that were asked for, or it is no batch."""
+        """The bytes that were asked for do not hold one whole batch, or do not begin with a batch."""
         if table.stop not in (Status.SHORT, Status.OK, Status.LIMIT):
             raise CorruptRecordError(
                 words(table.stop), file=found.segment.path, position=found.position, offset=offset
@@ -139,12 +140,13 @@ class LogFetch:
         log = self._log
         if not log.config.message_downconversion_enable:
             raise UnsupportedVersionError(
-                f"a batch of format {version_words(table[0].magic)} for a client that knows v{self._magic}, and "
-                "message.downconversion.enable is false", file=segment.path, position=table[0].position, offset=offset,
-                hint="upgrade the client, or set message.downconversion.enable",
+                f"the client knows record formats up to v{self._magic}, the batch has format "
+                f"{version_words(table[0].magic)}, and message.downconversion.enable is false",
+                file=segment.path, position=table[0].position,
+                offset=offset, hint="upgrade the client, or set message.downconversion.enable=true",
             )
         if self._is_committed:
-            # Such a client knows no transactions: what was aborted does not go out.
+            # Such a client knows no transactions: aborted records are not sent.
             aborted = IndexedAborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
             table = aborted.left_out_of(table)
         conversion = Conversion(

@@ -1,8 +1,8 @@
-"""What a fetch gives: bytes of one segment as they lie on disk, or converted for a client that knows older formats.
+"""What a fetch returns: bytes of one segment as they are on disk, or converted for a client that knows older formats.
 
-Both hold the file that they are of: whatever becomes of the log meanwhile (truncated, rolled, its segments deleted,
-closed), they give the bytes of their moment. A descriptor that is looked up by name would not: a shortened segment is
-another file under the old name.
+Both keep their file open, so they return the bytes as of the fetch, even if the log is truncated, rolled or closed, or
+its segments are deleted. Opening the file again by name would not do: a shortened segment is another file with the old
+name.
 """
 import socket
 from collections.abc import Iterator
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# So much of what lies on disk is converted at a time; what comes of it stays in a processor's cache: 41 ns a record of
-# 140 bytes. With 4 MiB it is 57 ns, of which page faults are a tenth.
+# How many bytes on disk are converted at a time. The result fits in a processor's cache: 41 ns per record of 140 bytes.
+# With 4 MiB it is 57 ns, a tenth of it page faults.
 _PIECE_BYTES = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """What a fetch response says of the log beside the bytes, as of the fetch. `last_stable_offset`: -1 unless the
+    """What a fetch response says about the log besides the bytes, as of the fetch. `last_stable_offset`: -1 unless the
     fetch was for committed records."""
 
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
     aborted_transactions: tuple[tuple[int, int], ...]
-    """(producer id, first offset) of those that concern the bytes, with isolation="read_committed"; else none."""
+    """(producer id, first offset) of those that concern the bytes, with isolation="read_committed"; otherwise empty."""
 
 
 class FetchSlice:
     """Bytes of a segment, not copied and not decoded. Any number of threads may send it; there is nothing to close.
 
-    offset                  that was asked for; the first batch may begin below it
+    offset                  the requested offset; the first batch may begin below it
     position, size_bytes    where the bytes are in their file
-    ends                    what a fetch response says beside
+    ends                    what a fetch response says besides the bytes
     """
 
     __slots__ = ("_descriptor", "_window", "ends", "offset", "position", "size_bytes")
@@ -74,31 +74,35 @@ class FetchSlice:
         return f"<FetchSlice from offset {self.offset}: {self.size_bytes} bytes>"
 
     def fileno(self) -> int:
-        """A descriptor of the segment's file, good for as long as the slice lives; -1 where there are no bytes."""
+        """A descriptor of the segment's file, valid as long as the slice lives; -1 if there are no bytes."""
         return -1 if self._descriptor is None else self._descriptor.fileno()
 
     def view(self) -> memoryview:
-        """The bytes, in the map of the file. The view may outlive the slice."""
+        """The bytes, in the memory map of the file. The view may outlive the slice."""
         return memoryview(self._window)[self.position : self.position + self.size_bytes]
 
     def __iter__(self) -> Iterator[memoryview]:
-        """The bytes in one piece: the face of a ConvertedFetch."""
+        """The bytes in one piece, so that it is used like a ConvertedFetch."""
         if self.size_bytes:
             yield self.view()
 
     def sendfile(self, out: int, start: int = 0, count: int | None = None) -> int:
-        """One os.sendfile to the descriptor `out`: from byte `start` of the slice on, `count` bytes at most. How many
-        were sent: less than asked for is normal. Raises OSError, BlockingIOError where `out` takes nothing now."""
+        """Call os.sendfile once, to the descriptor `out`: at most `count` bytes from byte `start` of the slice on.
+
+        Returns how many bytes were sent; fewer than requested is normal. Raises OSError; BlockingIOError if `out`
+        cannot take any bytes now.
+        """
         left = self.size_bytes - start if count is None else min(count, self.size_bytes - start)
         if left <= 0 or self._descriptor is None:
             return 0
         return self._descriptor.send_to(out, self.position + start, left)
 
     def send(self, sock: socket.socket) -> int:
-        """Send all of it to a blocking socket, or one with a timeout. How many bytes that were. Raises OSError,
-        and StorageError where a broker cut the file.
+        """Send all of it to a socket that blocks or has a timeout. Returns the number of bytes. Raises OSError, and
+        StorageError if a broker truncated the file.
 
-        By os.sendfile from file to socket; what is another class (TLS encrypts), or has a timeout, gets the bytes.
+        Uses os.sendfile from file to socket; a socket of another class (TLS encrypts), or with a timeout, gets the
+        bytes by `sendall`.
         """
         if self._descriptor is None:
             return 0
@@ -108,10 +112,10 @@ class FetchSlice:
         out, position, end = sock.fileno(), self.position, self.position + self.size_bytes
         while position < end:
             sent = self._descriptor.send_to(out, position, end - position)
-            if sent == 0:       # by a broker, that is: nothing here cuts a file
+            if sent == 0:       # a broker did this: seglog never truncates a file in place
                 raise StorageError(
-                    f"the file was truncated when {end - position} bytes of it were still to be "
-                    "sent", file=self._window.name
+                    f"the file was truncated while it was being sent: {end - position} bytes are missing",
+                    file=self._window.name
                 )
             position += sent
         return self.size_bytes
@@ -119,8 +123,8 @@ class FetchSlice:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What becomes of batches for a client that knows formats up to `magic`. `is_tagged`: they are messages with tags,
-    none of which it knows."""
+    """How to convert batches for a client that knows formats up to `magic`. `is_tagged`: they are tagged messages, none
+    of which it knows."""
 
     magic: int
     is_tagged: bool
@@ -137,13 +141,13 @@ class Conversion:
 
 
 class ConvertedFetch:
-    """Whole batches for a client that knows record formats up to some version, and no messages with tags, converted
-    piece by piece as they are taken: no more than one compressed batch, or 512 KiB of others, is in memory.
+    """Whole batches for a client that knows record formats up to some version, but no tagged messages. They are
+    converted piece by piece while it is iterated: only one compressed batch, or 512 KiB of others, is in memory.
 
-    It ends before the first batch that cannot be converted; one that begins with such a batch is not made, but raises.
-    `size_bytes` is what lies on disk: the converted bytes may be more, and it has no len. `next_offset`: behind what
-    was taken so far. The rest is as in FetchSlice. One thread at a time may iterate; each iteration but the first
-    converts anew.
+    It ends before the first batch that cannot be converted; if that is the first one, the constructor raises.
+    `size_bytes` is the size on disk: the converted bytes may be more, and it has no len. `next_offset`: one past the
+    last offset taken so far. The rest is as in FetchSlice. Only one thread at a time may iterate; each further
+    iteration converts again.
     """
 
     __slots__ = (
@@ -152,8 +156,8 @@ class ConvertedFetch:
     is_converted = True
 
     def __init__(self, table: BatchTable, conversion: Conversion, offset: int, ends: LogEnds) -> None:
-        """`table`: the batches, without what the client shall not see. Raises what keeps the first one from being
-        converted."""
+        """`table`: the batches, without those that the client must not see. Raises the error of the first batch if that
+        cannot be converted."""
         self._table = table
         self._conversion = conversion
         self.offset = self.next_offset = offset
@@ -162,7 +166,7 @@ class ConvertedFetch:
         self.size_bytes = table.end - self.position
         pieces = self._convert()
         first = next(pieces, None)
-        # Nothing in it is for the client: transaction markers, aborted transactions, what compaction took.
+        # It holds nothing for the client: only transaction markers, aborted transactions or compacted batches.
         self.is_empty = first is None
         self._pieces: Iterator[memoryview] | None = None if first is None else chain((first,), pieces)
 
@@ -170,14 +174,14 @@ class ConvertedFetch:
         return f"<ConvertedFetch from offset {self.offset}: of {self.size_bytes} bytes on disk>"
 
     def __len__(self) -> int:
-        # TypeError is what list() and join() expect here, which ask for a hint.
+        # list() and join() ask for the length as a hint, and expect TypeError here.
         raise TypeError(
             "the size of a ConvertedFetch is not known before it is converted: use len(fetch.view()), or size_bytes "
             "for the size on disk"
         )
 
     def __bool__(self) -> bool:
-        """Whether there is anything to send, as of a FetchSlice."""
+        """Whether there is anything to send, as for a FetchSlice."""
         return not self.is_empty
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -190,7 +194,7 @@ class ConvertedFetch:
         return memoryview(b"".join(self))
 
     def send(self, sock: socket.socket) -> int:
-        """Send all of it, as it is converted. How many bytes that were. Raises OSError."""
+        """Send all of it while it is converted. Returns the number of bytes. Raises OSError."""
         sent = 0
         for piece in self:
             sock.sendall(piece)
@@ -219,7 +223,7 @@ class ConvertedFetch:
             if len(piece):
                 gave = True
                 yield piece
-            del piece       # so that the packer may write the next one but one there
+            del piece       # so that the packer may reuse its memory for the piece after the next
             if refusal is not None:
                 if gave:
                     return

@@ -1,11 +1,11 @@
-"""`seglog.follow_partition(path)`: a partition that another process writes, or this one, read while it grows.
+"""`seglog.follow_partition(path)`: a partition that another process, or this one, writes, read while it grows.
 
-    .seglog.live ── trusted? ─┬─ yes ── the segments of its epoch, up to the end that it tells
+    .seglog.live ── trusted? ─┬─ yes ── the segments of its epoch, up to the end that it states
                               └─ no ─── the .log files as they are, up to the last whole batch with a good checksum
 
-It is trusted as long as a writer of ours holds the partition (its lock tells), and says so since the system started.
-Each look is one small read; only where the epoch or the active segment is another one are the files listed, and the
-epoch is looked at again behind that. Files are known by their inodes: no name leads a reader from one to another.
+It is trusted as long as a writer of ours holds the partition's lock and wrote the file since the system started. Each
+look is one small read; only if the epoch or the active segment has changed are the files listed, and then the epoch is
+read again. Files are identified by inode, so a reader never mistakes one for another of the same name.
 
 Nothing here writes or locks.
 """
@@ -49,9 +49,9 @@ from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.segment import Segment
 
-# How long a writer that says nothing is believed to be alive before its lock is looked at.
+# How long a silent writer is believed to be alive before its lock is checked.
 _ALIVE_S = 1.0
-# Segments are being changed: how often to look whether that is over, and after how long it is none of a live writer's.
+# Segments are being changed: how often to look whether that is over, and after how long to give up.
 _CHANGE_LOOK_S, _CHANGE_S = 0.002, 60.0
 # Without inotify; with it, to notice a writer that died.
 _POLL_S, _IDLE_S = 0.02, 1.0
@@ -64,9 +64,9 @@ Answer = TypeVar("Answer")
 
 
 class _Picture(Extent):
-    """The segments of one epoch of a writer (`is_told`), or as the directory had them. Only its end moves.
+    """The segments of one epoch of a writer (`is_told`), or as found in the directory. Only its end moves.
 
-    `epoch`: if there is no writer, that of the last one.
+    `epoch`: without a writer, the epoch of the last one.
     """
 
     __slots__ = ("active", "epoch", "is_told")
@@ -81,7 +81,7 @@ class _Picture(Extent):
 
 
 class Follower(Partition, Followable):
-    """What `seglog.follow_partition` gives: a `Partition` that is as of now at each call, and `follow`.
+    """What `seglog.follow_partition` returns: a `Partition` whose calls each see the current state, and `follow`.
 
     Threads may share it; in a forked child, open another one.
     """
@@ -95,7 +95,7 @@ class Follower(Partition, Followable):
         self._file = LiveFile(self.path / FILE_NAME)
         self._raw: bytes | None = None
         self._ends: LiveEnds | None = None
-        self._alive_at = 0.0                # when the writer was last known to live, or to be gone
+        self._alive_at = 0.0                # when the writer was last found alive, or gone
         self._is_alive = False
         self._known: dict[tuple[Path, int], Segment] = {}       # sealed segments of the picture
         self._growing: tuple[Path, int, Segment] | None = None
@@ -123,7 +123,7 @@ class Follower(Partition, Followable):
             bell.ring()
 
     def refresh(self) -> None:
-        """Each call looks by itself: nothing to do."""
+        """Not needed: each call sees the current state. Raises what a call would raise."""
         self._current()
 
     # --- looking ---------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Follower(Partition, Followable):
         return self._look()
 
     def _look(self) -> _Picture:
-        """The picture as of now; while segments are being changed, the one before."""
+        """The current picture; while segments are being changed, the one before."""
         with self._turn:
             deadline = time.monotonic() + _CHANGE_S
             while True:
@@ -153,13 +153,13 @@ class Follower(Partition, Followable):
                     return found
                 if time.monotonic() > deadline:
                     raise NotALogError(
-                        "its segments were being changed all the time", file=self.path,
+                        f"its segments have been changing for {_CHANGE_S:g} s", file=self.path,
                         hint="check what the process that writes the log is doing",
                     )
                 time.sleep(_CHANGE_LOOK_S)
 
     def _read_ends(self) -> LiveEnds | None:
-        """What the live file says; None where it says nothing valid of this start of the system, or is closed."""
+        """What the live file says; None if it says nothing valid since the system started, or is closed."""
         with refusals("read", self._file.path):
             raw = self._file.read(FILE_BYTES)
         if raw != self._raw:
@@ -175,7 +175,7 @@ class Follower(Partition, Followable):
         return ends if ends is not None and ends.is_open and ends.boot_id == BOOT_ID else None
 
     def _live(self) -> LiveEnds | None:
-        """The same, None also where its writer is gone."""
+        """The same, but None also if its writer is gone."""
         ends = self._read_ends()
         if ends is None:
             return None
@@ -185,7 +185,7 @@ class Follower(Partition, Followable):
         return ends if self._is_alive else None
 
     def _told(self, ends: LiveEnds, before: _Picture | None) -> _Picture | None:
-        """The picture by what a writer tells; None: it changed meanwhile."""
+        """The picture that the writer's live file describes; None: it changed meanwhile."""
         end = End(*(ends.durable if ends.shows_durable or self.durable else ends.written))
         if (
             before is not None and before.is_told and before.epoch == ends.epoch
@@ -207,7 +207,7 @@ class Follower(Partition, Followable):
         return self._made(files, end, ends.log_start_offset, ends.epoch, is_told=True)
 
     def _scanned(self, before: _Picture | None) -> _Picture | None:
-        """The picture by the .log files themselves; None: a writer came meanwhile."""
+        """The picture from the .log files themselves; None: a writer came meanwhile."""
         with refusals("list", self.path):
             files = settled_log_files(self.path)
         if not files:
@@ -234,7 +234,7 @@ class Follower(Partition, Followable):
         return self._made(files, end, start, epoch, is_told=False)
 
     def _scanned_end(self, path: Path, known: End | None) -> End:
-        """The end of the whole batches in a .log, from an end on that is known to be one."""
+        """The end of the whole batches in a .log. `known`: an earlier end, where the search begins."""
         with FileMapping(path) as whole:
             if known is None or known.position > len(whole):
                 known = _indexed_end(path, self)
@@ -265,7 +265,7 @@ class Follower(Partition, Followable):
             )
             self._known[place] = segment
             segments.append(segment)
-        for gone in known.values():     # who reads in one has its files; nobody opens it again
+        for gone in known.values():     # readers in one have its files; it is not opened again
             gone.retire()
             gone.let_go()
         active = PublishedEnd(end)
@@ -296,7 +296,7 @@ class Follower(Partition, Followable):
         return self._asked(super().offsets_for_time, when)
 
     def _asked(self, ask: Callable[[What], Answer], what: What) -> Answer:
-        """An answer that is of one picture, however often segments are changed meanwhile."""
+        """An answer from one picture, however often segments are changed meanwhile."""
         while True:
             picture = self._look()
             try:
@@ -309,11 +309,11 @@ class Follower(Partition, Followable):
                     return answer
 
     def _is_still(self, picture: Extent) -> bool:
-        """Whether what was just read in it is what the log holds: no segment was cut, exchanged or removed since."""
+        """Whether the log still holds what was just read: no segment was cut, exchanged or removed since."""
         return isinstance(picture, _Picture) and self.is_still(picture, picture.epoch)
 
     def _settled(self, before: Extent) -> _Picture:
-        """The picture when nobody changes segments."""
+        """The picture once no segments are being changed."""
         deadline = time.monotonic() + _CHANGE_S
         while True:
             with self._turn:
@@ -325,7 +325,7 @@ class Follower(Partition, Followable):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        """As of a LogReader, over segments that are cut, exchanged and removed meanwhile."""
+        """As `LogReader._walk`, over segments that may be cut, exchanged or removed meanwhile."""
         while True:
             try:
                 for segment, table in super()._walk(extent, first, stop, check_crc, on_lost):
@@ -356,7 +356,7 @@ class Follower(Partition, Followable):
     def _source(self) -> FollowedLog:
         return self
 
-    # `moment` gives what it had while another process changes segments.
+    # Never: `moment` returns the previous picture while another process changes segments.
     is_changing = False
 
     def moment(self) -> tuple[Extent, int]:
@@ -372,7 +372,7 @@ class Follower(Partition, Followable):
             ends = self._live()
             if not self._is_open or not isinstance(extent, _Picture) or extent.is_told != (ends is not None):
                 return False
-            # One more: a change has begun, of which the maps of before know nothing.
+            # epoch + 1: a change has begun, but the earlier maps do not see it.
             return ends is None or ends.epoch in (epoch, epoch + 1)
 
     def has_moved(self, extent: Extent) -> bool:
@@ -383,14 +383,14 @@ class Follower(Partition, Followable):
 
 
 class _Watching:
-    """following.Waiter: the live file while its writer lives, else the directory. A directory tells of each append to
-    a .log, which the writer would pay for."""
+    """A following.Waiter: watches the live file while its writer lives, otherwise the directory. Watching the directory
+    reports each append to a .log, which would slow the writer down."""
 
     def __init__(self, log: Follower, bell: Rung) -> None:
         self._log = log
         self._bell = bell
         self._watched: WatchedFile | None = None
-        # Made once: each task that waits asks which it is.
+        # Made once: each waiting task compares them by identity.
         self._live = log.path / FILE_NAME, False
         self._directory = log.path, True
         self._place: tuple[Path, bool] | None = None
@@ -441,7 +441,7 @@ def _indexed_end(path: Path, log: Follower) -> End:
 
 
 def _followed(path: str, durable: bool, config: LogConfig) -> Follower:
-    """What a pickled follower becomes."""
+    """What unpickling a follower calls."""
     return Follower(path, durable=durable, config=config)
 
 
@@ -450,11 +450,11 @@ def follow_partition(
 ) -> Follower:
     """Open a partition directory to read it while another process appends to it; no lock, nothing is written.
 
-    Every method of `Partition`, each as of its call, and `follow`. Readers see whole batches, as far as readers in the
-    writer's process see: what is durable with fsync="batch", what is written else; `durable=True`: what is durable,
-    whatever the writer's `fsync`. Without a writer, or beside a Kafka broker: up to the last whole batch with a good
-    checksum. A writer that dies and comes back is followed.
+    It has every method of `Partition`, each of which sees the current state, and `follow`. Readers see the same whole
+    batches as readers in the writer's process: durable ones with fsync="batch", otherwise all written ones; with
+    `durable=True`, only durable ones whatever the writer's `fsync`. Without a writer, or beside a Kafka broker, they
+    see everything up to the last whole batch with a good checksum. If the writer dies and restarts, reading continues.
 
-    Raises what `open_partition` raises, and UnsupportedVersionError where a newer seglog writes it.
+    Raises what `open_partition` raises, and UnsupportedVersionError if a newer seglog writes it.
     """
     return Follower(path, durable=durable, config=config)

@@ -1,9 +1,9 @@
-"""`follow`: the records of a log as they come, one after the other, for as long as somebody wants them.
+"""`follow`: the records of a log as they come, one after the other, until the caller stops.
 
     look (an extent, and the epoch that it belongs to) ── read up to its end ── wait until a bell rings ── look again
 
-Where the log was cut below what was read, following goes on from the cut: each record that stands in the log is given
-once, in order. A record that was given and then cut away is the caller's to take back: the next one has a lower offset.
+If the log is cut below what was read, following continues from the cut: each record in the log is returned once, in
+order. The caller must undo records that were returned and then cut away: the next record has a lower offset.
 """
 import abc
 import time
@@ -27,53 +27,54 @@ from seglog.log.times import Time
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 
-# Thirty years: what is longer does not end, and no clock or loop need count it.
+# Thirty years: a longer timeout counts as none, so no clock or loop has to count it.
 _TIMEOUT_S_MAX = 1e9
 # While segments are cut or exchanged, how often to look whether that is over.
 _CHANGE_LOOK_S = 0.001
 
 
 class Waiter(Protocol):
-    """Has a bell rung when the log may have grown, or was cut or closed."""
+    """Rings a bell when the log may have grown, or was cut or closed."""
 
     def arm(self) -> bool:
-        """Whether something has to be looked at again, since the bell would not have told of it."""
+        """Call before waiting. True: look again, because the bell would not have reported a change."""
 
     @property
     def patience_s(self) -> float:
-        """How long to wait for the bell at most before looking anyway."""
+        """How long to wait for the bell before looking anyway."""
 
     def cancel(self) -> None: ...
 
 
 class FollowedLog(Protocol):
-    """What `follow` asks of a log that others change while it is read."""
+    """What `follow` needs of a log that changes while it is read."""
 
     def moment(self) -> tuple[Extent, int]:
-        """The extent as of now, and its epoch: another one after segments were cut, exchanged or removed.
+        """The current extent, and its epoch, which changes when segments are cut, exchanged or removed.
 
         Raises LogClosedError.
         """
 
     @property
     def is_changing(self) -> bool:
-        """Whether `moment` would wait until somebody has cut or exchanged segments."""
+        """Whether `moment` would wait because segments are being cut or exchanged."""
 
     def cut_since(self, epoch: int) -> int | None:
-        """The lowest log end offset that a cut left since that epoch; None: there was none."""
+        """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
-        """Whether what was read in the extent, of that epoch, stood when it was read. False: also if it was closed."""
+        """Whether what was read in the extent, of that epoch, was in the log when it was read. False if it is closed.
+        """
 
     def has_moved(self, extent: Extent) -> bool:
-        """Whether the extent is another one when nobody changes segments. Raises LogClosedError."""
+        """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
 
     def waiter(self, bell: Rung) -> Waiter:
         """Raises LogClosedError."""
 
 
 class OwnSource:
-    """Of a log in the process that writes it: its thread of notices rings."""
+    """The source of a log in the process that writes it: its notice thread rings the bell."""
 
     patience_s = 60.0
 
@@ -99,7 +100,7 @@ class OwnSource:
         return self._tail.live.cut_since(epoch)
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
-        # One more: a change has begun, of which the maps of before know nothing.
+        # epoch + 1: a change has begun, but the earlier maps do not see it.
         return self._log._shown.extent is not None and self._tail.live.epoch in (epoch, epoch + 1)
 
     def has_moved(self, extent: Extent) -> bool:
@@ -119,12 +120,12 @@ class OwnSource:
 
 
 class Followable(LogReader, abc.ABC):
-    """A log that others change while it is read."""
+    """A log that changes while it is read."""
 
     @property
     @abc.abstractmethod
     def _source(self) -> FollowedLog:
-        """For one call of `follow`."""
+        """A source for one call of `follow`."""
 
     def follow(
         self,
@@ -135,14 +136,14 @@ class Followable(LogReader, abc.ABC):
         control: bool = False,
         on_out_of_range: OnOutOfRange | None = None,
     ) -> Iterator[Record]:
-        """The records from `start` on, and then each one as readers see it; waits if there is none yet.
+        """Iterate over the records from `start` on, then over new ones as readers see them; waits if there is none yet.
 
         `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
         without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait forever. Ends when the log
-        is closed, behind the batches that were just read; ^C ends the wait. Rolls, compaction and cuts are followed:
-        after a cut, the next record has a lower offset. Records that retention removed before they were read:
-        OffsetOutOfRangeError with the valid range, or, by `on_out_of_range`, on from the "earliest" or the "latest"
-        offset. `isolation`, `control`: see `read`.
+        is closed, after the batches that were just read; ^C ends the wait. Rolls, compaction and cuts are followed:
+        after a cut, the next record has a lower offset. If retention removes records before they are read, raises
+        OffsetOutOfRangeError with the valid range, or continues from the "earliest" or "latest" offset if
+        `on_out_of_range` says so. `isolation`, `control`: see `read`.
         """
         following = Following(self, start, timeout, isolation, on_out_of_range)
         # No Python between two records.
@@ -152,19 +153,19 @@ class Followable(LogReader, abc.ABC):
         self, start: "int | Time" = "end", *, timeout: float | None = None,
         on_out_of_range: OnOutOfRange | None = None,
     ) -> Iterator[tuple[Segment, BatchTable, int]]:
-        """As `follow`, the headers of the batches, with the first offset of them that counts."""
+        """As `follow`, but the headers of the batches, each with the first offset that counts."""
         following = Following(self, start, timeout, "read_uncommitted", on_out_of_range)
         return ((segment, table, first) for segment, table, first, _ in following.tables())
 
 
-# Of a segment, and the offsets that count: [first, end).
+# A segment, headers of its batches, and the offsets that count: [first, end).
 Table = tuple[Segment, BatchTable, int, int]
 
 
 class Following:
-    """One call of `follow`: where it stands, and what it reads next. `tables` waits in between, or seglog.aio does.
+    """One call of `follow`: where it is, and what it reads next. `tables` waits in between, or seglog.aio does.
 
-    position    the offset to be read next
+    position    the next offset to read
     """
 
     def __init__(
@@ -172,11 +173,11 @@ class Following:
         on_out_of_range: OnOutOfRange | None,
     ) -> None:
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-            raise InvalidArgumentError(f"a timeout is a number of seconds, or None, not {timeout!r}")
+            raise InvalidArgumentError(f"timeout must be a number of seconds from 0 on, or None, not {timeout!r}")
         check_on_out_of_range(on_out_of_range)
         self.log = log
         self.source = log._source
-        # (An int may be more than a float holds, which is no error: it is as good as None.)
+        # (An int may be too large for a float, which is no error: it counts as None.)
         self.timeout = None if timeout is None or timeout > _TIMEOUT_S_MAX else float(timeout)
         self.is_committed = is_read_committed(isolation)
         self._on_out_of_range = on_out_of_range
@@ -230,7 +231,7 @@ class Following:
         return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self.log.path, offset=self.position)
 
     def go_to(self, extent: Extent, epoch: int) -> int:
-        """Stand where to read in this extent; up to where it may be read."""
+        """Move to where to read in this extent. Returns the offset up to which it may be read."""
         if epoch != self._epoch:
             cut = self.source.cut_since(self._epoch)
             if cut is not None and cut < self.position:
@@ -248,11 +249,12 @@ class Following:
         return min(end, self.log.last_stable_offset) if self.is_committed else end
 
     def read(self, extent: Extent, end: int) -> Iterator[Table]:
-        """What the extent holds from the position up to `end`, as long as it stands. Then `clear` is due."""
+        """What the extent holds from the position up to `end`, while the log still holds it. Call `clear` afterwards.
+        """
         log, first = self.log, self.position
         try:
             aborted = IndexedAborts(extent.segments_from(first), end) if self.is_committed else None
-            # (Of LogReader: one that looks for another extent by itself would pass over a cut.)
+            # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):
                     return
@@ -271,8 +273,8 @@ class Following:
         return self._doubt is not None
 
     def clear(self, extent: Extent) -> None:
-        """After `read`. Raises what it met, unless the log is another one now: if records are gone, the next look says
-        so."""
+        """After `read`: raise the error that it met, unless the log has changed since: if records are gone, the next
+        look reports it."""
         doubt, self._doubt = self._doubt, None
         try:
             if doubt is not None and not self.source.has_moved(extent):

@@ -1,4 +1,4 @@
-"""What a log did to batches for the sake of record formats: what went out as it lies on disk, and what was converted.
+"""Counters of record format conversions: what a log returned as it is on disk, and what it converted.
 
     exposition.add(log.format_counters, topic="orders", partition="0")      # for Prometheus: seglog.metrics
 """
@@ -11,7 +11,7 @@ FORMATS = (0, 1, 2)
 METRICS = (
     Metric(
         "seglog_log_fetch_zero_copy_bytes", "counter", ("format",),
-        "bytes that fetches gave as they lie on disk, by the newest format that the reader knows",
+        "bytes that fetches returned as they are on disk, by the newest format that the reader knows",
     ),
     Metric(
         "seglog_log_fetch_converted_batches", "counter", ("format",),
@@ -19,7 +19,7 @@ METRICS = (
     ),
     Metric(
         "seglog_log_append_in_place_batches", "counter", ("format",),
-        "ready batches that got their offsets in place, by the format on disk",
+        "ready batches whose offsets were assigned in place, by the format on disk",
     ),
     Metric(
         "seglog_log_append_converted_batches", "counter", ("format",),
@@ -33,7 +33,7 @@ METRICS = (
 
 
 class FormatCounters:
-    """The counters of one log, each a tuple of one a format. Read at any time; whoever counts takes no lock."""
+    """The counters of one log, each a tuple with one per format. Read at any time; counting takes no lock."""
 
     __slots__ = (
         "append_converted_batches", "append_in_place_batches", "append_recompressed_batches", "fetch_converted_batches",

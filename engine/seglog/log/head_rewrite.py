@@ -1,8 +1,8 @@
-"""The first segment of a log, written aside without the batches before the log start offset.
+"""Rewriting the first segment of a log without the batches before the log start offset.
 
-The copy keeps the base offset as its name: Kafka refuses a segment under another one, and a segment may begin with a
-hole, as after compaction. Bytes are copied as they are; indexes are made from the copy, whose checksums are looked at.
-Nothing is edited in place: a hot backup has links to the files of now.
+The copy keeps the base offset in its name: Kafka refuses a segment with another one, and a segment may begin with a
+hole, as after compaction. Bytes are copied as they are; the copy's checksums are verified, and indexes are built from
+it. Nothing is edited in place: a hot backup may have links to the current files.
 """
 import contextlib
 import os
@@ -20,17 +20,17 @@ from seglog.segment.time_ranges import time_ranges_path
 from seglog.segment.transaction_index import encode
 from seglog.segment.writer import write_time_ranges
 
-_COPY_BYTES = 1 << 20       # between two looks at the throttle
+_COPY_BYTES = 1 << 20       # between two calls of the throttle
 
 
 def rewritten_from(
     fs: FileSystem, segment: Segment, position: int, start: int, config: LogConfig,
     throttle: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write what a sealed segment has from `position` on, the batch with offset `start`, as .cleaned files beside it.
+    """Write a sealed segment from `position`, the batch with offset `start`, on as .cleaned files beside it.
 
-    Durable when it returns; the path of the .log.cleaned. After an error, nothing is left. Raises CorruptRecordError
-    if the segment is damaged there, StorageError.
+    They are durable when it returns. Returns the path of the .log.cleaned. After an error, nothing is left. Raises
+    CorruptRecordError if the segment is damaged there, StorageError.
     """
     cleaned = segment.path.with_name(segment.path.name + names.CLEANED_SUFFIX)
     made: list[Path] = []
@@ -50,7 +50,7 @@ def rewritten_from(
             damage = check.damages[0]
             raise CorruptRecordError(
                 damage.reason, file=segment.path, position=position + damage.start, offset=damage.first_offset,
-                hint="the segment stays as it is: `seglog recover` lists what is damaged",
+                hint="the segment was not changed; `seglog recover` lists the damage",
             )
         aborted = segment.transaction_index
         indexes = segment.dialect.index_files(

@@ -1,11 +1,11 @@
-"""A hot backup: a partition directory with all that a log was at one moment, while the log goes on.
+"""A hot backup: a partition directory with everything that a log held at one moment, made while the log is in use.
 
-Sealed segments never change, so they are hard links, or copies where there can be none; who opens a directory and
-writes into a file that has other names gives it a file of its own first (fs.aside.unshare). The active segment is
-copied up to its end as of then, and the copy is opened as after a crash: its checksums are checked, its indexes made.
+Sealed segments never change, so they are hard links, or copies if links are impossible. Before seglog writes to a file
+that has other names, it gives the directory a copy of its own (fs.aside.unshare). The active segment is copied up to
+its end at that moment, and the copy is opened as after a crash: its checksums are checked, its indexes built.
 
-All of it is made aside and gets its name in one step. The lines of the checkpoint files come before that: without
-their directory they mean nothing, and without them deleted records would come back.
+The directory is made under another name and renamed in one step. The lines of the checkpoint files are written before
+that: without the directory they mean nothing, and without them deleted records would come back.
 """
 import errno
 from collections.abc import Iterable
@@ -29,17 +29,17 @@ from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import named_partition, refuse_file_in_the_way
 from seglog.state.reader_cursor import cursor_files
 
-# Where a second name cannot be had: another file system, one without links, a file that has as many as it may, links
-# to files of others (fs.protected_hardlinks).
+# A hard link is impossible: another file system, one without links, a file with the most links it may have, a file of
+# another user (fs.protected_hardlinks).
 _NO_LINK = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a log was at one moment. Its files stay for as long as the backup takes: the caller holds them.
+    """The state of a log at one moment. The caller ensures that its files stay until the backup is complete.
 
-    `logs`: its .log files; of the last one the bytes before `end_position`. `producer_snapshots`: the offsets of those
-    up to its first offset. All of that is on the disk.
+    `logs`: its .log files; of the last one, the bytes before `end_position`. `producer_snapshots`: the offsets of the
+    snapshots up to the last segment's first offset. All of that is on the disk.
     """
 
     path: Path
@@ -53,9 +53,9 @@ class Moment:
 
 
 def back_up(tail: LogTail, target: Path) -> int:
-    """Make the partition directory `target`, an absolute path, durably and as a whole; its log end offset.
+    """Make the partition directory `target`, an absolute path, durably and as a whole. Returns its log end offset.
 
-    The caller holds the log's files_lock. Raises as Log.snapshot does.
+    The caller holds the log's files_lock. Raises what Log.snapshot raises.
     """
     moment = change_settled(tail, _moment, tail)
     _write(tail.fs, moment, target, tail.now_ms())
@@ -63,7 +63,7 @@ def back_up(tail: LogTail, target: Path) -> int:
 
 
 def _moment(tail: LogTail) -> Moment:
-    """With the lock: what the log is now, all of it on the disk."""
+    """With the lock: sync the log, and return its state."""
     tail.write_lingering()
     tail.alone_within(tail.sync_all)
     tail.snapshots.settle()
@@ -79,7 +79,7 @@ def _write(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
     where = named_partition(target)
     source, log_dir_path = moment.path.resolve(), target.parent.resolve()
     if source == log_dir_path or source in log_dir_path.parents:
-        raise InvalidArgumentError("the target is inside the log", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the target is inside the log's directory", file=target, hint="choose another one")
     refuse_file_in_the_way(target.parent)
     make_directories(fs, target.parent)
     with LogDirState(fs, target.parent) as log_dir, Staging.of_partition(fs, target) as staging:
@@ -97,7 +97,7 @@ def _write(fs: FileSystem, moment: Moment, target: Path, now_ms: int) -> None:
 
 def _fill(fs: FileSystem, staging: Staging, moment: Moment, *, keeps_topic_id: bool) -> None:
     *sealed, active = moment.logs
-    # Producers as of the active segment's first offset; how they went on from there, the copy tells.
+    # Producers as of the active segment's first offset; the copy of that segment tells the rest.
     snapshots = [moment.path / names.file_name(offset, names.SNAPSHOT_SUFFIX) for offset in moment.producer_snapshots]
     _link(staging, (*snapshots, *(path for log in sealed for path in segment_files(log))))
     staging.copy(active.name, active, moment.end_position)
@@ -115,7 +115,7 @@ def _fill(fs: FileSystem, staging: Staging, moment: Moment, *, keeps_topic_id: b
 
 
 def _link(staging: Staging, paths: Iterable[Path]) -> None:
-    """Links, or copies from the first one on that can be none."""
+    """Make links; from the first file on that cannot be linked, copies."""
     links = True
     for path in paths:
         if links:
@@ -130,7 +130,7 @@ def _link(staging: Staging, paths: Iterable[Path]) -> None:
 
 
 def _check(fs: FileSystem, staging: Staging, moment: Moment, now_ms: int) -> None:
-    """Open the copy as after a crash in the active segment; nothing of it may be lost by that."""
+    """Open the copy as after a crash in the active segment; this must not lose any record."""
     active = moment.logs[-1]
     config = replace(moment.config, recovery_mode="fail")
     try:

@@ -1,10 +1,9 @@
-"""What may be believed of a segment whose log is not read: its index files by their sizes, its end by its last entry.
+"""What can be trusted of a segment without reading its log: its index files by their sizes, its end by the last entry.
 
 Kafka trusts the index files of a log that was closed cleanly and of segments below the recovery point (KAFKA-7283),
-and answers wrongly where they are wrong. Here a size that cannot be costs a look at the last entry, and what that
-says decides. Nothing costs more with more bytes of log (but where minute indexes are configured: they are compared
-with the time indexes); what only a walk would show, readers find out: they believe no entry that does not lead to its
-batch.
+and gives wrong answers if they are wrong. Here, if a size is implausible, the last entry is read, and decides. The cost
+does not grow with the log (except with minute indexes: they are compared with the time indexes). Readers detect what
+only reading the log would show: they do not trust an entry that does not lead to its batch.
 """
 import struct
 
@@ -24,12 +23,12 @@ _TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
 def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
-    """May the index files be taken as they are? Else they are to be rebuilt from the log.
+    """Whether the index files can be used as they are. Otherwise they must be rebuilt from the log.
 
-    Not where one is missing, no multiple of the entry size, ends in zeros that were preallocated, leads past the end
-    of the log, or is empty beside a log that wants an entry. A minute index has to be there, where it is
-    configured, to end where the time index does, and to have no entry that the time index does not have: Kafka may
-    have rewritten the segment beside it.
+    They cannot if one is missing, its size is not a multiple of the entry size, it ends in preallocated zeros, leads
+    past the end of the log, or is empty although the log needs an entry. If minute indexes are configured, one must
+    exist, end where the time index does, and have only entries that the time index has: Kafka may have rewritten the
+    segment without it.
     """
     index_interval_bytes = config.index_interval_bytes
     log, indexes = files.log, files.indexes
@@ -41,12 +40,13 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     time_entries, rest_of_times = divmod(time_index.size_bytes, dialect.time_entry_bytes)
     if rest or rest_of_times:
         return False
-    # Entries lie further apart than the interval. (Than that of their time: an answer that costs one read.)
+    # Entries are further apart than the interval. (It may have been another one when they were written: then this costs
+    # one read.)
     if offset_entries * index_interval_bytes >= log.size_bytes and offset_entries:
         relative_offset, position = last_entry(offset_index)
         if relative_offset <= 0 or not 0 < position < log.size_bytes:
             return False
-    # One beside each offset entry at most, and one when the segment was closed.
+    # At most one with each offset entry, and one from closing the segment.
     if time_entries > offset_entries + 1 and not any(_tail(time_index, dialect.time_entry_bytes)):
         return False
     if config.time_index_minute_enabled and not dialect.has_one_index and not _minutes_are_sound(
@@ -62,11 +62,11 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
 
 
 def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval: int) -> bool:
-    """Do the first batches of a log ask for entries that an empty index does not have?"""
+    """Whether the first batches of a log need entries that an empty index does not have."""
     if not wants_time and log.size_bytes <= interval:
-        return False        # no batch lies behind the interval: the log need not be opened
+        return False        # no batch is beyond the interval: the log need not be opened
     with Mapping(log.path) as mapping:
-        # To the first batch behind the interval, which gets an entry.
+        # Up to the first batch beyond the interval, which gets an entry.
         table = scan(dialect_of(log.name).window(mapping), max_bytes=interval + 1)
         if wants_offset and table.stop == Status.LIMIT and table.end < len(mapping):
             return True
@@ -74,20 +74,20 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
 
 
 def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index: File) -> bool:
-    """Does the minute index end in the minute of the last time entry that was made with an offset entry?"""
+    """Whether the minute index ends in the minute of the last time entry that was made with an offset entry."""
     if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
     if not offset_index.size_bytes:
-        return minute_index.size_bytes == 0     # no entry was made with an offset entry: none need be opened
+        return minute_index.size_bytes == 0     # no entry was made with an offset entry: no file need be opened
     times, minutes = _tail(time_index, time_index.size_bytes), _tail(minute_index, minute_index.size_bytes)
     entries, offset_entries = len(times) // TimeIndex.ENTRY_SIZE, offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
     last_times, last_minutes = _last_times(times, 2), _last_times(minutes, 1)
     ends = {timestamp // MINUTE_MS for timestamp, _ in last_times + last_minutes}
-    if len(ends) == 1 and last_minutes and last_times:      # whichever of the two it is: it need not be looked for
+    if len(ends) == 1 and last_minutes and last_times:      # both time entries are in that minute: either will do
         return _is_part_of(minutes, times)
     if entries > offset_entries:
-        del last_times[-1:]         # the closing entry: each other one came with one of the offset index
-    else:       # an offset entry may have come with none: then there may be a closing entry all the same
+        del last_times[-1:]         # the closing entry: each other one was made with an offset entry
+    else:       # an offset entry may have been made without a time entry: there may still be a closing entry
         last_offset = last_entry(offset_index)[0]
         last_times = [entry for entry in last_times if entry[1] <= last_offset]
     if not last_times or not last_minutes:
@@ -96,12 +96,12 @@ def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index
 
 
 def _is_part_of(minutes: bytes, times: bytes) -> bool:
-    """Is each entry of a minute index one of the time index, in the same order?"""
+    """Whether each entry of a minute index is one of the time index, in the same order."""
     at = 0
     for start in range(0, len(minutes), TimeIndex.ENTRY_SIZE):
         entry = minutes[start : start + TimeIndex.ENTRY_SIZE]
         at = times.find(entry, at)
-        while at % TimeIndex.ENTRY_SIZE and at > 0:     # the end of one entry and the begin of the next
+        while at % TimeIndex.ENTRY_SIZE and at > 0:     # the end of one entry and the start of the next
             at = times.find(entry, at + 1)
         if at < 0:
             return False
@@ -110,18 +110,18 @@ def _is_part_of(minutes: bytes, times: bytes) -> bool:
 
 
 def _last_times(times: bytes, count: int) -> list[tuple[int, int]]:
-    """(timestamp, relative offset) of the last `count` entries, as far as there are so many."""
+    """(timestamp, relative offset) of the last `count` entries, or of all if there are fewer."""
     return list(_TIME_ENTRY.iter_unpack(times[-count * TimeIndex.ENTRY_SIZE :]))
 
 
 def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
-    """The next offset of a segment, by the headers from its last index entry on. None: index or end do not hold true.
+    """The next offset of a segment, from the headers after its last index entry. None: the index or the end is wrong.
 
-    Kafka's LogSegment.readNextOffset, which takes whatever it finds: of a log with a torn tail an offset too low.
+    Kafka's LogSegment.readNextOffset, which accepts whatever it finds: for a log with a torn tail, too low an offset.
     """
     next_offset, position, entry_offset = files.base_offset, 0, -1
     dialect = dialect_of(files.log.name)
-    # A set with tags may have to be opened for its end.
+    # The end of a set of tagged messages may be inside it.
     decompress = decompressor(config.max_decompressed_message_bytes) if dialect.is_tagged else None
     offset_index = files.indexes[dialect.offset_index]
     if offset_index.size_bytes:
@@ -144,10 +144,10 @@ def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
 
 
 def _leads_to(window: Window, position: int, offset: int) -> bool:
-    """Is there a batch at `position` that an index entry with `offset` may stand for?
+    """Whether a batch at `position` matches an index entry with `offset`.
 
     The offset is the batch's last (Kafka since 2.0, and ours), its first (before), or the last of an append of
-    several batches (2.8): then its CRC must tell that it is a batch at all.
+    several batches (2.8): then the CRC must prove that it is a batch at all.
     """
     table = scan(window, position, max_batches=1)
     if not table:

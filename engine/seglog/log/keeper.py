@@ -1,4 +1,4 @@
-"""Who looks after logs in the background, as logs see it: handed in by whoever opens them."""
+"""The interface of the background keeper of logs: the code that opens a log passes the keeper in."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -14,17 +14,18 @@ class Kept(Protocol):
     config: LogConfig
 
     def keep_house(self) -> None:
-        """What is due by the clock: the sync of fsync="interval", the roll of an idle segment."""
+        """Do what is due by the clock: the sync of fsync="interval", the roll of an idle segment."""
 
 
 class Keeper(Protocol):
-    """Keeps house for logs, and cleans them, in a thread of its own that keeps no log alive."""
+    """Keeps house for logs, and cleans them, in a thread of its own that does not keep logs alive."""
 
     def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
-        """From now on. `retainer`: deletes what is old; `period_ms`: how often `keep_house` is due; None: never."""
+        """Begin to work on a log. `retainer` deletes what is old; `period_ms`: how often `keep_house` is due; None:
+        never."""
 
     def remove(self, log: Kept) -> None:
-        """No more; when it returns, nothing of the keeper's works on the log."""
+        """Stop working on a log; when it returns, the keeper no longer uses it."""
 
     def wake(self, log: Kept) -> None:
         """The log has rolled, or has no space left: look at it soon. Takes no lock."""
@@ -33,14 +34,15 @@ class Keeper(Protocol):
         """Why the log could not be cleaned when that was last tried; None: it could."""
 
     def pause(self) -> None:
-        """Clean nothing until `resume`; syncs and rolls by the clock go on. Returns when the step of now is over."""
+        """Stop cleaning until `resume`; syncs and rolls by the clock continue. Returns when the current step is over.
+        """
 
     def resume(self) -> None:
-        """Go on cleaning."""
+        """Continue cleaning."""
 
     def end(self) -> None:
-        """All logs were removed, and there will be no other: its thread ends."""
+        """End the thread: all logs were removed, and no other will be added."""
 
 
 KeeperOf = Callable[[LogConfig], Keeper | None]
-"""Who is to look after a log with this configuration; None: the log does what little is due by a thread of its own."""
+"""Returns the keeper for a log with this configuration; None: the log does the little that is due in its own thread."""

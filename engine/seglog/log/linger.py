@@ -1,6 +1,7 @@
 """Records of several appends that wait in memory to share one batch and one write: linger.ms, linger.bytes.
 
-What waits has its offset already and is lost with the process. Nothing here is thread-safe: the log's lock guards it.
+Waiting records have their offsets already; if the process dies, they are lost. Not thread-safe: the log's lock guards
+it.
 """
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Linger:
-    """The records that wait."""
+    """The waiting records of one log."""
 
     def __init__(self, config: LogConfig, encoder: BatchEncoder) -> None:
-        # A batch stays below what a log refuses, whatever linger.bytes says.
+        # A batch never exceeds what the log accepts, whatever linger.bytes says.
         self._bytes_max = config.batch_bytes_max
         self.batch = encoder.growing(self._bytes_max)
         self.full_bytes = config.linger_bytes
@@ -36,9 +37,9 @@ class Linger:
         timestamp: int | None,
         now_ms: int,
     ) -> bool:
-        """Let a record wait, unless those that wait must be written first: then False, and nothing has changed.
+        """Add a record. False, and nothing has changed, if the waiting records must be written first.
 
-        Raises what BatchEncoder.one raises of the record: it is refused now, and not later with others that are good.
+        Raises what BatchEncoder.one raises for the record: it is refused now, not later together with valid ones.
         """
         if timestamp is None:
             timestamp = now_ms
@@ -50,9 +51,9 @@ class Linger:
             return True
         if not self.batch:
             self._encoder.one(0, now_ms, key, value, headers)
-            raise RecordTooLargeError(f"a record does not fit into the {self._bytes_max} bytes that a batch may have")
+            raise RecordTooLargeError(f"the record does not fit into the largest batch: {self._bytes_max} bytes")
         return False
 
     def take(self, now_ms: int, base_offset: int) -> EncodedBatch:
-        """The batch of what waits; nothing waits any more."""
+        """Return the waiting records as a batch, and remove them."""
         return self.batch.take(base_offset, now_ms)

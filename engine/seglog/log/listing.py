@@ -1,11 +1,11 @@
-"""The .log or .tlog files of a directory that somebody else may be changing."""
+"""The .log or .tlog files of a directory that another process may be changing."""
 import os
 import time
 from pathlib import Path
 
 from seglog.format import names
 
-# How often a directory is listed in which segments are being exchanged, and how long after a change it is at rest.
+# How often a directory is listed while segments are being exchanged, and how long after a change it counts as settled.
 _LOOKS_MAX, _LOOK_S = 500, 0.002
 _SETTLED_NS = 1_000_000_000
 _SWAPPED_LOG = names.LOG_SUFFIX[1:] + names.SWAP_SUFFIX
@@ -16,7 +16,8 @@ def settled_log_files(directory: Path) -> dict[Path, int]:
 
     Between two renames of an exchange neither the old segments nor the new ones have their names, and a listing may
     miss a file that is renamed while it runs. So a directory that changed just now is listed until two listings agree
-    and none has a .swap. (That of a writer that died stays: the next one that opens the log finishes its exchange.)
+    and neither has a .swap. (If a writer died, its .swap stays until the next writer opens the log and finishes the
+    exchange.)
     """
     before: dict[Path, int] | None = None
     for look in range(_LOOKS_MAX):
@@ -35,7 +36,7 @@ def settled_log_files(directory: Path) -> dict[Path, int]:
 
 
 def log_files(directory: Path) -> dict[Path, int]:
-    """As names.log_files, and the inode of each."""
+    """As names.log_files, with the inode of each file."""
     with os.scandir(directory) as entries:
         listed = [(entry.name, entry.inode()) for entry in entries if entry.name.endswith(names.LOG_SUFFIXES)]
     inodes = {name: inode for name, inode in sorted(listed) if names.is_log_file(name)}
@@ -43,5 +44,5 @@ def log_files(directory: Path) -> dict[Path, int]:
 
 
 def _has_swaps(directory: Path) -> bool:
-    # (A .tlog.swap ends so, too.)
+    # (A .tlog.swap has this ending, too.)
     return any(name.endswith(_SWAPPED_LOG) for name in os.listdir(directory))

@@ -1,11 +1,10 @@
 """The writer's side of `.seglog.live`: how far readers in other processes may read. docs/formats/live_ends.md
 
     an append, or a sync ── announce ── the thread of log.notices ── publish      at most every few milliseconds
-    a cut, an exchange, a removal ── begin ── the change ── end                   in the thread that changes
+    a cut, an exchange, a removal ── begin ── the change ── end                   in the thread that makes it
 
-Nothing that an append does waits for this file, and no error of it is the log's: where it cannot be written it is
-removed, and readers look at the .log itself. The epoch and the cuts are kept in any case: readers of the same process
-go by them, too.
+Appends never wait for this file, and its errors do not fail the log: if it cannot be written it is removed, and readers
+scan the .log itself. The epoch and the cuts are kept in any case: readers in the same process use them, too.
 """
 import logging
 import threading
@@ -25,13 +24,13 @@ _NOWHERE = (0, 0, 0, 0, 0)
 
 @dataclass(slots=True)
 class Growth:
-    """The active segment and its ends; another one after each roll and cut."""
+    """The active segment and its ends; a new object after each roll and cut."""
 
     base_offset: int
     written: PublishedEnd
     published: PublishedEnd
     durable: End
-    begun_position: int = field(init=False)     # where this process went on in it
+    begun_position: int = field(init=False)     # where this process began to append to it
 
     def __post_init__(self) -> None:
         self.begun_position = self.durable.position
@@ -42,30 +41,30 @@ class Growth:
 
 
 class LiveWriter:
-    """Threads may share it. `grow` is called by whoever holds the log's lock."""
+    """Writes the live file. Threads may share it; the caller of `grow` holds the log's lock."""
 
     growth: Growth
 
     def __init__(self, path: Path, shows_durable: bool) -> None:
         self._file = LiveFile(path / FILE_NAME)
         self._lock = threading.Lock()       # guards all below
-        self._bytes_before = 0              # appended to other segments than this one
-        self._is_new = True                 # the file says nothing of ours yet
-        self._is_off = False                # closed, another process's, or the file cannot be written
+        self._bytes_before = 0              # appended to earlier segments
+        self._is_new = True                 # the file holds nothing of ours yet
+        self._is_off = False                # closed, the file is another process's, or it cannot be written
         self._ends = LiveEnds(
             BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
             base_offset=0, written=_NOWHERE, durable=_NOWHERE,
         )
 
     def grow(self, growth: Growth) -> None:
-        """Another segment is the active one now, or the same one after a cut."""
+        """Tell that there is a new active segment, or the same one after a cut."""
         if hasattr(self, "growth"):
             self._bytes_before += self.growth.appended_bytes
         self.growth = growth
 
     @property
     def appended_bytes(self) -> int:
-        """Since the log was opened."""
+        """Bytes appended since the log was opened."""
         return self._bytes_before + self.growth.appended_bytes
 
     @property
@@ -77,12 +76,12 @@ class LiveWriter:
         return self._ends.cut_since(epoch)
 
     def take_up(self) -> None:
-        """Before a recovery: go on where the last writer ended; its readers wait until `end`."""
+        """Before a recovery: continue from the last writer's state; its readers wait until `end`."""
         with self._lock:
             try:
                 before = latest_of(self._file.read(FILE_BYTES), self._file.path)
             except (OSError, UnsupportedVersionError):
-                before = None               # it is written anew
+                before = None               # it is overwritten
             if before is not None:
                 self._is_new = False
                 self._ends = before._replace(
@@ -93,14 +92,14 @@ class LiveWriter:
                     self._write()
 
     def begin(self) -> None:
-        """Before segments are cut, exchanged or removed: readers that come now wait for `end`. Twice is once."""
+        """Before segments are cut, exchanged or removed: new readers wait for `end`. Idempotent."""
         with self._lock:
             if not self._ends.epoch & 1:
                 self._ends = self._ends._replace(epoch=self._ends.epoch + 1)
                 self._write()
 
     def end(self, shown: Shown, last_stable_offset: int, cut_to: int | None = None) -> None:
-        """After it. `cut_to`: no record from there on is the one that it was."""
+        """After the change. `cut_to`: all records from this offset on were removed."""
         with self._lock:
             ends = self._ends
             epoch = (ends.epoch | 1) + 1
@@ -110,13 +109,13 @@ class LiveWriter:
             self._publish(shown, last_stable_offset, is_changed=True)
 
     def publish(self, shown: Shown, last_stable_offset: int) -> None:
-        """Tell how far readers may read now, unless segments are being changed: then `end` does."""
+        """Publish how far readers may read now, unless segments are being changed: then `end` does."""
         with self._lock:
             if not self._ends.epoch & 1:
                 self._publish(shown, last_stable_offset)
 
     def close(self) -> None:
-        """Tell that nobody appends any more."""
+        """Publish that the writer has closed the log."""
         with self._lock:
             self._ends = self._ends._replace(is_open=False)
             self._write()
@@ -131,7 +130,7 @@ class LiveWriter:
         extent, growth, before = shown.extent, self.growth, self._ends
         if extent is None:
             return
-        # What is durable was written before: so it is taken first.
+        # Read before `written`, so that the durable end is never past the written one.
         durable = growth.published.at if before.shows_durable else growth.durable
         ends = before._replace(
             log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
@@ -147,11 +146,11 @@ class LiveWriter:
             return
         sequence = self._ends.sequence
         try:
-            if self._is_new:        # whatever stands there
+            if self._is_new:        # overwrite whatever is there
                 self._file.write(bytes(FILE_BYTES))
                 self._is_new = False
             self._file.write(self._ends.to_slot(sequence), slot_position(sequence))
         except OSError as error:
             self._is_off = True
             self._file.remove()
-            _LOG.warning("%s cannot be written, and readers in other processes learn less: %s", self._file.path, error)
+            _LOG.warning("cannot write %s, so readers in other processes scan the log: %s", self._file.path, error)

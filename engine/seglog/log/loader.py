@@ -1,26 +1,26 @@
-"""Open a partition directory for writing: what an interrupted change, a crash or a dead broker left is put right.
+"""Open a partition directory for writing, and repair what an interrupted change, a crash or a dead broker left.
 
-Kafka's LogLoader. First everything is looked at (`plan_load`), then everything is done (`LoadPlan.apply`), so that a
-log that cannot be opened is left as it was, and a dry run tells what a real one would do.
+Kafka's LogLoader. First everything is examined (`plan_load`), then everything is done (`LoadPlan.apply`), so that a log
+that cannot be opened stays unchanged, and a dry run tells what a real run would do.
 
     leftovers of compaction, deletion   as Kafka's first passes (seglog.state.leftovers)
-    closed cleanly                      index files of the last segments are looked at, the log is not read
+    closed cleanly                      index files of the last segments are checked, the log is not read
                                         (seglog.log.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
-                                        the indexes of what was checked are written anew where they differ
-    left unclosed by a writer of ours   what lies behind the recovery point is also written to the disk again: a sync of
+                                        the indexes of what was checked are rewritten if they differ
+    left unclosed by a writer of ours   everything after the recovery point is also written to the disk again: a sync of
                                         it may have failed, and no later sync would report that
     a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
-                                        of bytes that never were on the disk (seglog.segment.recovery), where
-                                        the crash came while several batches were not synced
+                                        of bytes that never reached the disk (seglog.segment.recovery), if the crash
+                                        came while several batches were not synced
     a bad middle                        any other damage: by recovery.mode an error, cut as Kafka does, or quarantined
     leader epochs, producers            seglog.log.replay
 
-A log that ends below its log start offset is emptied (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd). What was
-checked is also synced before anybody reads it: a crash of the process leaves bytes in the page cache alone.
+A log that ends below its log start offset is emptied (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd). Checked
+bytes are synced before they can be read: after a crash of the process, bytes may be in the page cache only.
 
-Crash-safe: what lies behind a cut goes before the cut, and what is quarantined is kept before it leaves the log, so
-that whoever opens next finds the same damage or none.
+Crash-safe: the segments after a cut are removed before the cut, and quarantined bytes are copied before they leave the
+log, so that the next opening finds the same damage or none.
 """
 import os
 from bisect import bisect_left
@@ -50,16 +50,16 @@ from seglog.state.producer_state import ProducerState
 from seglog.state.quarantine import put_into_quarantine
 
 _V2 = b"\x02"
-_ZEROS_BYTES = 1 << 20      # are looked at together
-# So many segments at the end of a log that was closed cleanly have their indexes looked at.
+_ZEROS_BYTES = 1 << 20      # compared at a time
+# How many segments at the end of a log that was closed cleanly have their indexes checked.
 LOOKED_AT = 64
-BEHIND_THE_CUT = "it lies behind the cut"
-ENDS_BELOW_START = "the log ends below its log start offset: it begins anew there"
+BEHIND_THE_CUT = "it comes after the cut"
+ENDS_BELOW_START = "the log ended below its log start offset: it was emptied and starts again there"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was put right, and cost no record. `what` is a sentence."""
+    """A repair that lost no record. `what` is a sentence."""
 
     file: str
     what: str
@@ -67,9 +67,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A log as it was opened. There is one segment at least, the last of which is appended to.
+    """A log as it was opened. There is at least one segment; the last one is appended to.
 
-    `recovery_point` is the end: all before it is on the disk, checked or closed cleanly. `lost`: what was cut or
+    `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was cut or
     quarantined, torn tails included.
     """
 
@@ -89,14 +89,14 @@ def load(
     clean: bool, recovery_point: int = 0, log_start_offset: int = 0, unordered: bool = False,
     unsynced_from: int | None = None, now_ms: int,
 ) -> Loaded:
-    """Put the partition directory right and say what is in it. The caller holds the partition's lock.
+    """Repair the partition directory and return what is in it. The caller holds the partition's lock.
 
-    `clean`: it was closed cleanly. `recovery_point`, `log_start_offset`: of the checkpoint files, 0 where they say
-    nothing. `unordered`: its writer left several batches unsynced at a time. `unsynced_from`: what is read from this
-    offset on may be in the page cache alone, even if a sync succeeds (docs/durability.md). `now_ms`: by which producers
-    expire.
+    `clean`: it was closed cleanly. `recovery_point`, `log_start_offset`: from the checkpoint files, 0 if they have no
+    line. `unordered`: its writer left several batches unsynced at a time. `unsynced_from`: what is read from this
+    offset on may be in the page cache only, even if a sync succeeds (docs/durability.md). `now_ms`: the time by which
+    producers expire.
 
-    Raises CorruptRecordError for a bad middle with recovery.mode=fail, and then has changed nothing; StorageError.
+    Raises CorruptRecordError for a bad middle with recovery.mode=fail, and has changed nothing then; StorageError.
     """
     plan = plan_load(
         directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset,
@@ -109,9 +109,9 @@ def load(
 class PlannedSegment:
     """A segment that stays.
 
-    `check`: what the log was found to hold; None where it is taken as it is. `is_recovered`: checked as part of a log
-    that was not closed cleanly, not for its indexes alone. `runs`: the bytes that stay, None where all do.
-    `foreign_magics`: positions of batches whose magic is mended.
+    `check`: what the log was found to hold; None if it was not checked. `is_recovered`: checked as part of a log that
+    was not closed cleanly, not only to rebuild indexes. `runs`: the bytes that stay, None if all do. `foreign_magics`:
+    positions of batches whose magic is repaired.
     """
 
     files: FoundSegment
@@ -127,17 +127,17 @@ class PlannedSegment:
 
     @property
     def path(self) -> Path:
-        """Of its .log when leftovers are swapped in."""
+        """The path of its .log once leftovers are swapped in."""
         return self.files.path
 
     @property
     def is_changed(self) -> bool:
-        """Whether its .log will hold other bytes."""
+        """Whether the bytes of its .log will change."""
         return self.runs is not None or bool(self.foreign_magics)
 
     @property
     def size_bytes(self) -> int:
-        """What its .log will have."""
+        """The size that its .log will have."""
         if self.runs is None:
             return self.files.log.size_bytes
         return sum(run.stop - run.start for run in self.runs)
@@ -145,7 +145,7 @@ class PlannedSegment:
 
 @dataclass(slots=True)
 class LoadPlan:
-    """What opening would do. `lost` says what the log would lose, `damages` what is damaged, whatever is lost of it."""
+    """What opening would do. `lost`: what the log would lose. `repairs`: what would be repaired without loss."""
 
     directory: Path
     config: LogConfig
@@ -162,13 +162,13 @@ class LoadPlan:
 
     @property
     def changes_logs(self) -> bool:
-        """Whether a .log will hold other bytes, or go."""
+        """Whether a .log will be changed or removed."""
         return bool(self.removed) or any(s.is_changed for s in self.segments if s.check is not None)
 
     # --- doing it ----------------------------------------------------------------------------
 
     def apply(self, fs: FileSystem, now_ms: int) -> Loaded:
-        """Do what was planned, durably. Raises StorageError; to plan and apply again then finishes it."""
+        """Do what was planned, durably. Raises StorageError; planning and applying again then finishes it."""
         self._keep_damaged_bytes(fs)
         if self.leftovers:
             self.leftovers.apply(fs)
@@ -207,7 +207,7 @@ class LoadPlan:
         )
 
     def _sync_log(self, fs: FileSystem, segment: PlannedSegment) -> None:
-        """What was recovered of a .log is on the disk before anybody reads it, or appends behind it."""
+        """Sync what was recovered of a .log before it can be read or appended to."""
         if segment.is_changed or not segment.is_recovered:
             return
         if self.unsynced_from is None:
@@ -222,7 +222,7 @@ class LoadPlan:
                 put_into_quarantine(fs, self.directory, [(damage.of(files.path), raw)])
 
     def _remove_segments(self, fs: FileSystem) -> None:
-        """The last one first: what a crash leaves of them has no hole."""
+        """Remove segments, the last one first: what a crash leaves has no hole."""
         for files in reversed(self.removed):
             fs.unlink(files.path)
             for suffix in files.indexes:
@@ -231,20 +231,20 @@ class LoadPlan:
             fs.sync_directory(self.directory)
 
     def _begin_anew(self, fs: FileSystem) -> None:
-        """An empty segment, if there is none: of a new log, or of one that ended below its start."""
+        """Create an empty segment if there is none: in a new log, or in one that ended below its start."""
         dialect = dialect_of_config(self.config)
         suffixes = (dialect.log, *dialect.own_indexes)
         if self.config.time_index_minute_enabled and not dialect.has_one_index:
             suffixes = (*suffixes, names.MINUTE_INDEX_SUFFIX)
         for suffix in suffixes:
             fs.create(self.directory / names.file_name(self.log_start_offset, suffix)).close()
-        fs.sync_directory(self.directory)       # of an empty file there is nothing else to sync
+        fs.sync_directory(self.directory)       # an empty file needs no other sync
         empty = FoundSegment(self.directory, self.log_start_offset, suffixes)
         self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
 
 
 class _Replayed(replay.ReplaySegments):
-    """The same segments for a replay: made where it comes to them."""
+    """The same segments for a replay: each is made when it is needed."""
 
     def __init__(self, segments: list[PlannedSegment]) -> None:
         self._segments = segments
@@ -286,13 +286,13 @@ def plan_load(
     directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0,
     unordered: bool = False, unsynced_from: int | None = None,
 ) -> LoadPlan:
-    """What `load` would do; reads only. Raises as it does."""
+    """What `load` would do; only reads. Raises what `load` raises."""
     leftovers = survey(directory, dialect_of_config(config))
     plan = LoadPlan(directory, config, clean, leftovers, log_start_offset, unsynced_from)
     for name in (*leftovers.removed, *leftovers.cleaned, *leftovers.replaced):
-        plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: removed"))
+        plan.repairs.append(Repair(str(directory / name), "left over from an interrupted change: removed"))
     for name, _ in leftovers.swapped:
-        plan.repairs.append(Repair(str(directory / name), "left by an interrupted change: put in place"))
+        plan.repairs.append(Repair(str(directory / name), "left over from an interrupted change: put in place"))
     for name in leftovers.orphans:
         plan.repairs.append(Repair(str(directory / name), "an index without its log: removed"))
     plan.segments = [PlannedSegment(files) for files in leftovers.segments]
@@ -306,15 +306,15 @@ def plan_load(
 def plan_partition(
     hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
 ) -> LoadPlan:
-    """What opening would do with the partition that is held."""
+    """What opening the held partition would do."""
     points = {"recovery_point": hold.recovery_point or 0, "log_start_offset": hold.log_start_offset or 0}
     return plan_load(hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, **points)
 
 
 def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
-    """The slot from which on logs are checked: of the segment with the recovery point; of a clean log, none.
+    """The first slot whose log is checked: the segment with the recovery point; in a clean log, none.
 
-    But the last one, where its end is not what a clean close leaves.
+    Except for the last segment of a clean log, if its end is not what a clean close leaves.
     """
     segments = plan.segments
     if not plan.clean:
@@ -329,10 +329,10 @@ def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:
 
 
 def _check(plan: LoadPlan, first: int) -> None:
-    """Read the logs from the slot `first` on, and those before it whose indexes are not to be used."""
+    """Read the logs from the slot `first` on, and earlier ones whose indexes cannot be used."""
     segments = plan.segments
-    # Of a log that was closed cleanly, the indexes of the last segments are looked at. Of those before, that they are
-    # there: what is wrong in one, whoever comes to read there finds out, and does without it.
+    # If a log was closed cleanly, only the indexes of its last segments are examined; earlier ones need only exist: a
+    # reader notices if one is wrong, and does without it.
     looked_at = max(len(segments) - LOOKED_AT, 0) if plan.clean else 0
     needed = list(dialect_of_config(plan.config).own_indexes)
     if plan.config.time_index_minute_enabled and names.MINUTE_INDEX_SUFFIX in plan.leftovers.lacking:
@@ -360,7 +360,7 @@ def _check(plan: LoadPlan, first: int) -> None:
         if slot < first and check.damages:
             plan.repairs.append(Repair(
                 str(segments[slot].path),
-                f"damaged from byte {check.sound_bytes} on, and left as it is: it lies below the recovery point",
+                f"damaged from byte {check.sound_bytes} on; not changed, because it is below the recovery point",
             ))
 
 
@@ -369,17 +369,17 @@ def _base_offset(segment: PlannedSegment) -> int:
 
 
 def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | None) -> None:
-    """Decide what becomes of damage. Raises CorruptRecordError where recovery.mode=fail forbids to go on.
+    """Decide what to do about damage. Raises CorruptRecordError if recovery.mode=fail does not allow to continue.
 
-    `unordered_from`: from that offset on the disk may have got a later batch before an earlier one; None: nowhere.
+    `unordered_from`: from this offset on, a later batch may have reached the disk before an earlier one; None: nowhere.
     """
     mode = plan.config.recovery_mode
     for segment in checked:
         segment.foreign_magics = _checked(segment).foreign_magics
         for position in segment.foreign_magics:
             if mode == "fail":
-                raise CorruptRecordError("a batch of v2 with another magic", file=segment.path, position=position)
-            plan.repairs.append(Repair(str(segment.path), f"byte {position}: a batch of v2 with another magic, mended"))
+                raise CorruptRecordError("a v2 batch with another magic", file=segment.path, position=position)
+            plan.repairs.append(Repair(str(segment.path), f"byte {position}: a v2 batch with another magic: repaired"))
     slot = next((slot for slot, s in enumerate(checked) if _checked(s).damages), None)
     if slot is None:
         return
@@ -406,7 +406,7 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
             file=checked[slot].path, position=damage.start, offset=damage.first_offset,
             hint="`seglog recover` lists what would be lost; recovery.mode=quarantine keeps what follows the damage, "
-            "truncate ends the log here as Kafka does",
+            "recovery.mode=truncate ends the log here as Kafka does",
         )
 
 
@@ -439,7 +439,7 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
 
 
 def _quarantine_all(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
-    """Take the damage out of the log, and nothing else."""
+    """Remove the damaged bytes from the log, and nothing else."""
     for segment in checked:
         check = _checked(segment)
         if not check.damages:
@@ -452,14 +452,14 @@ def _quarantine_all(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
 
 
 def _is_zeros(segment: PlannedSegment, damage: Damage) -> bool:
-    """Bytes that were never written: there is nothing to keep."""
+    """Whether the bytes were never written, so that there is nothing to keep."""
     with Mapping(segment.files.log.path) as whole:
         raw = memoryview(whole)[damage.start : damage.stop]
         return not any(bytes(raw[at : at + _ZEROS_BYTES]).strip(b"\0") for at in range(0, len(raw), _ZEROS_BYTES))
 
 
 def _find_end(plan: LoadPlan) -> None:
-    """Where the log ends and begins; a log that ends below its start begins anew there."""
+    """Find where the log ends and begins; a log that ends below its start is emptied, and begins again there."""
     if plan.segments:
         last = plan.segments[-1]
         if last.next_offset is None:
@@ -487,7 +487,7 @@ def _next_base(plan: LoadPlan, segment: PlannedSegment) -> int:
 
 
 def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
-    """Let the .log hold the runs that stay, and say magic 2 where it says more. Never by cutting: it may be mapped."""
+    """Write a .log with the runs that stay and with repaired magics. Never truncate in place: it may be mapped."""
     runs = _checked(segment).runs if segment.runs is None else segment.runs
     if not segment.foreign_magics and _is_prefix(runs):
         shorten(fs, segment.path, runs[0].stop if runs else 0)
@@ -497,7 +497,7 @@ def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
 
 
 def _is_prefix(runs: tuple[Run, ...]) -> bool:
-    """Are they what a file begins with, and no more?"""
+    """Whether the runs are just the first bytes of the file."""
     return len(runs) == 0 or (len(runs) == 1 and runs[0].start == 0)
 
 
@@ -516,7 +516,7 @@ def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, .
 
 
 def _position_of(segment: PlannedSegment, offset: int) -> int:
-    """Where in a .log, whose indexes are right, the batch with `offset` begins; its end if there is none."""
+    """Where the batch with `offset` begins in a .log with correct indexes; the end of the .log if there is none."""
     if offset <= segment.base_offset:
         return 0
     log = Segment(segment.path)
@@ -528,16 +528,16 @@ def _position_of(segment: PlannedSegment, offset: int) -> int:
 
 
 def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, rewrites: bool) -> None:
-    """Let the index files be what the .log asks for; the caller syncs the directory.
+    """Make the index files match the .log; the caller syncs the directory.
 
-    Those of a recovered segment are on the disk then. `rewrites`: they are written though they read well.
+    Those of a recovered segment are on the disk afterwards. `rewrites`: they are written even if they are correct.
     """
     check = _checked(segment)
     if segment.is_changed:
         if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
             check = check_segment(segment.path, segment.base_offset, names.MAX_OFFSET, config)
         if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
-            # Of a log that is no more.
+            # It describes bytes that are gone.
             fs.unlink(segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX))
         for suffix in names.OF_WHOLE_LOGS:
             if suffix in segment.files.indexes:

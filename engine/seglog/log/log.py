@@ -1,4 +1,4 @@
-"""A log: one partition directory, opened to be appended to, read, cut and closed.
+"""A log: one partition directory, opened to append, read and cut.
 
     with seglog.open("data/orders-0") as log:
         offset = log.append(b"value", key=b"key")
@@ -8,11 +8,11 @@
                                                  ├─ LogAppender      its appends
                                                  ├─ LogCutter        how it is cut
                                                  ├─ LogRetainer      what retention deletes
-                                                 └─ LogTransactions  whose records count
+                                                 └─ LogTransactions  which records are committed
 
-Opening locks the partition and recovers it as Kafka's loader does (log.loader). How it is searched: log.lookup; read:
-log.reader, as a closed one is. The parts: log.tail, append, cutting, retaining. This file opens the log, has its public
-methods, and closes it.
+Opening locks the partition and recovers it as Kafka's loader does (log.loader). Searching is in log.lookup, reading in
+log.reader, both also for closed partitions. The parts are in log.tail, append, cutting, retaining and transactions.
+This file opens the log, has its public methods, and closes it.
 """
 import contextlib
 import os
@@ -61,19 +61,20 @@ if TYPE_CHECKING:
 
 
 class Log(Followable, Unclosed):
-    """`seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked child may not.
+    """An open log, from `seglog.open(path)`. Use it as a context manager, or close it. Threads may share it; a forked
+    child process must not use it.
 
-    path, topic, partition      what it is
+    path, topic, partition      its directory, and the names that the directory's name consists of
     config, fsync, leader_epoch what it was opened with; the leader epoch as it is now
-    recovery                    what opening lost and mended (log.loader.Loaded)
-    dialect, foreign_files      what its files are, and empty logs of the other dialect beside them
+    recovery                    what opening lost and repaired (log.loader.Loaded)
+    dialect, foreign_files      the format of its files, and empty logs of the other dialect beside them
 
-    Raises InvalidArgumentError for a name that is no <topic>-<partition> and for what is no argument,
-    InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError where recovery finds a bad
-    batch in the middle of the log, and recovery.mode does not say what to do with it.
+    Raises InvalidArgumentError for an invalid argument and for a name that is not <topic>-<partition>,
+    InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError if recovery finds a bad batch in
+    the middle of the log, and recovery.mode is "fail".
     """
 
-    # Each read looks at it, and the other attributes lie in a dict: a compiled base makes no room for them.
+    # Each read needs it, and the other attributes are in a dict: a compiled base makes no room for them.
     __slots__ = ("_shown",)
 
     def __init__(
@@ -90,8 +91,8 @@ class Log(Followable, Unclosed):
         retention: Retention = keep_all,
         keeper_of: KeeperOf = lambda config: None,
     ) -> None:
-        """See `seglog.open`. `log_dir`: of the `LogDir` that opens it. `retention`: what the log deletes by itself;
-        `keeper_of`: by whom (log.keeper)."""
+        """See `seglog.open`. `log_dir`: the state of the `LogDir` that opens it. `retention`: the rule for what the log
+        deletes by itself; `keeper_of`: gives the keeper that runs it (log.keeper)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self.fs = fs or OsFileSystem()
@@ -100,7 +101,7 @@ class Log(Followable, Unclosed):
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
         self._care = LogCare(keeper_of)
-        taken: list[PartitionHold] = []     # let go of wherever an interrupt comes
+        taken: list[PartitionHold] = []     # released wherever an interrupt comes
         where = checked_path(path)
         try:
             shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
@@ -135,7 +136,7 @@ class Log(Followable, Unclosed):
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
     def _reopening(self) -> tuple[Callable[..., Partition], tuple[object, ...]]:
-        # There is one writer, and it stays here: whoever gets the pickle reads (`open_partition`).
+        # The writer stays in this process: unpickling gives a reader (`open_partition`).
         return reopened, (str(self.path.absolute()), self.config)
 
     @property
@@ -146,23 +147,23 @@ class Log(Followable, Unclosed):
 
     @property
     def high_watermark(self) -> int:
-        """Up to where readers see the log. There are no replicas to wait for: it is the log end offset."""
+        """The offset up to which readers see the log. There are no replicas, so it is the log end offset."""
         return self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        """The first offset of the oldest transaction that is still open; the log end offset if none is."""
         self._current()
         return self._tail.last_stable_offset
 
     @property
     def durable_offset(self) -> int:
-        """One past the last offset that is surely on the disk."""
+        """One past the last offset that is known to be on the disk."""
         return self._tail.durable_offset
 
     @property
     def recovery_point(self) -> int:
-        """All before it is on the disk for certain: what lies behind, the next opening mends, should this process die.
+        """The offset below which everything is on the disk. If this process dies, the next opening checks the rest.
 
         It moves at each roll, cut and opening, and with every 64 MiB that are synced.
         """
@@ -170,21 +171,21 @@ class Log(Followable, Unclosed):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of what is appended now."""
+        """The leader epoch of new batches."""
         return self._tail.leader_epoch
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
-        """At which offset each leader epoch began."""
+        """The offset at which each leader epoch began."""
         return self._tail.epoch_cache.epochs
 
     @property
     def cleaner_offset(self) -> int | None:
-        """Up to where the log was compacted: its line in the cleaner-offset-checkpoint; None if there is none."""
+        """The offset up to which the log was compacted: its line in cleaner-offset-checkpoint; None if it has none."""
         return self._tail.partition.cleaner_offset
 
     def put_cleaner_offset(self, offset: int) -> None:
-        """Note durably that the log is compacted up to there."""
+        """Record durably that the log is compacted up to this offset."""
         self._tail.partition.put(cleaner_offset=offset)
 
     @property
@@ -193,8 +194,8 @@ class Log(Followable, Unclosed):
         return self._tail.change(lambda: self._tail.producers.entries())
 
     # --- appending -------------------------------------------------------------------------------
-    # What is asked of records and batches, and how they are written: log.append. With wait=False each of these returns
-    # when it has written, and gives a Written, whose `result` is what it gives else.
+    # The checks of records and batches, and how they are written, are in log.append. With wait=False each of these
+    # returns when it has written, and returns a Written, whose `result` is what it returns otherwise.
 
     @overload
     def append(
@@ -215,10 +216,10 @@ class Log(Followable, Unclosed):
         timestamp: "Time | None" = None,
         wait: bool = True,
     ) -> int | Written[int]:
-        """Append one record, a batch of its own, and return its offset. `value=None` is a tombstone.
+        """Append one record as a batch of its own, and return its offset. `value=None` is a tombstone.
 
-        `timestamp`: now, where it is not given; milliseconds, a datetime, ISO 8601, or "-2h".
-        With fsync="batch" it is on the disk at return, unless `wait` is False: then `when_durable` tells.
+        `timestamp`: milliseconds, a datetime, ISO 8601 text, or "-2h"; now if it is not given. With fsync="batch" the
+        record is on the disk when the call returns, unless `wait` is False: then `when_durable` tells when it is.
 
         Raises InvalidArgumentError if key or value is not bytes-like, RecordTooLargeError, InvalidTimestampError,
         InvalidRecordError (no key, in a compacted log), LogClosedError, LogFailedError.
@@ -240,10 +241,10 @@ class Log(Followable, Unclosed):
     ) -> int | Written[int]:
         """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
 
-        All of them or none: one batch is one write and one checksum. Refused as a whole is a batch larger than
-        max.message.bytes, and a compressed one whose records are larger than max.decompressed.message.bytes.
-        `atomic=False`: as many batches as these limits ask for, all checked before the first one is written; a crash
-        may leave the first ones alone. Raises what `append` raises.
+        All of them or none are appended: one batch is one write and one checksum. A batch larger than max.message.bytes
+        is refused as a whole, and so is a compressed one whose records are larger than max.decompressed.message.bytes.
+        `atomic=False`: as many batches as these limits require, all checked before the first one is written; a crash
+        may leave only the first ones. Raises what `append` raises.
         """
         return self._appender.append_many(records, atomic, wait)
 
@@ -270,11 +271,11 @@ class Log(Followable, Unclosed):
         """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
 
         columns: an Arrow record batch, table or stream, seglog.Columns, or a mapping of names to columns. A column: an
-        Arrow array or a list; of keys or values also a 2-D array of uint8, a row a record, or (offsets, data[,
-        validity]) as buffers; of timestamps also an array of int64 or datetime64, or one time for all.
+        Arrow array or a list; for keys or values also a 2-D array of uint8 with one row per record, or (offsets, data[,
+        validity]) as buffers; for timestamps also an array of int64 or datetime64, or one time for all.
 
-        As many batches as max.message.bytes asks for, all of which were checked before the first one is written.
-        Returns the last record's offset. Raises what `append` raises.
+        Writes as many batches as max.message.bytes requires, all checked before the first one is written. Returns the
+        last record's offset. Raises what `append` raises.
         """
         return self._appender.append_columns(
             columns, {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}, wait
@@ -294,45 +295,45 @@ class Log(Followable, Unclosed):
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
         from_coordinator: bool = False, wait: bool = True,
     ) -> AppendResult | Written[AppendResult]:
-        """Append a batch as bytes (`seglog.build_batch` makes one), checked as a broker does, with each record inside.
+        """Append a batch as bytes (`seglog.build_batch` makes one), and check it and its records as a broker does.
 
-        Offsets are assigned in place, nothing is compressed again; only where inner offsets do not fit, or
-        compression.type names another codec, is the batch rebuilt. `assign_offsets=False` keeps offsets, epochs and
-        timestamps, unopened: a follower's append, or the mirror of a compacted topic, and of any number of batches.
-        `leader_epoch`: another than the log's own, from here on. `from_coordinator`: a coordinator's batch, such as the
-        offsets that a transaction commits: its producer's epoch counts, its sequence numbers do not.
+        Offsets are assigned in place, and nothing is compressed again; the batch is rebuilt only if its inner offsets
+        do not fit, or compression.type names another codec. `assign_offsets=False` keeps offsets, epochs and
+        timestamps, and accepts any number of batches: a follower's append, or the mirror of a compacted topic.
+        `leader_epoch`: a new leader epoch of the log from here on. `from_coordinator`: a coordinator's batch, such as
+        the offsets that a transaction commits: its producer's epoch is checked, its sequence numbers are not.
 
         Raises CorruptRecordError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
         UnsupportedCompressionTypeError; OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError for
-        batches of a producer; LogClosedError, LogFailedError. A batch that its producer sent before is not written
-        again: the result names the first one.
+        batches of a producer; LogClosedError, LogFailedError. A batch that its producer has sent before is not written
+        again: the result has the offsets of the first one.
         """
         return self._appender.append_batch(raw, assign_offsets, leader_epoch, wait, from_coordinator)
 
     def flush(self) -> None:
-        """Return when all that was appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
+        """Return when everything appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
         self._tail.flush()
 
     def when_durable(self, token: Written[Any], callback: Callback) -> None:
-        """Call `callback(None)` when what an append with wait=False wrote is on the disk, in every mode of `fsync`;
+        """Call `callback(None)` when what an append with wait=False wrote is on the disk, in every `fsync` mode;
         `callback(error)` if it never will be. Exactly once, also after `close()` or a failure.
 
-        In a thread of seglog's, the only one of the process that syncs for those who do not wait, in the order of the
-        calls: so it must be quick. What it raises is logged. Raises InvalidArgumentError, ForkedHandleError.
+        The callback must be quick: it runs in the one seglog thread that syncs for all such appends of the process, in
+        the order of the calls. What it raises is logged. Raises InvalidArgumentError, ForkedHandleError.
         """
         tail = self._tail
-        # (This is as much work as an append: few calls.)
+        # (Few calls here: it takes as long as an append.)
         if tail.refusal is not None and self._is_forked:
             tail.check()
         number = checked_token(token, tail.first_number, tail.number, self.path)
         SYNC_CALLS.started().put((tail, number, checked_callback(callback)))
 
     def on_published(self, callback: Callable[[int | None], None]) -> Listening:
-        """Call `callback(log_end_offset)` when readers see more of the log, or it was cut; the last time with None,
-        when it was closed. Returns what can be cancelled (`.cancel()`).
+        """Call `callback(log_end_offset)` when readers see more of the log, or when it is cut; the last time with None,
+        when it is closed. Returns an object whose `cancel()` ends the calls.
 
-        In a thread of seglog's, one for all logs of the process: so it must be quick. What it raises is logged.
-        Several appends within some milliseconds are one call. Raises InvalidArgumentError, LogClosedError.
+        The callback must be quick: it runs in one seglog thread for all logs of the process. What it raises is logged.
+        Several appends within a few milliseconds cause one call. Raises InvalidArgumentError, LogClosedError.
         """
         self._current()
         tail = self._tail
@@ -343,9 +344,10 @@ class Log(Followable, Unclosed):
     # --- transactions ----------------------------------------------------------------------------
 
     def producer(self, producer_id: int) -> Producer:
-        """A transactional producer, with the next epoch of that id: records by it are committed together, or aborted.
+        """A transactional producer, with the next epoch of its id: its records are committed or aborted together.
 
-        What an earlier one of the id left open is aborted, and the earlier one gets ProducerFencedError from now on.
+        A transaction that an earlier producer with this id left open is aborted, and the earlier one gets
+        ProducerFencedError from now on.
 
         Raises InvalidArgumentError, InvalidProducerEpochError after 32 768 producers of an id,
         UnsupportedForMessageFormatError below format v2, LogClosedError, LogFailedError.
@@ -363,7 +365,7 @@ class Log(Followable, Unclosed):
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True, wait: bool = True
     ) -> int | Written[int]:
-        """Write the marker that ends the transaction of ready batches, as Kafka's coordinator does. Its offset.
+        """Write the marker that ends a transaction of ready batches, as Kafka's coordinator does. Returns its offset.
 
         `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps out a late batch
         of an earlier epoch, whose transaction would never end.
@@ -376,39 +378,39 @@ class Log(Followable, Unclosed):
     # --- rolling and cutting ---------------------------------------------------------------------
 
     def roll(self) -> int:
-        """Seal the active segment and begin a new one; nothing where the active one is empty. Returns its base offset.
+        """Seal the active segment and begin a new one, unless the active one is empty. Returns its base offset.
 
         Raises LogClosedError, LogFailedError.
         """
         return self._tail.change(self._tail.roll)
 
     def truncate_to(self, offset: int) -> int:
-        """Take back every record from `offset` on. Returns the new log end offset.
+        """Remove every record from `offset` on. Returns the new log end offset.
 
-        A batch goes as a whole: where `offset` lies inside of one, its first offset is the new end; never less than the
-        log start offset, where an empty log begins anew. Readers that are in the removed part go on to its end, new
-        ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
+        Batches are removed as a whole: if `offset` is inside one, the batch's first offset is the new end, but never
+        less than the log start offset; an empty log begins again there. Readers in the removed part continue to its
+        end, new ones get OffsetOutOfRangeError. (UnifiedLog.truncateTo)
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
         return self._cutter.truncate_to(offset)
 
     def delete_records(self, before: int) -> int:
-        """Let the log begin at `before`: records below it are gone for readers, segments wholly below it from the disk.
+        """Let the log begin at `before`: readers no longer see records below it, segments wholly below it are deleted.
 
-        Returns the log start offset; nothing changes where that is past `before` already. A negative offset means
-        nothing here, also not Kafka's -1. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
+        Returns the log start offset; nothing changes if that is past `before` already. Negative offsets have no special
+        meaning, not even Kafka's -1. (UnifiedLog.maybeIncrementLogStartOffset, KIP-107)
 
         Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
         """
         return self._cutter.delete_records(before)
 
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
-        """Let the segments `new` (`.log.cleaned` files in the log's directory, in order, whole and synced with their
-        indexes) take the place of the sealed ones with the base offsets `old`, which follow each other.
+        """Replace the adjacent sealed segments with the base offsets `old` by the segments `new`: `.log.cleaned` files
+        in the log's directory, in order, whole and synced with their indexes.
 
-        Readers see the old segments or the new ones. Whatever a crash leaves, the next opening, or a broker, goes back
-        or finishes it. For compaction and the like. (LocalLog.replaceSegments)
+        Readers see the old segments or the new ones. After a crash, the next opening, or a broker, undoes or finishes
+        the change. For compaction and the like. (LocalLog.replaceSegments)
 
         Raises InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
@@ -417,21 +419,21 @@ class Log(Followable, Unclosed):
     def exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
     ) -> tuple[Segment, ...] | None:
-        """`replace_segments` of `old`, unless what was read for it has changed. The new segments; None: nothing done.
+        """Call `replace_segments`, unless what was read for it has changed. Returns the new segments; None: not done.
 
-        `seen`: the first segments of the log, as far as the new ones hang on them. Since they were read they may have
-        been deleted from the start on, but none was cut, replaced or written to.
+        `seen`: the first segments of the log, as many as the new ones depend on. Some may have been deleted from the
+        start on since they were read, but none may have been cut, replaced or written to.
         """
         return self._cutter.exchange(seen, old, new)
 
     # --- settings --------------------------------------------------------------------------------
 
     def configure(self, changes: Mapping[str, object]) -> None:
-        """Change settings while the log is open, and keep them with it; None takes back what was kept.
+        """Change settings while the log is open, and keep them with the log; None removes a kept setting.
 
-        Kafka's names (docs/config.md). Its topic settings that seglog does not know are kept, too, and `settings` says
-        that they are not used here. All are changed or none, durably; what is appended when the call has returned goes
-        by them. Of the next opening, only what is given there comes before what is kept.
+        `changes`: Kafka's keys (docs/config.md). Topic settings that seglog does not use are kept, too, and `settings`
+        marks them as unused. All are changed or none, durably; appends after the call use them. At the next opening,
+        kept settings apply, except for those that are given there.
 
         Raises InvalidConfigError, InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
@@ -449,12 +451,13 @@ class Log(Followable, Unclosed):
             self._care.stop()
             self._care.release(self)
             self._care.begin(self, self._retainer, self._appender)
-            self.write_lingering()      # what began to wait before there was somebody who writes it
+            self.write_lingering()      # records that began to wait while no thread would write them
 
     # --- by itself -------------------------------------------------------------------------------
 
     def keep_house(self) -> None:
-        """What is due by the clock: the sync of fsync="interval", the roll of an idle segment. A thread calls it."""
+        """Do what is due by the clock: the sync of fsync="interval", the roll of an idle segment, the abort of overdue
+        transactions. A thread calls it."""
         if self.fsync == "interval":
             self.flush()
         if self.config.segment_idle_roll:
@@ -462,18 +465,18 @@ class Log(Followable, Unclosed):
         self._transactions.abort_overdue()
 
     def delete_old_segments(self, throttle: Callable[[int], None] | None = None) -> Retained:
-        """Delete now what `cleanup.policy` and `retention.*` let go, as the log does by itself while it is open.
+        """Delete now what `cleanup.policy` and `retention.*` no longer keep, as an open log does by itself.
 
-        Also of a log that is read-only because no space was left: then the files go at once. `throttle` is called with
-        the bytes that a rewrite reads and writes, piece by piece. (UnifiedLog.deleteOldSegments)
+        Works also if the log is read-only because the disk was full: then the files are removed at once. `throttle` is
+        called with the number of bytes that a rewrite reads and writes, piece by piece. (UnifiedLog.deleteOldSegments)
 
-        Raises StorageError, LogClosedError, LogFailedError; CorruptRecordError if the first segment, which is to be
-        rewritten, is damaged.
+        Raises StorageError, LogClosedError, LogFailedError; CorruptRecordError if the first segment must be rewritten
+        and is damaged.
         """
         return self._retainer.run(throttle)
 
     def write_lingering(self) -> None:
-        """Write what linger.ms keeps in memory; durable it is as any other append. Its own thread calls it."""
+        """Write the records that linger.ms keeps in memory, as durably as any other append. A thread calls it."""
         self._tail.change(self._tail.write_lingering)
 
     @property
@@ -483,20 +486,20 @@ class Log(Followable, Unclosed):
     # --- looking and keeping -----------------------------------------------------------------------
 
     def stats(self) -> LogStats:
-        """What the log is and has done since it was opened: a few system calls, however large it is. Raises
-        LogClosedError."""
+        """The state of the log, and what it has done since it was opened: a few system calls, however large it is.
+        Raises LogClosedError."""
         return stats_of(self, self._tail, self._sizes, self._care.reason(self))
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
         """Make a hot backup: the log as of now, as a new partition directory `dst`, which opens like this one.
 
-        Appends and reads go on meanwhile; truncating, deleting and closing wait. Sealed segments are hard links where
-        `dst` is on the same file system, the active one is a copy, whose checksums are checked. It is there as a whole
-        when the call returns, or, after an error or a crash, not at all. Returns its log end offset.
+        Appends and reads continue meanwhile; truncating, deleting and closing wait. Sealed segments are hard links if
+        `dst` is on the same file system; the active one is a copy, whose checksums are checked. `dst` is complete when
+        the call returns; after an error or a crash it does not exist. Returns its log end offset.
 
-        Raises InvalidArgumentError (`dst` exists, is no <topic>-<partition>, or lies in this log), CorruptRecordError
-        (the active segment is damaged), LogLockedError (a broker holds the directory above), NotALogError (a file
-        stands in the way), StorageError, LogClosedError, LogFailedError.
+        Raises InvalidArgumentError (`dst` exists, is not <topic>-<partition>, or is inside this log),
+        CorruptRecordError (the active segment is damaged), LogLockedError (a broker holds the directory above),
+        NotALogError (a file is in the way), StorageError, LogClosedError, LogFailedError.
         """
         target = Path(os.path.abspath(checked_path(dst)))
         self._tail.check()
@@ -505,11 +508,11 @@ class Log(Followable, Unclosed):
     # --- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Make everything durable, note that the log is clean, and let go of it. Twice is fine.
+        """Make everything durable, mark the log as cleanly closed, and release its files. Idempotent.
 
-        After a failed write or sync it only lets go: the next opening recovers. So it does in a forked child, whose
-        parent goes on. Records and batches taken before stay readable. Raises LogFailedError where making it durable
-        fails now, or failed in the background and no caller has met that: everything is let go of then, too.
+        After a failed write or sync it only releases the files: the next opening recovers. The same in a forked child,
+        where the parent keeps the log. Records and batches that were read before stay readable. Raises LogFailedError
+        if a sync fails now, or failed in the background without an error to a caller: the files are released then, too.
         """
         if self.closed:
             return
@@ -536,22 +539,22 @@ class Log(Followable, Unclosed):
         return self._pid != os.getpid()
 
     def _collected(self) -> None:
-        """Nobody has the log any more, and it was not closed; or its close was interrupted behind the last step."""
+        """The log was garbage-collected without being closed, or its close was interrupted after the last step."""
         if not self.closed and not self._is_forked:
             warnings.warn(
-                f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
+                f"{self!r} was not closed: the next opening will recover it", ResourceWarning, stacklevel=2, source=self
             )
             self._care.stop()
             self._tail.let_go(clean=False)
         self._is_over()
 
 
-# Those that a fork takes along, by id. No WeakSet: it runs Python code when one is collected, in which ^C is lost.
+# The open logs, which a fork copies, by id. Not a WeakSet: it runs Python code on collection, in which ^C is lost.
 _LOGS: "dict[int, weakref.ref[Log]]" = {}
 
 
 def _give_up(log: Log, taken: list[PartitionHold]) -> None:
-    """Hold nothing of what an opening took that came to no log."""
+    """Release everything that a failed opening took."""
     log._is_unclosed = False
     _LOGS.pop(id(log), None)
     log._care.stop()
@@ -563,7 +566,7 @@ def _give_up(log: Log, taken: list[PartitionHold]) -> None:
 
 
 def open_logs() -> "Iterator[Log]":
-    """Those that this process has open."""
+    """The logs that this process has open."""
     for found in list(_LOGS.values()):
         log = found()
         if log is not None and not log.closed:

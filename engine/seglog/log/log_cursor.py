@@ -1,4 +1,4 @@
-"""A named reader of a log: where it goes on is kept in the partition, whoever opens that next."""
+"""A named reader of a log: its position is stored in the partition, and survives restarts."""
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +18,7 @@ from seglog.state.reader_cursor import ReaderCursor, checked_name, lock_path
 
 
 class Readable(Protocol):
-    """A log, as a cursor sees it: any LogReader."""
+    """What a cursor needs of a log: any LogReader."""
 
     path: Path
 
@@ -34,7 +34,7 @@ class Readable(Protocol):
 
 
 class LogCursor(OpenHandle):
-    """`log.cursor(name)`, of a `Log` or of any reader of the directory. Use it as a context manager, or close it.
+    """A named reader, from `log.cursor(name)` of a `Log` or any reader of it. Use it as a context manager, or close it.
 
         with log.cursor("mailer") as cursor:
             for record in cursor.read():
@@ -42,10 +42,10 @@ class LogCursor(OpenHandle):
                 cursor.commit(record)
 
     name, is_shared     as it was opened
-    position            the offset of the first record that was not committed; at first the log start offset
-    lag                 how many offsets lie from there to the end of the log
+    position            the offset of the first record that is not committed; at first the log start offset
+    lag                 the number of offsets from there to the end of the log
 
-    Threads may share it. A forked child may not: it opens the name again, when this process has closed it.
+    Threads may share it. A forked child must not use it: it can open the name again when this process has closed it.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LogCursor(OpenHandle):
 
     @property
     def path(self) -> Path:
-        """The partition that it reads, as its log was given it."""
+        """The path of the partition that it reads, as it was passed to its log."""
         return self._log.path
 
     @property
@@ -96,19 +96,20 @@ class LogCursor(OpenHandle):
     def read(
         self, *, isolation: Isolation = "read_uncommitted", on_out_of_range: OnOutOfRange | None = None
     ) -> Iterator[Record]:
-        """The records from the position to the end of the log as of this call. It commits nothing.
+        """Iterate over the records from the position to the end of the log as of this call. Commits nothing.
 
-        Raises OffsetOutOfRangeError where retention or a truncation took the position away; `on_out_of_range` goes to
-        the "earliest" or "latest" offset instead. And what `LogReader.read` raises.
+        Raises OffsetOutOfRangeError if retention or a truncation removed the position, unless `on_out_of_range` says to
+        begin at the "earliest" or "latest" offset instead; and what `LogReader.read` raises.
         """
         return self._log.read(self.position, isolation=isolation, on_out_of_range=on_out_of_range)
 
     def commit(self, done: int | Record) -> None:
-        """Go on behind `done` the next time: a record; or, as Kafka's consumers have it, the offset of the next one.
+        """Move the position to the record after `done`. `done` is a record, or, as for Kafka's consumers, the offset of
+        the next record.
 
-        Durable at return. Where others read by the same name (`shared=True`), it moves forward only; else also back.
+        Durable when it returns. With `shared=True` the position only moves forward; otherwise it may also move back.
 
-        Raises OffsetOutOfRangeError outside of the log, StorageError, and ForkedHandleError in a forked child.
+        Raises OffsetOutOfRangeError outside the log, StorageError, and ForkedHandleError in a forked child.
         """
         offset = done.offset + 1 if isinstance(done, Record) else checked_offset(done)
         start, end = self._log.log_start_offset, self._log.log_end_offset
@@ -122,7 +123,7 @@ class LogCursor(OpenHandle):
     def _check(self) -> None:
         if self._is_closed:
             raise LogClosedError(
-                f"the cursor {self.name!r} was closed", file=self._directory, hint="open it again, by `log.cursor`"
+                f"the cursor {self.name!r} was closed", file=self._directory, hint="open it again with `log.cursor`"
             )
         self._lock.check()
 
@@ -138,7 +139,7 @@ class LogCursor(OpenHandle):
 
     def _put(self, offset: int) -> None:
         committed = ReaderCursor(self.name, offset, self._clock.now_ms())
-        self._is_known = False      # while it is written: an interrupt may come behind the rename
+        self._is_known = False      # while it is written: an interrupt may come after the rename
         committed.put(self._fs, self._directory)
         self._committed, self._is_known = committed, True
 
@@ -149,7 +150,7 @@ class LogCursor(OpenHandle):
         return self._committed
 
     def close(self) -> None:
-        """Let others read by the name. Twice is fine; the log stays open."""
+        """Release the name for other readers. Idempotent; the log stays open."""
         self._is_closed = True
         self._lock.release()
         CURSORS.closed(self)

@@ -1,4 +1,4 @@
-"""What the open logs of a process tell Prometheus (docs/embedded_log.md), and what opening them had to mend."""
+"""Metrics of a process's open logs for Prometheus (docs/embedded_log.md), and counts of what opening them repaired."""
 import contextlib
 import logging
 import weakref
@@ -21,23 +21,23 @@ METRICS = (
     Metric("seglog_logs_opened_total", "counter", (), "openings of logs"),
     Metric("seglog_logs_recovered_total", "counter", (), "openings of logs that were not closed cleanly"),
     Metric("seglog_logs_lost_ranges_total", "counter", (), "torn tails and damaged ranges that recoveries cut"),
-    Metric("seglog_logs_repairs_total", "counter", (), "what else openings put right: indexes, checkpoints, snapshots"),
+    Metric("seglog_logs_repairs_total", "counter", (), "what else openings repaired: indexes, checkpoints, snapshots"),
     Metric("seglog_followers_open", "gauge", (), "followers that the process has open (follow_partition)"),
     Metric("seglog_followers_opened_total", "counter", (), "openings of followers"),
-    Metric("seglog_follow_calls", "gauge", ("path",), "calls of `follow` that go on, of followers and of open logs"),
-    Metric("seglog_follow_lag", "gauge", ("path",), "offsets that the slowest has still to read, by whole chunks"),
-    Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the offset from which a named reader goes on"),
-    Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "how many offsets lie from there to the end of the log"),
+    Metric("seglog_follow_calls", "gauge", ("path",), "running calls of `follow`, of followers and of open logs"),
+    Metric("seglog_follow_lag", "gauge", ("path",), "offsets that the slowest has not read yet, by whole chunks"),
+    Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the next offset that a named reader reads"),
+    Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "number of offsets from there to the end of the log"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
     Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is records"),
-    Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, else the end"),
-    Metric("seglog_log_durable_offset", "gauge", _LABELS, "one past the last offset that is surely on the disk"),
+    Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, or the end"),
+    Metric("seglog_log_durable_offset", "gauge", _LABELS, "one past the last offset that is known to be on the disk"),
     Metric("seglog_log_bytes", "gauge", _LABELS, "bytes of the .log files"),
     Metric("seglog_log_index_bytes", "gauge", _LABELS, "bytes of their indexes"),
     Metric("seglog_log_segments", "gauge", _LABELS, "segments, the active one too"),
     Metric("seglog_log_producers", "gauge", _LABELS, "idempotent producers that the log remembers"),
     Metric("seglog_log_lingering_records", "gauge", _LABELS, "records that wait in memory (linger.ms)"),
-    Metric("seglog_log_appends_total", "counter", _LABELS, "batches that were written since opening"),
+    Metric("seglog_log_appends_total", "counter", _LABELS, "batches written since opening"),
     Metric("seglog_log_appended_bytes_total", "counter", _LABELS, "bytes of these batches"),
     Metric("seglog_log_listeners", "gauge", _LABELS, "followers and callbacks of the process that are told of appends"),
     Metric("seglog_log_syncs_total", "counter", _LABELS, "shared syncs since opening"),
@@ -48,13 +48,14 @@ METRICS = (
 
 
 class Openings:
-    """What openings of logs found, since the process began. One thread at a time counts."""
+    """What openings of logs have found since the process began. One thread at a time counts."""
 
     def __init__(self) -> None:
         self.all, self.recovered, self.lost_ranges, self.repairs = Counter(), Counter(), Counter(), Counter()
 
     def opened(self, path: Path, loaded: Loaded, *, was_clean: bool) -> None:
-        """Count an opening, and log what a recovery did, also where nothing was lost. (A new log is none.)"""
+        """Count an opening, and log what a recovery did, even if nothing was lost. (Opening a new log is no recovery.)
+        """
         self.all.add()
         self.lost_ranges.add(len(loaded.lost))
         self.repairs.add(len(loaded.repairs))
@@ -75,11 +76,11 @@ OPENINGS = Openings()
 
 
 class OpenReaders(Generic[Reader]):
-    """Those of one kind that the process has open, and how many it opened."""
+    """The readers of one kind that the process has open, and how many it has opened."""
 
     def __init__(self) -> None:
         self.all = Counter()
-        self._open: dict[int, weakref.ref[Reader]] = {}     # no WeakSet: log.log says why
+        self._open: dict[int, weakref.ref[Reader]] = {}     # not a WeakSet: log.log says why
 
     def opened(self, reader: Reader) -> None:
         self.all.add()
@@ -89,7 +90,7 @@ class OpenReaders(Generic[Reader]):
         self._open.pop(id(reader), None)
 
     def now(self) -> list[Reader]:
-        """Without those that were dropped and not closed."""
+        """The open readers, without those that were dropped without being closed."""
         open_readers = []
         for number, found in list(self._open.items()):
             reader = found()
@@ -101,7 +102,7 @@ class OpenReaders(Generic[Reader]):
 
 
 class EndingLog(Protocol):
-    """A log that readers read, as it is seen here."""
+    """What this module needs of a log that is followed."""
 
     path: Path
 
@@ -139,7 +140,7 @@ CURSORS: OpenReaders[Named] = OpenReaders()
 
 
 class Statistical(Protocol):
-    """A log, as it is seen here."""
+    """What this module needs of an open log."""
 
     path: Path
 
@@ -177,14 +178,14 @@ class OpenLogs:
 
 
 def _follow_samples() -> Iterator[Sample]:
-    """Of each path the slowest call. The end of a log is looked up once for all calls of it."""
+    """For each path, the slowest call. The end of a log is looked up once for all its calls."""
     calls: dict[int, list[Follows]] = {}
     for call in FOLLOW_CALLS.now():
         calls.setdefault(id(call.log), []).append(call)
     lags: dict[Path, list[int]] = {}
     for of_one_log in calls.values():
         log = of_one_log[0].log
-        with contextlib.suppress(SeglogError):      # it was closed: its calls do not go on
+        with contextlib.suppress(SeglogError):      # it was closed: its calls have ended
             end = log.log_end_offset
             lags.setdefault(log.path, []).extend(max(end - call.position, 0) for call in of_one_log)
     for path, behind in lags.items():
@@ -194,7 +195,7 @@ def _follow_samples() -> Iterator[Sample]:
 
 
 def _cursor_samples() -> Iterator[Sample]:
-    """A name that several in the process read by is one sample."""
+    """Cursors of one name are one sample."""
     for cursor in {(cursor.path, cursor.name): cursor for cursor in CURSORS.now()}.values():
         try:
             position, lag = cursor.position, cursor.lag

@@ -1,4 +1,4 @@
-"""Where in a log a record is, by its offset or by time: of a closed directory and of one that grows alike.
+"""Finding a record in a log by its offset or by time: in a closed directory as in one that grows.
 
 An operation takes the extent of the log once, when it is called, and works on that.
 """
@@ -33,10 +33,10 @@ MAX_TIMESTAMP = -3
 
 
 class LogLookup(PathHandle, abc.ABC):
-    """A log that is open, its extent, and how it is searched. Threads may share it.
+    """An open log, its extent, and the searches in it. Threads may share it.
 
-    Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where
-    a file cannot be read.
+    Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage, and StorageError if a
+    file cannot be read.
     """
 
     path: Path
@@ -56,20 +56,20 @@ class LogLookup(PathHandle, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the files. Twice is fine; records and batches taken before stay readable."""
+        """Close the files. Idempotent; records and batches that were read before stay readable."""
 
     @property
     @abc.abstractmethod
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is."""
+        """The first offset of the oldest transaction that is still open; the log end offset if none is."""
 
     @property
     @abc.abstractmethod
     def leader_epochs(self) -> LeaderEpochs | None:
-        """At which offset each leader epoch began; None where nothing is known. Raises CorruptCheckpointError."""
+        """The offset at which each leader epoch began; None if nothing is known. Raises CorruptCheckpointError."""
 
     def _current(self) -> Extent:
-        """The extent as of now: taken once by each operation."""
+        """The current extent: each operation takes it once."""
         extent = self._shown.extent
         if extent is None:
             raise LogClosedError("the log was closed", file=self.path)
@@ -79,7 +79,7 @@ class LogLookup(PathHandle, abc.ABC):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """In the order of their base offsets, as of now."""
+        """The current segments, in the order of their base offsets."""
         return self._current().segments
 
     @property
@@ -95,7 +95,7 @@ class LogLookup(PathHandle, abc.ABC):
             return extent.log_end_offset
 
     def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
-        """What to raise for `error`: itself if it does not say that a segment is gone."""
+        """The error to raise for `error`: `error` itself, unless it means that a segment is gone."""
         return out_of_range(self._current(), offset, self.path) if isinstance(error, OffsetOutOfRangeError) else error
 
     # --- searching ---------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class LogLookup(PathHandle, abc.ABC):
         """
         extent = self._shown.extent
         if type(when) is int and 0 <= when < OFFSET_LIMIT:
-            # Fast path: the only segment. Each call around the search takes a part of its time.
+            # Fast path: the only segment. Each call around the search would cost a part of its time.
             if extent is not None and extent.segments.stop == 1:
                 try:
                     offset = extent.segments.cells[0].seek_offset(when, extent.log_start_offset)
@@ -129,13 +129,13 @@ class LogLookup(PathHandle, abc.ABC):
         return None if found is None else found.offset
 
     def offsets_for_time(self, when: Time) -> TimestampOffset | None:
-        """The first offset, in log order, with timestamp >= `when` (ms, a datetime, ISO 8601, "-2h"); None where none.
+        """The first offset, in log order, with timestamp >= `when` (ms, a datetime, ISO 8601, "-2h"); None if there is
+        none.
 
-        The special values of Kafka's ListOffsets: -1 the log end offset, -2 the log start offset,
-        -3 the first offset that carries the largest timestamp. The answer is the log's own: an index
-        only says where to begin, and is not believed where it contradicts the log. Nor is the time of a v0 or v1
-        wrapper, which Kafka believes: where it lies below its messages' times, Kafka passes over them.
-        (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
+        Special values, as in Kafka's ListOffsets: -1 the log end offset, -2 the log start offset, -3 the first offset
+        with the largest timestamp. The answer comes from the log itself: an index only says where to begin the search,
+        and is ignored if it contradicts the log. The time of a v0 or v1 wrapper is not trusted either; Kafka trusts it,
+        and so misses messages that are later than their wrapper. (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
         """
         target = to_timestamp_ms(when, now_ms=self._now_ms())
         extent = self._current()
@@ -151,13 +151,13 @@ class LogLookup(PathHandle, abc.ABC):
             return max(found, key=lambda t: t.timestamp, default=None)
         if target < 0:
             raise InvalidArgumentError(
-                f"not a time: {target}", hint="times are >= 0; -1 latest, -2 earliest, -3 largest timestamp"
+                f"not a time: {target}", hint="pass 0 or more; -1 is latest, -2 earliest, -3 largest timestamp"
             )
         timestamp, offset, epoch = self._seek(extent, target)
         return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
 
     def _seek(self, extent: Extent, timestamp: int) -> tuple[int, int, int]:
-        """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek tells it."""
+        """The first record with timestamp >= `timestamp`, an int64 >= 0, as Segment.seek returns it."""
         start = extent.log_start_offset
         try:        # (not by gone_is_out_of_range: it takes longer than the search)
             slot = extent.slot_at(timestamp)
@@ -174,7 +174,7 @@ class LogLookup(PathHandle, abc.ABC):
 
 @contextmanager
 def gone_is_out_of_range(log: LogLookup, offset: int) -> Iterator[None]:
-    """Say OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
+    """Raise OffsetOutOfRangeError, with the valid range, if a segment is gone when a read at `offset` needs it."""
     try:
         yield
     except (OffsetOutOfRangeError, StorageError) as error:

@@ -1,11 +1,11 @@
-"""Batches of one log into another as they are: what the two proposals call mirroring without opening batches.
+"""Copying batches from one log to another unchanged: what the two proposals call mirroring without opening batches.
 
     for a run of batches: check the CRCs ── copy ── other offsets, epoch, time in the headers ── a follower's append
 
-Nothing is decompressed and no record is looked at; only v0 wrappers, whose offsets lie in compressed bytes, are opened
-and built again where they get other offsets. Two things that may be asked for cost more (log.mirror_routes): batches
-without their holes, and several targets. Format and codec stay as they are, whatever the target's
-message.format.version says, as for any follower; so do producer ids and transactions.
+Nothing is decompressed and no record is parsed; only v0 wrappers, whose offsets are in compressed bytes, are opened and
+rebuilt if they get other offsets. Two options cost more (log.mirror_routes): closing holes, and several targets. Format
+and codec stay as they are, whatever the target's message.format.version says, as for any follower; so do producer ids
+and transactions.
 """
 import os
 from collections.abc import Sequence
@@ -27,40 +27,40 @@ def mirror(
 ) -> Mirrored:
     """Append the batches of `src` to `dst` without opening them, up to the end of `src` as of this call.
 
-    preserve_offsets: they keep offsets and leader epochs, and `dst` must end at or before the first one. False: they go
-        behind the end of `dst`, holes inside of batches stay, and leader epochs are the target's. By default they stay,
-        unless another argument rules that out.
-    close_holes: records get offsets that follow each other. A batch that has holes is built again, one that may have
-        some is opened, one without records is left out.
-    dst, several logs: the partitions of a topic. A batch without keys goes whole to one of them, round robin from the
-        shortest one on; one with keys is opened and split as Kafka's producers would have (murmur2 of the key), its
-        records without a key staying together; the marker of a transaction goes to all of them.
-    from_offset: where to begin, with the batch that holds it; by default where `dst` ends, or, with other offsets, at
-        the start of `src`. `Mirrored.next_offset` is where the next call goes on.
+    preserve_offsets: batches keep their offsets and leader epochs, and `dst` must end at or before the first one.
+        False: they are appended at the end of `dst` with new offsets and its leader epoch; holes inside batches stay.
+        By default offsets are kept, unless another argument rules that out.
+    close_holes: records get consecutive offsets. A batch that has holes is rebuilt, one that may have holes is opened,
+        one without records is left out.
+    dst, several logs: the partitions of a topic. A batch without keys goes whole to one of them, round robin, beginning
+        with the shortest; one with keys is opened and split as Kafka's producers would have (murmur2 of the key), and
+        its records without a key stay together; the marker of a transaction goes to all of them.
+    from_offset: where to begin, with the batch that holds it; by default where `dst` ends, or, with new offsets, at the
+        start of `src`. The next call continues at `Mirrored.next_offset`.
 
-    A set of messages with tags gets offsets that follow each other, if it gets others: tag 64 is cleared, tag 32 says
-    how many. One that lacks these tags is opened, and keeps its holes if none are to be closed. With several targets,
-    one that says that it has no keys (tag 65) is not opened.
+    A set of tagged messages with new offsets gets consecutive ones: tag 64 is cleared, tag 32 gives their number. A set
+    without these tags is opened, and keeps its holes unless they are to be closed. With several targets, a set whose
+    tag 65 says that it has no keys is not opened.
 
-    Times stay as they are; where `dst` has message.timestamp.type=LogAppendTime, it is the clock's, in headers alone.
+    Times stay as they are; if `dst` has message.timestamp.type=LogAppendTime, headers get the time of the clock.
 
-    Raises CorruptRecordError where a checksum of the source does not fit, with all before it mirrored;
-    InvalidArgumentError where two of the logs are one directory, or `from_offset` lies before the end of a `dst` whose
-    offsets stay; OffsetOutOfRangeError if it lies behind the end of `src`, for example because `dst` has records that
-    `src` lacks; RecordTooLargeError where a batch that had to be built again is larger than max.message.bytes; and what
-    Log.append_batch raises. Where offsets do not stay, the hint of an error says where to go on.
+    Raises CorruptRecordError if a checksum of the source is wrong, with everything before it mirrored;
+    InvalidArgumentError if two of the logs are the same directory, or `from_offset` is before the end of a `dst` that
+    keeps offsets; OffsetOutOfRangeError if it is past the end of `src`, for example because `dst` has records that
+    `src` lacks; RecordTooLargeError if a rebuilt batch is larger than max.message.bytes; and what Log.append_batch
+    raises. If offsets are not kept, the hint of an error says where to continue.
     """
     targets = _checked_targets(dst)
     _check_logs(src, targets)
     is_plain = not isinstance(dst, Sequence) and not close_holes
     if preserve_offsets and not is_plain:
         raise InvalidArgumentError(
-            "offsets cannot stay " + ("if holes are closed" if close_holes else "in several targets"),
+            "offsets cannot be preserved " + ("if holes are closed" if close_holes else "in several targets"),
             hint="leave preserve_offsets out",
         )
     preserves = is_plain if preserve_offsets is None else preserve_offsets
     start = _start(src, targets[0], from_offset, preserves)
-    is_steady = isinstance(src, Log)    # nothing of ours ever changes bytes that were written; a broker may
+    is_steady = isinstance(src, Log)    # seglog never changes bytes that were written; a broker may
     run: MirrorRun | BatchRouter
     if isinstance(dst, Sequence):
         run = BatchRouter(targets, start, close_holes, is_steady)
@@ -71,7 +71,7 @@ def mirror(
             run.add(table)
     except SeglogError as error:
         if not preserves:
-            error.hint = f"{error.hint}; what lies before offset {run.done.next_offset} of the source is mirrored"
+            error.hint = f"{error.hint}; everything before offset {run.done.next_offset} of the source is mirrored"
         raise
     return run.done
 
@@ -90,14 +90,14 @@ def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
     ):
         if not isinstance(log, kind):
             raise InvalidArgumentError(
-                f"{name} is an open log, not {type(log).__name__}", hint=f"open it: seglog.{maker}(path)")
+                f"{name} must be an open log, not {type(log).__name__}", hint=f"open it: seglog.{maker}(path)")
     seen, dialect = {os.path.realpath(src.path)}, src.segments[0].dialect
     for log in targets:
         real = os.path.realpath(log.path)
         if real in seen:
             raise InvalidArgumentError(
-                "source and target are one directory" if real == os.path.realpath(src.path)
-                else "two targets are one directory",
+                "source and target are the same directory" if real == os.path.realpath(src.path)
+                else "two targets are the same directory",
                 file=log.path, hint="use a separate directory for each target",
             )
         seen.add(real)
@@ -115,7 +115,7 @@ def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve
         if start > end:
             raise OffsetOutOfRangeError(
                 f"the target ends at offset {start}, and the source already at {end}: the target has records that the "
-                "source has not", file=src.path, offset=start,
+                "source lacks", file=src.path, offset=start,
                 hint=f"mirror to another directory, or truncate the target: log.truncate_to({end})",
             )
         return start
@@ -124,13 +124,13 @@ def _start(src: LogReader, dst: Log, from_offset: SupportsIndex | None, preserve
         raise InvalidArgumentError(
             f"the mirror cannot start at offset {start}: offsets stay the same, and the target already ends at "
             f"{dst.log_end_offset}", file=dst.path, offset=start,
-            hint="start at the target's end, by leaving out from_offset, or assign new offsets",
+            hint="leave out from_offset to start at the target's end, or pass preserve_offsets=False",
         )
     return start
 
 
 def check_begin(src: LogReader, from_offset: SupportsIndex) -> int:
-    """Where a mirror of `src` is to begin. Raises OffsetOutOfRangeError: for whoever makes the target next."""
+    """Where a mirror of `src` begins. Raises OffsetOutOfRangeError; call it before a target is created."""
     start, end = checked_offset(from_offset), src.log_end_offset
     if not 0 <= start <= end:
         raise OffsetOutOfRangeError(

@@ -1,13 +1,13 @@
-"""A mirror into several logs, the partitions of a topic: which of them each batch goes to.
+"""Mirroring into several logs, the partitions of a topic: which of them each batch goes to.
 
     without keys        whole, round robin
     with keys           split, each record where Kafka's producers send its key
     a control batch     to all of them: its transaction may have records in any
     without records     left out
 
-Kafka's formats do not say in a header whether there are keys, so every batch is opened, but for a set of messages with
-tags that says it (tag 65); nothing is compressed again but what is split, and v0 wrappers, which hold their offsets in
-compressed bytes.
+Headers in Kafka's formats do not say whether there are keys, so every batch is opened, except a set of tagged messages
+that says it (tag 65). Only split batches and v0 wrappers, which hold their offsets in compressed bytes, are compressed
+again.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,17 +22,17 @@ from seglog.log.mirror_run import Mirrored, MirrorTarget, put_whole
 
 
 class BatchRouter:
-    """Batches into several logs, table by table. What `done` counts is appended."""
+    """Routes batches to several logs, table by table. What `done` counts has been appended."""
 
     def __init__(self, targets: Sequence[Log], from_offset: int, close_holes: bool, is_steady: bool) -> None:
         self.done = self._reached = Mirrored(next_offset=from_offset)
         self._targets = [MirrorTarget(log, is_steady) for log in targets]
         self._closes = close_holes
-        # Not always the first one: --follow brings batches one by one, each in a run of its own.
+        # Not always the first target: with --follow, each run may bring only one batch.
         self._turn = min(range(len(targets)), key=lambda i: self._targets[i].next_offset)
 
     def add(self, table: BatchTable) -> None:
-        """Raises what `mirror` raises; all before the batch that it is about is appended."""
+        """Raises what `mirror` raises; everything before the batch in question is appended."""
         try:
             for slot in range(max(table.find_offset(self._reached.next_offset), 0), len(table)):
                 counts = self._route(table, slot)
@@ -83,7 +83,7 @@ class BatchRouter:
         return target
 
     def _split(self, batch: RecordBatch, pieces: BatchPieces, records: list[tuple[int, int]]) -> None:
-        """All pieces are made before the first one counts: one may be too large."""
+        """Split a batch. All pieces are made before the first one is put: one may be too large."""
         why = "a piece of a batch that was split by keys"
         made = [self._targets[i].made(batch, pieces, i, count, why) for i, count in records]
         for (i, count), piece in zip(records, made, strict=True):

@@ -1,4 +1,4 @@
-"""A mirror into one log: which batches go by their headers, which have to be opened, and how they are written."""
+"""Mirroring into one log: which batches need only new headers, which must be opened, and how they are written."""
 from dataclasses import dataclass, replace
 
 from seglog._kernels.append_result import trusted
@@ -15,17 +15,17 @@ from seglog.format.validate import AppendRules
 from seglog.log.log import Log
 from seglog.segment.batches import first_offset_of
 
-# At most so much is appended at a time: one lock, one write and, with fsync="batch", one sync. A table is half of it.
+# At most this much is appended at a time: one lock, one write and, with fsync="batch", one sync. A table is half of it.
 _RUN_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """What `mirror` did. `next_offset`: where it goes on in the source.
+    """What `mirror` did. `next_offset`: where the next call continues in the source.
 
     batches, size_bytes     of the source
-    opened_batches          of them, those whose records had to be looked at: v0 wrappers that get other offsets, what
-                            may have holes that are to be closed, and all that is routed to several targets
+    opened_batches          of them, those whose records had to be parsed: v0 wrappers that get other offsets, batches
+                            that may have holes to be closed, and all that are routed to several targets
     rebuilt_batches         of those, the ones that were built again, and so compressed again
     left_out_batches        without records, as compaction leaves them; with close_holes or several targets
     keyless_batches         routed whole, round robin
@@ -42,15 +42,15 @@ class Mirrored:
     keyed_batches: int = 0
 
     def counting(self, **more: int) -> "Mirrored":
-        """The same with some counts higher by so much."""
+        """The same with the named counts increased."""
         return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
 
 
 class MirrorTarget:
-    """A log that batches of another one go to. What it is given is appended by `flush`, in one run.
+    """A log that receives batches of another one. `flush` appends what it was given, in one run.
 
-    `is_steady`: the bytes that batches come from never change. If they may, for a broker can cut its file and write on,
-    they are copied first, and the checksums of the copy count.
+    `is_steady`: the source's bytes never change. If they may (a broker can truncate its file and write on), they are
+    copied first, and the checksums of the copy are checked.
     """
 
     def __init__(self, log: Log, is_steady: bool) -> None:
@@ -75,23 +75,23 @@ class MirrorTarget:
         self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False,
         opened_span: int = -1,
     ) -> None:
-        """Give batches the next offsets by their headers."""
+        """Give batches the next offsets by changing their headers."""
         self._put(*moved(
             table, first, stop, next_offset=self.next_offset, previous=previous, leader_epoch=self.log.leader_epoch,
             log_append_time=self.log_append_time, close_holes=close_holes, opened_span=opened_span,
         ), is_good=self._is_steady)
 
     def keep(self, table: BatchTable, first: int, stop: int) -> None:
-        """Let batches have the offsets that they have."""
+        """Let batches keep their offsets."""
         if self._is_steady and not self.rules.is_log_append_time:
             self._put(kept(table, first, stop), table[stop - 1].last_offset + 1, is_good=True)
         else:
             self._put(*moved(table, first, stop, log_append_time=self.log_append_time), is_good=self._is_steady)
 
     def made(self, batch: RecordBatch, pieces: BatchPieces, piece: int, count: int, why: str) -> BatchTable:
-        """Records of an opened batch as a batch for the next offsets, which `put_made` takes.
+        """Build a batch for the next offsets from records of an opened batch; pass it to `put_made`.
 
-        Raises RecordTooLargeError, with `why` the batch is built again.
+        Raises RecordTooLargeError, whose message begins with `why`: the reason for rebuilding the batch.
         """
         framing = 2 if batch.magic < 0 else batch.magic
         raw = pieces.piece(
@@ -108,11 +108,11 @@ class MirrorTarget:
             raise
 
     def _accepted(self, made: BatchTable) -> BatchTable:
-        """A set of messages with tags that was built again."""
+        """Check the size of a rebuilt set of tagged messages."""
         limit_bytes = self.log.config.max_message_bytes
         if first_larger(made, limit_bytes) >= 0:
             raise RecordTooLargeError(
-                f"a message of {made[0].size_bytes} bytes with its tags, more than max.message.bytes = {limit_bytes}")
+                f"a tagged message has {made[0].size_bytes} bytes, more than max.message.bytes = {limit_bytes}")
         return made
 
     def put_made(self, batch: RecordBatch, made: BatchTable, count: int) -> None:
@@ -121,7 +121,7 @@ class MirrorTarget:
             self._recompressed[batch.magic] += 1
 
     def _put(self, batches: BatchTable, next_offset: int, is_good: bool) -> None:
-        """`is_good`: as far as checksums tell, and nobody changes the bytes."""
+        """`is_good`: the checksums are right, and the bytes do not change."""
         size_bytes = batches.end - batches[0].position
         if self._waiting_bytes and self._waiting_bytes + size_bytes > self.run_bytes:
             self.flush()
@@ -131,7 +131,7 @@ class MirrorTarget:
         self.next_offset = next_offset
 
     def flush(self) -> None:
-        """Append what waits. What is refused stays waiting, and so does not count as appended."""
+        """Append the waiting batches. If they are refused they keep waiting, and so do not count as appended."""
         if not self._waiting:
             return
         if self._are_good and len(self._waiting) == 1:
@@ -146,22 +146,22 @@ class MirrorTarget:
 
 
 class MirrorRun:
-    """Batches into one log, table by table."""
+    """Mirrors batches into one log, table by table."""
 
     def __init__(
         self, dst: Log, from_offset: int, preserve_offsets: bool, close_holes: bool, is_steady: bool
     ) -> None:
         self.done = Mirrored(next_offset=from_offset)
-        self._previous = from_offset - 1        # the last offset that was mirrored, or is passed over
+        self._previous = from_offset - 1        # the last offset that was mirrored or skipped
         self._target = MirrorTarget(dst, is_steady)
         self._preserves = preserve_offsets
         self._closes = close_holes
 
     def add(self, table: BatchTable) -> None:
-        """Raises what `mirror` raises; all before the batch that it is about is appended."""
+        """Raises what `mirror` raises; everything before the batch in question is appended."""
         first = max(table.find_offset(self.done.next_offset), 0)
         if self.done.batches == 0 and not self._preserves and table[first].magic >= 0:
-            self._previous = first_offset_of(table[first]) - 1      # opens it, where it is a wrapper
+            self._previous = first_offset_of(table[first]) - 1      # opens it if it is a wrapper
         while first < len(table):
             stop = len(table) if self._preserves else first_to_open(table, first, close_holes=self._closes)
             counts = {}
@@ -185,7 +185,7 @@ class MirrorRun:
             first = stop
 
     def _open(self, table: BatchTable, slot: int) -> dict[str, int]:
-        """A batch whose header is not enough. What it counts as."""
+        """Mirror a batch whose header is not enough. Returns the counts for it."""
         batch = table[slot]
         if batch.magic == 2 and batch.count == 0:
             return {"left_out_batches": 1}
@@ -194,19 +194,19 @@ class MirrorRun:
 
 
 def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
-    """All records of an opened batch, by its header if that is enough. How many batches were built again."""
+    """Put all records of an opened batch, by its header if that is enough. Returns how many batches were rebuilt."""
     batch = table[slot]
     is_v0_wrapper = batch.magic == 0 and batch.codec != 0
     if batch.magic < 0 and moves_unopened(table, slot):
         target.move(table, slot, slot + 1, -1)
         return 0
     if not is_v0_wrapper and (pieces.is_dense or not close_holes):
-        reach = max(batch.last_offset, pieces.last_offset)      # a set with tags may say more than its messages
+        reach = max(batch.last_offset, pieces.last_offset)      # a tagged set may claim more offsets than it has
         span = reach - batch.base_offset + 1 if batch.magic < 0 else -1
         target.move(table, slot, slot + 1, pieces.first_offset - 1, opened_span=span)
         return 0
     why = (
-        "a v0 wrapper that had to be opened for its offsets" if is_v0_wrapper
-        else "a batch that was built again without its holes")
+        "a v0 wrapper that was rebuilt for its new offsets" if is_v0_wrapper
+        else "a batch that was rebuilt without its holes")
     target.put_made(batch, target.made(batch, pieces, 0, pieces.count, why), pieces.count)
     return 1

@@ -1,9 +1,9 @@
-"""Who hears that readers may see more of a log: callbacks in this process, in one thread for all of its logs.
+"""Callbacks in this process when readers may see more of a log, called by one thread for all of its logs.
 
     an append, or a sync ── announce (_kernels.quiet_tail) ── queue ── the thread ── LogTail.tell_growth ── callbacks
 
-An append of a log that is announced already pays for a look at one field. The thread tells each log at most once every
-few milliseconds: several appends are then one call, and the first append after a quiet moment is told at once.
+While a log is announced already, an append only reads one field. The thread serves each log at most once every few
+milliseconds: several appends are then one call, and the first append after a quiet moment is reported at once.
 """
 import logging
 import queue
@@ -19,27 +19,27 @@ from seglog.segment.process_queue import ProcessQueue
 
 _LOG = logging.getLogger(__name__)
 
-# Between two rounds. Told more often, a busy appender would hand the interpreter over all the time.
+# Between two rounds. More frequent calls would make a busy appender hand over the interpreter all the time.
 _PAUSE_S = 0.005
 
 Listener = Callable[[int | None], None]
 
 
 class Announced(Protocol):
-    """The end of a log, as the thread sees it."""
+    """What the thread needs of the end of a log."""
 
     announcements: "queue.SimpleQueue[Any] | None"
     is_announced: bool
 
     def announce(self) -> None:
-        """Have `tell_growth` called by the thread."""
+        """Have the thread call `tell_growth`."""
 
     def tell_growth(self) -> None:
-        """Tell whoever listens up to where readers see the log now."""
+        """Tell the listeners how far readers see the log now."""
 
 
 class Listening:
-    """What `Log.on_published` gives: as long as it is not cancelled, the callback is called."""
+    """What `Log.on_published` returns: the callback is called until this is cancelled."""
 
     __slots__ = ("_callback", "_listeners")
 
@@ -48,7 +48,7 @@ class Listening:
         self._callback = callback
 
     def cancel(self) -> None:
-        """No call begins after this returns; one that runs in the thread meanwhile goes on. Twice is fine."""
+        """No call begins after this returns; one that is running in the thread continues. Idempotent."""
         self._listeners.remove(self)
 
     def __call__(self, end: int | None) -> None:
@@ -56,23 +56,23 @@ class Listening:
 
 
 class Listeners:
-    """Those who listen to one log. Replaced as a whole, so that the thread needs no lock."""
+    """The listeners of one log. The tuple is replaced as a whole, so that the thread needs no lock."""
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
-        self._lock = threading.Lock()       # guards the change
+        self._lock = threading.Lock()       # guards changes of _all
         self._all: tuple[Listening, ...] = ()
 
     def __len__(self) -> int:
         return len(self._all)
 
     def add(self, callback: Listener, log: Announced) -> Listening:
-        """Have `callback` called, while `log` is open; if it is closed already, it hears that."""
+        """Have `callback` called while `log` is open; if it is closed already, it is called with None."""
         log.announcements = NOTICES.started()
         listening = Listening(self, callback)
         with self._lock:
             self._all = (*self._all, listening)
-        if self._shown.extent is None:      # perhaps since before `add`, and nobody announces it any more
+        if self._shown.extent is None:      # perhaps since before `add`: then nothing else announces it
             log.announce()
         return listening
 
@@ -81,14 +81,14 @@ class Listeners:
             self._all = tuple(one for one in self._all if one is not listening)
 
     def tell(self) -> None:
-        """Call all of them with the log end offset; the last time, when the log was closed, with None."""
+        """Call all of them with the log end offset; the last time, when the log is closed, with None."""
         extent = self._shown.extent
         end = None if extent is None else extent.log_end_offset
         for listening in self._all:
             try:
-                if listening in self._all:      # else another callback cancelled it
+                if listening in self._all:      # otherwise another callback cancelled it
                     listening(end)
-            except BaseException:       # also SystemExit: the thread is everybody's
+            except BaseException:       # also SystemExit: all logs share the thread
                 _LOG.exception("a callback of on_published raised")
             if end is None:
                 self.remove(listening)
@@ -96,14 +96,14 @@ class Listeners:
 
 def checked_callback(callback: Callable[[Any], None]) -> Callable[[Any], None]:
     if not callable(callback):
-        raise InvalidArgumentError(f"a callback is a function of one argument, not {callback!r}")
+        raise InvalidArgumentError(f"a callback must be a function of one argument, not {callback!r}")
     return callback
 
 
 def checked_token(token: object, first: int, latest: int, path: Path) -> int:
     """The number in a token of the log, whose appends have numbers from `first` to `latest`."""
     number = getattr(token, "number", None)
-    if type(number) is not int or not first <= number <= latest + 1:        # one more: its records linger
+    if type(number) is not int or not first <= number <= latest + 1:        # latest + 1: its records linger
         raise InvalidArgumentError(
             f"{token!r} is not a token of this log", file=path,
             hint="use one that an append with wait=False returned; it is valid until the log is closed",
@@ -115,16 +115,16 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
     told_at = -_PAUSE_S
     while True:
         log = announced.get()
-        # Slept here, not behind each round: a sleep may last too long, and would delay the first append after a pause.
+        # Sleep here, not after each round: a sleep may last too long, and would delay the first append after a pause.
         left_s = told_at + _PAUSE_S - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
         while True:
-            log.is_announced = False        # before the look: what comes later announces again
+            log.is_announced = False        # before the look: later growth is announced again
             try:
                 log.tell_growth()
             except BaseException:
-                _LOG.exception("what a log shows could not be told")
+                _LOG.exception("the listeners of a log could not be called")
             if announced.empty():
                 break
             log = announced.get()
@@ -132,5 +132,5 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
         told_at = time.monotonic()
 
 
-# A log puts itself there to have itself told of.
+# A log puts itself in this queue to have its listeners called.
 NOTICES = ProcessQueue[Announced](_run)

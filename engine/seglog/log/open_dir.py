@@ -5,8 +5,8 @@
         orders.append(b"...")
         log_dir.partitions()            # [("orders", 0)]
 
-Opening holds the log dir against brokers, and makes it where it is not there. Each partition is locked when its
-log is opened: others may stay with other processes.
+Opening locks the log dir against brokers, and creates it if it does not exist. Each partition is locked when its log is
+opened: other processes may use other partitions.
 """
 import os
 import threading
@@ -36,7 +36,8 @@ _LOGS_BEFORE_A_LOOK = 64
 
 
 class LogDir(OpenHandle):
-    """`seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads may share it."""
+    """A log dir, from `seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads
+    may share it."""
 
     def __init__(
         self,
@@ -50,13 +51,13 @@ class LogDir(OpenHandle):
         retention: Retention = keep_all,
         keeper: Keeper | None = None,
     ) -> None:
-        """The arguments are those of `seglog.open`, for every log. Raises NotALogError (a file, or a partition
-        directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError. `retention`, `keeper`: what
-        logs delete by themselves, and who looks after all of them (log.keeper)."""
+        """The arguments are those of `seglog.open`, for every log. `retention`: the rule for what logs delete by
+        themselves; `keeper`: does the background work of all of them (log.keeper). Raises NotALogError (a file, or a
+        partition directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError."""
         self.path = Path(os.path.abspath(checked_path(path)))
         refuse_file_in_the_way(self.path)
         checked = checked_config(config, fsync, leader_epoch)
-        # As it was given: each log then knows what was, also what equals the default, or what seglog does not go by.
+        # As given, so that each log knows which settings were given, even defaults and those that seglog does not use.
         self._config = dict(config) if isinstance(config, Mapping) else checked
         self._fsync = fsync
         self._leader_epoch = leader_epoch
@@ -67,7 +68,7 @@ class LogDir(OpenHandle):
         self.cleaner = keeper
         self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
-        self._logs_most = _LOGS_BEFORE_A_LOOK       # closed ones among so many are forgotten
+        self._logs_most = _LOGS_BEFORE_A_LOOK       # at this number, closed logs are dropped
         # Guards _logs, _logs_most and _closed; held while a log opens, so that two threads get the same one.
         self._lock = threading.Lock()
         self._closed = False
@@ -84,7 +85,7 @@ class LogDir(OpenHandle):
         self.close()
 
     def partitions(self) -> list[TopicPartition]:
-        """(topic, partition) of every partition directory, in order, opened or not."""
+        """(topic, partition) of every partition directory, in order, whether it is open or not."""
         self._check()
         return self._state.partitions()
 
@@ -96,19 +97,21 @@ class LogDir(OpenHandle):
         config: Mapping[str, object] | LogConfig | None = None,
         create: bool = True,
     ) -> Log:
-        """The log of a partition; the same object while it is open. It may be closed on its own.
+        """Open or create the log of a partition; returns the same object while it is open. It may be closed separately.
 
-        `config` instead of the log dir's; only for one that is opened by this call. Raises what `seglog.open` raises.
+        `config`: used instead of the log dir's; refused if the log is open already. `create=False` refuses if the
+        partition does not exist. Raises what `seglog.open` raises.
         """
         where = _checked(topic, partition)
-        self._check()       # in a child of a fork the lock may be held by a thread that is not there
+        self._check()       # in a forked child, a thread that does not exist there may hold the lock
         with self._lock:
             self._check()
             log = self._logs.get(where)
             if log is not None and not log.closed:
                 if config is not None:
                     raise InvalidArgumentError(
-                        "the log is open, with a configuration", file=log.path, hint="close it, or use it as it is")
+                        "the log is open already: config cannot change it", file=log.path,
+                        hint="leave config out, call log.configure, or close the log first")
                 return log
             self._forget_closed()
             log = self._logs[where] = Log(
@@ -122,9 +125,9 @@ class LogDir(OpenHandle):
     def delete(self, topic: str, partition: int = 0) -> None:
         """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
 
-        It is gone in one step, a rename to the name of a deleted partition; what a crash leaves of it after that a
-        broker removes at start, and so does `seglog convert`. Raises NotALogError if there is none,
-        LogLockedError where another process has it open.
+        It disappears in one step, a rename to the name of a deleted partition. If a crash comes after that, a broker
+        removes the rest when it starts, and so does `seglog convert`. Raises NotALogError if there is no such
+        partition, LogLockedError if another process has it open.
         """
         where = _checked(topic, partition)
         directory = self.path / names.partition_dir(*where)
@@ -137,11 +140,11 @@ class LogDir(OpenHandle):
                 raise NotALogError("no such partition directory", file=directory)
             with lock.lock_partition(self._fs, directory):
                 remove_partition(self._fs, directory)
-                # Until they are written nobody heeds them: who makes a partition of the same name removes them first.
+                # The old lines do no harm until then: creating a partition of the same name removes them first.
                 self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
 
     def close(self) -> None:
-        """Close every log, and let go of the log dir. Twice is fine. Raises what the first of the logs raises."""
+        """Close every log, and release the log dir. Idempotent. If logs raise errors, raises the first one."""
         with self._lock:
             if self._closed:
                 return
@@ -162,7 +165,7 @@ class LogDir(OpenHandle):
                 raise errors[0]
 
     def _forget_closed(self) -> None:
-        """With the lock: keep no logs that were closed, but look for them only when there are twice as many logs."""
+        """With the lock: drop closed logs, but look for them only when the number of logs has doubled."""
         if len(self._logs) >= self._logs_most:
             self._logs = {where: log for where, log in self._logs.items() if not log.closed}
             self._logs_most = max(2 * len(self._logs), _LOGS_BEFORE_A_LOOK)
@@ -175,7 +178,7 @@ class LogDir(OpenHandle):
 
 def _checked(topic: str, partition: int) -> TopicPartition:
     if not isinstance(topic, str):
-        raise InvalidArgumentError(f"a topic is text, not {type(topic).__name__}")
+        raise InvalidArgumentError(f"a topic must be text, not {type(topic).__name__}")
     if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= names.MAX_PARTITION:
-        raise InvalidArgumentError(f"a partition is an int from 0 to {names.MAX_PARTITION}, not {partition!r}")
+        raise InvalidArgumentError(f"a partition must be an int from 0 to {names.MAX_PARTITION}, not {partition!r}")
     return names.validate_topic(topic), partition

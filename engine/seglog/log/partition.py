@@ -1,8 +1,8 @@
 """A partition directory, opened to be read: what a broker left on disk, without the broker.
 
-Reads the segments in order of their base offsets, from the log start offset that the log dir's
-checkpoint gives (else the first segment) to the end of the data as it was at opening. Takes no lock
-and writes nothing, so a live broker may hold the directory.
+Reads the segments in order of their base offsets, from the log start offset in the log dir's checkpoint (or the first
+segment, if it has none) to the end of the data as it was at opening. Takes no lock and writes nothing, so a live broker
+may hold the directory.
 """
 import errno
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,11 +33,12 @@ from seglog.state.producer_state import ProducerState
 
 
 class Partition(LogReader):
-    """`seglog.open_partition(path)`. Use it as a context manager, or close it.
+    """A partition that is open for reading, from `seglog.open_partition(path)`. Use it as a context manager, or close
+    it.
 
-    `only`: the name of a .log; nothing is read but that segment. `logs`: its .log files, if they were just listed.
-    `foreign_files`: empty logs of the other dialect (`dialect`), which are no part of it.
-    Threads may share it for reading. A fork is harmless: it holds maps, no locks.
+    `only`: the name of a .log; only that segment is read. `logs`: its .log files, if they were just listed.
+    `foreign_files`: empty logs of the other dialect (`dialect`), which are ignored. Threads and forked children may
+    share it: it holds maps, no locks.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Partition(LogReader):
     ) -> None:
         super().__init__()
         self.path = checked_path(path)
-        if self.path.name in ("", ".."):     # the name says the topic, and the log dir is the directory above
+        if self.path.name in ("", ".."):     # the name gives the topic, and the log dir is the directory above
             self.path = self.path.resolve()
         self.config = config if isinstance(config, LogConfig) else LogConfig.of(config or {})
         parsed = names.parse_partition_dir(self.path.name)
@@ -80,9 +81,9 @@ class Partition(LogReader):
         return reopened, (str(self.path.absolute()), self.config, self.only)
 
     def refresh(self) -> None:
-        """Take a new picture: the segments, the start and the end as they are now. Reads that run go on in the old one.
+        """See the segments, the start and the end as they are now. Running reads continue with the previous state.
 
-        Sealed segments that are the same files stay open, with what was learned of them. Raises what opening raises,
+        Sealed segments whose files are unchanged stay open, with what is known about them. Raises what opening raises,
         and LogClosedError.
         """
         self._current()
@@ -113,7 +114,7 @@ class Partition(LogReader):
         return Extent(segments, self._checkpointed_start(segments[0].base_offset))
 
     def close(self) -> None:
-        """Let go of the files. Twice is fine; records and batches taken before stay readable."""
+        """Close the files. Idempotent; records and batches that were read before stay readable."""
         extent, self._shown.extent = self._shown.extent, None
         for segment in extent.segments if extent else ():
             segment.close()
@@ -121,7 +122,7 @@ class Partition(LogReader):
     # --- extent ------------------------------------------------------------------------------
 
     def _checkpointed_start(self, first: int) -> int:
-        """The log start offset of the log dir's checkpoint (KIP-107), at least the first segment's base."""
+        """The log start offset in the log dir's checkpoint (KIP-107), but at least the first segment's base."""
         try:
             starts = read_offset_checkpoint(self.path.parent / names.LOG_START_OFFSET_CHECKPOINT)
         except (FileNotFoundError, CorruptCheckpointError):
@@ -130,10 +131,10 @@ class Partition(LogReader):
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest transaction that is still open; the log end offset where none is.
+        """The first offset of the oldest transaction that is still open; the log end offset if none is.
 
-        As a broker finds it when it loads the log: from the last producer snapshot on by the batches behind it.
-        Once for each opening.
+        Found as a broker does when it loads the log: from the last producer snapshot and the batches after it. Read
+        once for each opening.
         """
         if self._last_stable_offset is None:
             still_open = [e.current_txn_first_offset for e in self.producers if e.current_txn_first_offset >= 0]
@@ -142,18 +143,18 @@ class Partition(LogReader):
 
     @property
     def producers(self) -> tuple[ProducerEntry, ...]:
-        """The producers that a broker remembers when it has loaded the log, each with its last batch."""
+        """The producers that a broker knows after loading the log, each with its last batch."""
         if self._producers is None:
             entries, start = self._last_snapshot()
             state = ProducerState(entries)
-            for _, table in self.tables(start):     # which may lie below the log start offset
+            for _, table in self.tables(start):     # `start` may be below the log start offset
                 for batch in table:
                     state.add(batch)
             self._producers = state.entries()
         return self._producers
 
     def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
-        """As LogLookup has it; nobody tells of a broker that removes segments but the missing file."""
+        """As in LogLookup; only a missing file shows that a broker has removed segments."""
         if not isinstance(error, StorageError) or error.errno != errno.ENOENT:
             return error
         try:
@@ -164,7 +165,7 @@ class Partition(LogReader):
         except SeglogError:
             return error        # the directory is gone, or nothing is left in it
         return OffsetOutOfRangeError(
-            f"the segment of offset {offset} was removed since the partition was opened; it holds [{start}, {end}) now",
+            f"the segment of offset {offset} was removed since the partition was opened; it now holds [{start}, {end})",
             file=self.path, offset=offset, hint="open the partition again",
         )
 
@@ -188,19 +189,19 @@ class Partition(LogReader):
 
 
 def reopened(path: str, config: LogConfig, only: str | None = None) -> Partition:
-    """What a pickled log or partition becomes: a reader of its directory."""
+    """What unpickling a log or partition returns: a reader of its directory."""
     return Partition(path, config=config, only=only)
 
 
 def open_partition(
     path: str | Path, *, config: Mapping[str, object] | LogConfig | None = None
 ) -> Partition:
-    """Open a partition directory such as `kafka-logs/orders-0` to read it; no broker, no lock.
+    """Open a partition directory such as `kafka-logs/orders-0` to read it, without a broker and without a lock.
 
-    A picture of its moment: what is appended, cut or deleted later is not seen before `refresh()`.
-    `seglog.follow_partition` sees it at once.
+    It shows the state at its opening: later appends, cuts and deletions are not seen before `refresh()`.
+    `seglog.follow_partition` sees them at once.
 
-    Raises NotALogError if there is no segment in it, StorageError where it is not there or may not be read,
-    InvalidConfigError for an unknown key.
+    Raises NotALogError if it holds no segment, StorageError if it does not exist or cannot be read, InvalidConfigError
+    for an unknown key.
     """
     return Partition(path, config=config)

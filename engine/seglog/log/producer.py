@@ -1,4 +1,4 @@
-"""A transactional producer: records that readers of committed data see all at once, or never."""
+"""A transactional producer: readers of committed data see all records of a transaction at once, or none."""
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 
 class Producer(OpenHandle):
-    """`log.producer(producer_id)`. Use it as a context manager, which aborts what was not committed at its end.
+    """A transactional producer, from `log.producer(producer_id)`. As a context manager, it aborts at its end what was
+    not committed.
 
         with log.producer(7) as producer:
             producer.begin()
             producer.append(b"value", key=b"key")
             producer.commit()
 
-    Threads may share it: their records go into the same transaction. `producer_id`, `epoch`: as its batches carry them.
+    Threads may share it: their records go into the same transaction. `producer_id`, `epoch`: as in its batches.
 
-    Every method raises ProducerFencedError when another producer of that id was opened, or its transaction was aborted
-    after transaction.max.timeout.ms; InvalidTxnStateError when it does not fit the state of the transaction; and what
-    `Log.append` raises.
+    Every method raises ProducerFencedError if another producer with this id was opened, or if its transaction was
+    aborted after transaction.max.timeout.ms; InvalidTxnStateError if the call does not fit the state of the
+    transaction; and what `Log.append` raises.
     """
 
     def __init__(self, transactions: LogTransactions, producer_id: int) -> None:
@@ -60,7 +61,7 @@ class Producer(OpenHandle):
         timestamp: "Time | None" = None,
     ) -> int:
         """Append a record to the transaction. Returns its offset. It is durable when the transaction is committed."""
-        # (append_many takes what is no int for a time, too.)
+        # (append_many also takes a time that is not an int.)
         return self.append_many([(key, value, headers, timestamp)])  # type: ignore[list-item]
 
     def append_many(self, records: "Iterable[Record]") -> int:
@@ -71,7 +72,7 @@ class Producer(OpenHandle):
         """Let readers of committed data see the records, durably with fsync="batch". Returns the offset of the marker;
         None: there were no records, and nothing was written.
 
-        If it raises, nothing but a later read tells whether the marker was written; `abort` is right in any case.
+        If it raises, only a later read can tell whether the marker was written; calling `abort` is safe in any case.
         """
         return self._lock.run(self._end, True)
 
@@ -90,7 +91,7 @@ class Producer(OpenHandle):
         try:
             self.abort()
         except SeglogError:
-            # What failed first is told. The next producer of this id, or the timeout, aborts what stays open.
+            # The first error is raised. The next producer with this id, or the timeout, aborts what stays open.
             if error is None:
                 raise
 
@@ -99,9 +100,9 @@ class Producer(OpenHandle):
     def _begin(self) -> None:
         if self._is_begun:
             raise InvalidTxnStateError(
-                f"producer {self.producer_id} is in a transaction", hint="commit or abort it first"
+                f"producer {self.producer_id} is already in a transaction", hint="commit or abort it first"
             )
-        # What an interrupted `abort` left open. Here a producer that was fenced meanwhile is told, too.
+        # Ends what an interrupted `abort` left open. Also raises if the producer was fenced meanwhile.
         self._transactions.end_own(self.producer_id, self.epoch, False, None)
         self._is_begun = True
         self._first_offset = None
@@ -121,12 +122,12 @@ class Producer(OpenHandle):
             raise InvalidTxnStateError(
                 f"producer {self.producer_id} is in no transaction", hint="call begin() first"
             )
-        # An abort ends whatever is there: an interrupted append may have begun it, a truncation have taken it back.
+        # An abort ends whatever is there: an interrupted append may have begun it, a truncation may have removed it.
         first_offset = self._first_offset if commit else None
         try:
             marker = self._transactions.end_own(self.producer_id, self.epoch, commit, first_offset)
         except ProducerFencedError:
-            self._is_begun = False      # it was aborted by who fenced this one
+            self._is_begun = False      # the producer that fenced this one has aborted it
             raise
         self._is_begun = False
         return marker

@@ -1,7 +1,7 @@
-"""Time ranges of segments that a log has sealed, made in the background: appends, reads and cuts go on meanwhile.
+"""Time ranges of the segments that a log has sealed, made in the background while the log is in use.
 
-A whole segment is read, without any lock; the file is put beside the segment with the files lock, if the log still has
-that segment. A hint: what cannot be made is not there, and searches walk the headers.
+A whole segment is read without any lock; the file is put beside the segment with the files lock, if the log still has
+that segment. It is only a hint: if it cannot be made, searches walk the headers.
 """
 import logging
 from pathlib import Path
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RangesWriter(BackgroundWork[Segment]):
-    """Of one log. `put` is called with the lock of the log; `wait` by anybody who has no lock of it."""
+    """The writer of one log. Call `put` with the lock of the log, and `wait` without any lock of it."""
 
     _DOES_WITHOUT_THREAD = False        # `put` is called with the lock of the log
 
@@ -32,7 +32,7 @@ class RangesWriter(BackgroundWork[Segment]):
         self._files_lock = files_lock
 
     def put(self, segment: Segment) -> None:
-        """Make those of a segment that does not grow any more, as soon as may be."""
+        """Have the time ranges of a sealed segment made soon."""
         self._put(segment)
 
     def _do(self, job: Segment) -> None:
@@ -40,14 +40,14 @@ class RangesWriter(BackgroundWork[Segment]):
             raw = time_ranges_bytes(job)
             self._files_lock.run(self._place, job, raw)
         except SeglogError as error:
-            if self._has(job):      # else it went meanwhile
+            if self._has(job):      # otherwise it was removed meanwhile
                 _LOG.warning("%s: %s gets no time ranges: %s", self._path, job.path.name, error)
 
     def _place(self, segment: Segment, raw: bytes) -> None:
-        """With the files lock: nobody cuts or removes the segment."""
+        """With the files lock, so that the segment is not cut or removed meanwhile."""
         if self._has(segment):
             write_atomically(self._fs, time_ranges_path(segment.path), raw)
-            segment.let_go()            # whoever searches it next opens them
+            segment.let_go()            # the next search opens them
 
     def _has(self, segment: Segment) -> bool:
         extent = self._shown.extent

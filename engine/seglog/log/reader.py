@@ -1,8 +1,8 @@
-"""How a log is read, whether it is a closed directory or one that grows: the methods of both.
+"""Reading a log, whether it is a closed directory or one that grows.
 
-A read takes the extent of the log once, when it is called, and works on that: what is appended later it
-does not see, and nothing it does waits for an append or keeps one waiting. Segments that are removed
-or cut meanwhile it reads to their end where they are open, else it ends with OffsetOutOfRangeError.
+A read takes the extent of the log once, when it is called, and works on that: it does not see later appends, and
+readers and appends never wait for each other. If segments are removed or cut meanwhile, it reads them to their end if
+they are open; otherwise it raises OffsetOutOfRangeError.
 """
 import operator
 from bisect import bisect_right
@@ -50,11 +50,11 @@ from seglog.state.leader_epochs import EpochEnd
 
 
 class LogReader(LogLookup):
-    """What `Partition` and `Log` can be asked. Threads may share it.
+    """The methods for reading that `Partition` and `Log` share. Threads may share it.
 
-    Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met (or, with
-    `on_corrupt="skip"`, goes on behind it and appends what was skipped to `lost`), and StorageError where a
-    file cannot be read. Batches and records taken from it stay readable after it is closed.
+    Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage (with `on_corrupt="skip"`
+    it continues after the damage instead, and appends what was skipped to `lost`), and StorageError if a file cannot be
+    read. Batches and records stay readable after the log is closed.
     """
 
     config: LogConfig
@@ -81,13 +81,13 @@ class LogReader(LogLookup):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[Record]:
-        """Lazy records with start <= offset < stop and since <= timestamp < until, in log order.
+        """Iterate lazily over the records with start <= offset < stop and since <= timestamp < until, in log order.
 
-        Ends at the end of the log as of this call. `start` must lie in [log start offset, log end offset]; elsewhere
-        `on_out_of_range` says to begin at the "earliest" or the "latest" offset instead of raising
-        OffsetOutOfRangeError (a consumer's auto.offset.reset). `isolation="read_committed"` ends at the last
-        stable offset and leaves out the records of aborted transactions. Transaction markers are left out
-        unless `control`. `max_magic`: UnsupportedVersionError at the first batch of a later record format.
+        Ends at the end of the log as of this call. `start` must be in [log start offset, log end offset]; otherwise the
+        read begins at the "earliest" or "latest" offset if `on_out_of_range` says so (a consumer's auto.offset.reset),
+        or raises OffsetOutOfRangeError. `isolation="read_committed"` ends at the last stable offset and leaves out the
+        records of aborted transactions. Transaction markers are left out unless `control`. `max_magic`: raise
+        UnsupportedVersionError at the first batch of a later record format.
         """
         # No Python between two records.
         return chain.from_iterable(read_runs(
@@ -96,11 +96,11 @@ class LogReader(LogLookup):
         ))
 
     def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
-        """A named reader: how far it has come is kept in the partition, durably. `shared`: others may read by the name,
-        too, in this process or another, if all of them say so; then a commit never goes back.
+        """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
+        process or others, may use the name at the same time if all of them pass it; then a commit never moves back.
 
-        Raises InvalidArgumentError for what is no name, LogLockedError if somebody reads by it, CorruptCheckpointError
-        for a file that nobody can read, StorageError (a directory that cannot be written to).
+        Raises InvalidArgumentError for an invalid name, LogLockedError if the name is in use, CorruptCheckpointError if
+        its file is damaged, StorageError if the directory cannot be written to.
         """
         self._current()
         return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
@@ -117,7 +117,7 @@ class LogReader(LogLookup):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[Record]:
-        """As `read`, with any `start`: what the files hold of [start, stop), below the log start offset too."""
+        """As `read`, but with any `start`: what the files hold of [start, stop), even below the log start offset."""
         extent = self._current()
         start, stop = _index(start), _index(stop)
         on_lost = lost_sink(on_corrupt, lost)
@@ -131,16 +131,16 @@ class LogReader(LogLookup):
     def __getitem__(self, offset: int) -> Record:
         """The record with this offset.
 
-        Raises OffsetOutOfRangeError outside [log start offset, log end offset), NoRecordError where compaction has
-        left no record, or a transaction's marker stands.
+        Raises OffsetOutOfRangeError outside [log start offset, log end offset), NoRecordError if compaction has removed
+        the record, or the offset is that of a transaction's marker.
         """
-        # Fast path: what is there. What is not is told apart below.
+        # Fast path: the record exists. `_get` tells the other cases apart.
         extent = self._shown.extent
         if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
             try:
-                segments = extent.segments      # written out: a call more takes a part of a read
+                segments = extent.segments      # inlined: another call would slow a read noticeably
                 slot = bisect_right(segments.bases, offset)
-                if slot > segments.stop:        # segments that came since; as arguments of the search it costs more
+                if slot > segments.stop:        # segments that came since; passing the stop to bisect costs more
                     slot = segments.stop
                 record = segments.cells[slot - 1].get(offset)
             except (OffsetOutOfRangeError, StorageError) as error:
@@ -160,7 +160,8 @@ class LogReader(LogLookup):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[RecordBatch]:
-        """The batches that hold offsets of [start, stop), control batches and empty ones included. See `read`."""
+        """Iterate over the batches with offsets in [start, stop), control batches and empty ones included. See `read`.
+        """
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
         start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
@@ -179,10 +180,10 @@ class LogReader(LogLookup):
         on_corrupt: OnCorrupt = "raise",
         lost: list[LostRange] | None = None,
     ) -> Iterator[Columns]:
-        """The records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
+        """Iterate over the records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
 
-        Whole batches: the first chunk may begin below `start`, the last may reach beyond `stop`. The rest: see `read`.
-        Each chunk's memory returns to the pool when nothing refers to it any more.
+        Chunks hold whole batches: the first may begin below `start`, the last may reach beyond `stop`. For the other
+        arguments see `read`. Each chunk's memory returns to the pool when nothing refers to it any more.
         """
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
@@ -190,7 +191,7 @@ class LogReader(LogLookup):
         extent = self._current()
         start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
-        # Decoding checks the checksums, while the bytes are at hand.
+        # Decoding verifies the checksums, while the bytes are in the cache.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
         return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
 
@@ -205,22 +206,23 @@ class LogReader(LogLookup):
         min_one: bool = True,
         isolation: Isolation = "read_uncommitted",
     ) -> Fetched:
-        """The bytes that a broker sends to a client that asks for `offset` and knows record formats up to `magic`.
+        """The bytes that a broker sends to a client that fetches from `offset` and knows record formats up to `magic`.
 
-        A FetchSlice of one segment's file, `max_bytes` at most, the last batch may be cut; with `min_one`, the first
-        batch is whole however large it is. The client reads over what lies below `offset` in the first batch. Where it
-        knows an older format than that batch's: a ConvertedFetch, of about as many bytes on disk. No bytes: there is
-        nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends` names the aborted
-        transactions, whose records the client leaves out. Messages with tags are converted only if `magic` is given.
+        Returns a FetchSlice of one segment's file, at most `max_bytes`; the last batch may be cut, but with `min_one`
+        the first batch is whole however large it is. The client must skip records below `offset` in the first batch.
+        If that batch has a newer format than the client knows, returns a ConvertedFetch of about as many bytes on disk.
+        No bytes: there is nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends`
+        lists the aborted transactions, whose records the client must leave out. Tagged messages are converted only if
+        `magic` is given.
 
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
         """
         offset = checked_offset(offset)
         if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
-            raise InvalidArgumentError(f"a client knows record formats up to v0, v1 or v2, not {magic!r}")
+            raise InvalidArgumentError(f"magic must be 0, 1, 2 or None, not {magic!r}")
         if not isinstance(max_bytes, int) or max_bytes < 0:
-            raise InvalidArgumentError(f"max_bytes is a number of bytes, not {max_bytes!r}")
+            raise InvalidArgumentError(f"max_bytes must be a number of bytes, not {max_bytes!r}")
         is_committed = is_read_committed(isolation)
         extent = self._current()
         with gone_is_out_of_range(self, offset):
@@ -240,8 +242,8 @@ class LogReader(LogLookup):
             return list(aborted_transactions(extent, first, last))
 
     def end_offset_for(self, epoch: int) -> EpochEnd | None:
-        """The largest leader epoch that is not above `epoch`, and where it ends: how far a log that knows it agrees
-        with this one. None where nothing is known of it. (OffsetsForLeaderEpoch, KIP-101)"""
+        """The largest leader epoch that is not above `epoch`, and its end offset: up to there, a log that has this
+        epoch agrees with this one. None if nothing is known. (OffsetsForLeaderEpoch, KIP-101)"""
         epoch, epochs = checked_epoch(epoch), self.leader_epochs
         return None if epochs is None else epochs.end_offset_for(epoch, self.log_end_offset)
 
@@ -253,7 +255,7 @@ class LogReader(LogLookup):
         check_crc: bool = True,
         on_lost: OnLost | None = None,
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        """Batch headers of the segments that hold [start, stop), some thousand at a time; the base of every reader.
+        """Batch headers of the segments that hold [start, stop), some thousands at a time; the base of every reader.
 
         The first table begins at the batch that holds `start`, the last one may reach beyond `stop`.
         """
@@ -268,7 +270,7 @@ class LogReader(LogLookup):
         for segment in extent.segments_from(first):
             if stop is not None and segment.base_offset >= stop:
                 return
-            try:        # (not by gone_is_out_of_range: two of these take a tenth of a read of one record)
+            try:        # (not with gone_is_out_of_range: two of these take a tenth of the time of a one-record read)
                 found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
                 position = found.position if found else 0
                 for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
@@ -277,7 +279,7 @@ class LogReader(LogLookup):
                     if len(table) and table[-1].last_offset >= first:
                         yield segment, table
                     if stop is not None and len(table) and table[-1].last_offset >= stop - 1:
-                        return      # what follows, damage too, is behind what was asked for
+                        return      # what follows, even damage, is past what was asked for
             except (OffsetOutOfRangeError, StorageError) as error:
                 raise self._if_gone(max(first, segment.base_offset), error) from error
 
@@ -290,7 +292,7 @@ def _get(log: LogReader, offset: int) -> Record:
     extent = log._current()
     if offset < extent.log_start_offset:
         raise out_of_range(extent, offset, log.path)
-    # All of it, one record at most: the rest of the batch is looked at, too.
+    # list(), though there is at most one record, so that the rest of the batch is checked, too.
     runs = _runs(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)
     for record in list(chain.from_iterable(runs)):
         return record
@@ -303,7 +305,7 @@ def _start_in_range(
     log: LogReader, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
     on_corrupt: OnCorrupt,
 ) -> int | None:
-    """Where a read begins that was asked to begin at `start`; None: at the log start offset."""
+    """Where a read from `start` begins; None: at the log start offset."""
     check_on_out_of_range(on_out_of_range)
     start = _index(start)
     if start is None:
@@ -323,7 +325,7 @@ def _start_in_range(
 
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
-    """May a read begin at the offset? The log end offset is the last that it may."""
+    """Whether a read may begin at the offset. The log end offset is the last one where it may."""
     if offset < extent.log_start_offset:
         return False
     segments = extent.segments
@@ -334,7 +336,7 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
     except CorruptRecordError:
         if on_corrupt == "raise":
             raise
-        return True     # nobody knows where it ends
+        return True     # the end is unknown
 
 
 def _bounds(
@@ -365,8 +367,8 @@ def read_runs(
     on_corrupt: OnCorrupt,
     lost: list[LostRange] | None,
 ) -> Iterator[Iterable[Record]]:
-    """`LogReader.read` in runs of about 1 MB at most. Each step reads a run and checks it, which may wait for a disk;
-    taking its records parses them.
+    """`LogReader.read` in runs of at most about 1 MB. Each step reads and checks a run, which may wait for a disk;
+    iterating over the run parses its records.
     """
     extent = log._current()
     first, end = _start_in_range(log, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
@@ -409,7 +411,7 @@ def _runs(
     on_lost: OnLost | None,
     max_magic: int | None,
 ) -> Iterator[Iterable[Record]]:
-    """The records, those of a table at a time: its headers were read and its checksums checked."""
+    """The records, one table at a time, after its headers were read and its checksums verified."""
     first, stop, aborted = _bounds(log, extent, start, stop, isolation)
     tables = _known(log._walk(extent, first, stop, True, on_lost), stop, max_magic)
     first = within_int64(first)
@@ -420,7 +422,7 @@ def _runs(
 
 
 def _index(offset: SupportsIndex | None) -> int | None:
-    """An offset of any library's int, or None."""
+    """An offset, as any library's int, or None."""
     try:
         return None if offset is None else operator.index(offset)
     except TypeError:
@@ -446,9 +448,9 @@ def _up_to_format(
         if slot > 0:
             yield segment, scan(segment.window, table[0].position, batch.position, decompress=segment.decompress)
         raise UnsupportedVersionError(
-            f"a batch of format v{batch.magic}, and the reader knows v{max_magic}", file=segment.path,
-            position=batch.position, offset=first_offset_of(batch),
-            hint="read it with a newer client, or `fetch` with `magic=`, which converts",
+            f"the batch has record format v{batch.magic}, the reader knows formats up to v{max_magic}",
+            file=segment.path, position=batch.position, offset=first_offset_of(batch),
+            hint="use a newer client, or call `fetch` with `magic=`, which converts the batch",
         )
 
 

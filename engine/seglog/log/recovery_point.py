@@ -1,7 +1,7 @@
-"""Up to where a log is on the disk for certain: what lies behind, the next opening checks. And when its log dir hears.
+"""The recovery point: everything before it is on the disk, the next opening checks the rest. And when it is written.
 
-It moves at each roll, and with so many bytes that are on the disk since. A roll that left less behind is written with
-other changes of the log dir.
+It moves at each roll, and each time a fixed number of bytes has been synced. After a roll with fewer bytes, it is
+written together with other changes of the log dir.
 """
 import logging
 
@@ -11,13 +11,13 @@ from seglog.state.partition_hold import PartitionHold
 
 _LOG = logging.getLogger(__name__)
 
-# What lies behind it is checked when a writer died, and written to the disk again: that shall take a fraction of a
-# second, however large segments are.
+# After a writer died, the bytes after the recovery point are checked and written to the disk again: that must take only
+# a fraction of a second, however large segments are.
 MAX_BEHIND_BYTES = 64 << 20
 
 
 class RecoveryPoint:
-    """`offset`; and `due_position`: a sync up to that place in the active segment moves it (`move_to`).
+    """`offset`, and `due_position`: a sync up to that place in the active segment moves it (`move_to`).
 
     Changed with the lock of the log, or alone with its files.
     """
@@ -25,39 +25,39 @@ class RecoveryPoint:
     def __init__(self, hold: PartitionHold) -> None:
         self._hold = hold
         self.offset = 0
-        self._position = 0          # in the active segment: where it was last moved, or tried to
-        self._behind_bytes = 0      # of sealed segments, behind what the checkpoint file says for certain
+        self._position = 0          # in the active segment: where it was last moved, or should have been
+        self._behind_bytes = 0      # of sealed segments, after the point that is surely in the checkpoint file
         self.due_position = MAX_BEHIND_BYTES
 
     def go_on_at(self, position: int) -> None:
-        """The active segment is another one, with so many bytes."""
+        """There is a new active segment, with `position` bytes."""
         self._position = position
         self.due_position = position + MAX_BEHIND_BYTES - self._behind_bytes
 
     def before_first_change(self) -> None:
-        """Before the mark of the partition says that it changes."""
+        """Call before the mark of the partition says that it changes."""
         hold = self._hold
         if self.offset == (hold.recovery_point or 0):
             return
-        # While the mark still says what it said of what was recovered. Of a clean log it says nothing.
+        # While the mark still describes what was recovered. For a clean log there is no mark.
         if hold.clean and self.offset > (hold.recovery_point or 0):
             hold.advance(self.offset)
         else:
             hold.put(recovery_point=self.offset)
 
     def put(self, offset: int) -> None:
-        """The next opening checks the log from there on."""
+        """Write the point: the next opening checks the log from `offset` on."""
         self._hold.put(recovery_point=offset)
         self.offset = offset
         self._behind_bytes = 0
         self.go_on_at(self._position)
 
     def sealed(self, size_bytes: int) -> None:
-        """The active segment, which has so many bytes, grows no more."""
+        """The active segment was sealed with `size_bytes`."""
         self._behind_bytes += size_bytes - self._position
 
     def after_roll(self, offset: int) -> None:
-        """The next opening checks the log from the new segment on: at once where much was rolled since."""
+        """Move the point to the new segment; write it at once if much was rolled since it was last written."""
         if self._behind_bytes >= MAX_BEHIND_BYTES:
             self.put(offset)
         else:
@@ -67,7 +67,7 @@ class RecoveryPoint:
             self.offset = offset
 
     def move_to(self, end: End) -> None:
-        """Where it cannot be moved, the next opening has more to do, and nothing is wrong."""
+        """Move the point after a sync. If that fails, the next opening only has more to check."""
         self.go_on_at(end.position)
         try:
             self.put(end.next_offset)

@@ -1,8 +1,8 @@
-"""Taking segments away, and cutting one short, so that a crash at any point leaves what Kafka and we open.
+"""Removing segments, and cutting one short, so that a crash at any point leaves a log that Kafka and seglog can open.
 
-A segment goes in three steps: its files get the suffix .deleted, the directory is synced, the files are unlinked.
-What a crash leaves in between are `.deleted` files and indexes without a log, and both loaders remove those. The
-caller has told the readers before (Segment.retire).
+A segment is removed in three steps: its files get the suffix .deleted, the directory is synced, the files are unlinked.
+A crash in between leaves `.deleted` files and indexes without a log, which both loaders remove. The caller has told the
+readers before (Segment.retire).
 """
 import os
 from collections.abc import Iterable
@@ -19,19 +19,20 @@ from seglog.segment.transaction_index import TransactionIndex
 
 
 def remove_segments(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> None:
-    """Remove segments by their .log files; when it returns they are gone for good. Raises StorageError."""
+    """Remove segments, given by their .log files, durably. Raises StorageError."""
     for path in mark_deleted(fs, directory, logs):
         fs.unlink(path)
 
 
 def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> list[str]:
-    """Take segments out of the log by their .log files, durably; the .deleted files, which the caller removes."""
+    """Take segments, given by their .log files, out of the log durably. Returns the .deleted files for the caller to
+    remove."""
     deleted = []
     dialect: Dialect | None = None
     for log in logs:
         dialect = dialect or dialect_of(log)        # the directory's: one for all
         stem = os.fspath(log).removesuffix(dialect.log)
-        # The .log first: without it the others are strays.
+        # The .log first: without it the other files are orphans.
         for suffix in dialect.suffixes:
             path = stem + suffix
             if os.path.lexists(path):
@@ -44,7 +45,7 @@ def mark_deleted(fs: FileSystem, directory: Path, logs: Iterable[AnyPath]) -> li
 
 
 def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
-    """Remove a segment that was written aside, by its .log.cleaned; the next opening removes what this call cannot."""
+    """Remove a rewritten segment, given by its .log.cleaned; the next opening removes what this call cannot."""
     dialect = dialect_of(cleaned)
     stem = cleaned.name.removesuffix(dialect.log + names.CLEANED_SUFFIX)
     for suffix in dialect.suffixes:
@@ -57,8 +58,8 @@ def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
 def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:
     """Keep the bytes of `log` before `position`, and the aborted transactions that ended before `offset`.
 
-    Its time ranges and column statistics go. Its other indexes are left: an opening for appending makes them follow the
-    log.
+    Its time ranges and column statistics are removed. Its other indexes are left: opening the log for appending makes
+    them match it.
     """
     for suffix in names.OF_WHOLE_LOGS:
         path = log.with_suffix(suffix)

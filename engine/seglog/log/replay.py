@@ -1,5 +1,4 @@
-"""What a log knows beside its records, made to agree with them when it is opened: leader epochs, producers, aborted
-transactions.
+"""A log's leader epochs, producers and aborted transactions, made to agree with its records when it is opened.
 
 Kafka's LogSegment.recover, LeaderEpochFileCache and UnifiedLog.rebuildProducerState. The .log files are final here.
 """
@@ -30,7 +29,7 @@ from seglog.state.producer_state import ProducerState
 
 @dataclass(slots=True)
 class ReplaySegment:
-    """A segment of the log. `check`: what recovery found in it; None where it was not recovered."""
+    """A segment of the log. `check`: what recovery found in it; None if it was not recovered."""
 
     directory: Path
     base_offset: int
@@ -42,7 +41,7 @@ class ReplaySegment:
         return self.directory / names.file_name(self.base_offset, self.log_suffix)
 
     def tables(self, offset: int = 0, max_batches: int = SCAN_BATCHES) -> Iterator[BatchTable]:
-        """Its batch headers from the batch that holds `offset` on; damage is passed over."""
+        """Its batch headers from the batch that holds `offset` on; damage is skipped."""
         segment = Segment(self.path)
         try:
             found = segment.find_offset(offset) if offset > self.base_offset else None
@@ -55,7 +54,7 @@ class ReplaySegment:
             segment.close()
 
     def epochs(self) -> Iterator[tuple[int, int]]:
-        """(leader epoch, offset of its first batch), rising."""
+        """(leader epoch, offset of its first batch), in rising order."""
         if self.check is not None:
             yield from self.check.epochs
             return
@@ -68,7 +67,7 @@ class ReplaySegment:
                 slot = first_of_later_epoch(table, epoch, slot)
 
     def begins_without_epoch(self) -> bool:
-        """Has its first batch no leader epoch, or is there none?"""
+        """Whether its first batch has no leader epoch, or there is no batch."""
         table = next(self.tables(max_batches=1), None)
         return table is None or len(table) == 0 or table[0].leader_epoch < 0
 
@@ -77,27 +76,27 @@ class ReplaySegment:
 
 
 class ReplaySegments(Sequence[ReplaySegment]):
-    """The segments of a log, each made where the replay comes to it: a log may have a hundred thousand."""
+    """The segments of a log, each made when the replay needs it: a log may have a hundred thousand."""
 
     @property
     @abstractmethod
     def base_offsets(self) -> list[int]:
-        """Of all of them."""
+        """The base offsets of all segments."""
 
     @property
     @abstractmethod
     def recovered(self) -> list[ReplaySegment]:
-        """Those with a `check`."""
+        """The segments that have a `check`."""
 
 
 def put_leader_epochs(
     fs: FileSystem, directory: Path, segments: ReplaySegments, *,
     log_start_offset: int, next_offset: int, begins_anew: bool,
 ) -> LeaderEpochs:
-    """The leader epochs of the log, and the same in their file, durably. `begins_anew`: there was no segment left.
+    """Return the leader epochs of the log, and write them to their file durably. `begins_anew`: no segment was left.
 
-    The checkpoint, where it reads well, with the epochs that recovered batches have and it has not; else those of all
-    batches. Cut at both ends of the log. A log without epochs gets no file.
+    The epochs of a readable checkpoint and those that only recovered batches have; without one, those of all batches.
+    Cut at both ends of the log. A log without epochs gets no file.
     """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     raw, before = _read_epochs(path)
@@ -110,16 +109,16 @@ def put_leader_epochs(
     for epoch, start_offset in found:
         if epochs.latest is None or epoch > epochs.latest:
             epochs = epochs.assign(epoch, start_offset)
-    # In this order: of an empty log no epoch is left, whatever lies below its start.
+    # In this order: an empty log keeps no epoch, whatever is below its start.
     epochs = epochs.truncate_from_start(log_start_offset).truncate_from_end(next_offset)
-    # (An empty file is what Kafka has where there are no epochs.)
+    # (Kafka has an empty file if there are no epochs.)
     if epochs != (before or LeaderEpochs()) or (before is None and raw):
         write_atomically(fs, path, epochs.to_bytes())
     return epochs
 
 
 def _read_epochs(path: Path) -> tuple[bytes, LeaderEpochs | None]:
-    """The bytes of the checkpoint, and what they say; None if there is none, or nothing good in it."""
+    """The bytes of the checkpoint, and its epochs; None if there is no file or it is damaged."""
     try:
         raw = read_file(path)
     except FileNotFoundError:
@@ -131,7 +130,7 @@ def _read_epochs(path: Path) -> tuple[bytes, LeaderEpochs | None]:
 
 
 def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int]]:
-    """Of a log without a checkpoint. Epochs came with v2: what lies before a segment without any has none either."""
+    """The epochs of a log without a checkpoint. Epochs came with v2: before a segment without any, there are none."""
     if not segments or (segments[-1].check is None and segments[-1].begins_without_epoch()):
         return []
     slot = len(segments) - 1
@@ -144,8 +143,8 @@ def _epochs_of_batches(segments: Sequence[ReplaySegment]) -> list[tuple[int, int
 
 
 def producers_before(directory: Path, base_offset: int) -> tuple[ProducerEntry, ...]:
-    """The producers where a log begins whose first segment has this base offset: a transaction may have begun in one
-    that retention removed. Empty if there is no snapshot that can be read.
+    """The producers at the start of a log whose first segment has this base offset: a transaction may have begun in a
+    segment that retention removed. Empty if there is no readable snapshot.
     """
     try:
         return producers_in(read_file(directory / names.file_name(base_offset, names.SNAPSHOT_SUFFIX)))
@@ -167,9 +166,9 @@ def put_producers(
 ) -> ProducerState:
     """The producers as of the end of the log; `snapshots` and the .txnindex of recovered segments are made to agree.
 
-    `clean`: nothing was recovered. Else the replay begins at the newest snapshot at or below the first segment that
-    was: what lies behind is taken anew (LogLoader.recoverSegment). `rewrites`: a .txnindex that reads well is written
-    all the same, for it may not be on the disk.
+    `clean`: nothing was recovered. Otherwise the replay begins at the newest snapshot at or below the first recovered
+    segment, and later snapshots are taken again (LogLoader.recoverSegment). `rewrites`: even a correct .txnindex is
+    written, because it may not be on the disk.
     """
     bases = segments.base_offsets
     snapshots.remove_strays(bases)
@@ -200,7 +199,7 @@ def put_producers(
 
 
 def _tables_from(segments: Sequence[ReplaySegment], offset: int) -> Iterator[BatchTable]:
-    """The batches from the one that holds `offset` on, of all segments."""
+    """The batches of all segments, from the one that holds `offset` on."""
     first = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in islice(segments, first, None):
         yield from segment.tables(offset)
@@ -209,7 +208,7 @@ def _tables_from(segments: Sequence[ReplaySegment], offset: int) -> Iterator[Bat
 def _put_transaction_index(
     fs: FileSystem, log: Path, aborted: Iterable[AbortedTransaction], *, rewrites: bool
 ) -> None:
-    """Let the .txnindex hold these lines; without any there is no file."""
+    """Write these entries to the .txnindex; if there are none, remove the file."""
     path, raw = log.with_suffix(names.TRANSACTION_INDEX_SUFFIX), transaction_index.encode(aborted)
     if not path.exists():
         before = b""

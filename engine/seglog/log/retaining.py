@@ -1,8 +1,9 @@
-"""How a log deletes what retention lets go: judged without a lock, done with it, as far as the log is still the same.
+"""Deleting what retention no longer keeps: judged without a lock, done with it, if the log is still the same.
 
-    judge       the rule that was handed in (log.aging), on the extent as of now
-    delete      the log start offset moves, durably; segments get the suffix .deleted, and go after file.delete.delay.ms
-    make room   the disk is full, and so the log perhaps read-only: segments are removed at once, the first one first
+    judge       the rule that was passed in (log.aging) is applied to the current extent
+    delete      the log start offset moves, durably; segments get the suffix .deleted, and are removed after
+                file.delete.delay.ms
+    make room   if the disk is full (so the log may be read-only), segments are removed at once, the first one first
     rewrite     with retention.granularity=batch, the first segment without the batches before the log start offset
 
 Readers that hold a segment's files finish reading it.
@@ -36,7 +37,7 @@ from seglog.state.reader_cursor import committed_cursors
 
 _LOG = logging.getLogger(__name__)
 
-# With less room than for so many segments, .deleted files do not wait for file.delete.delay.ms.
+# With room for fewer segments than this, .deleted files do not wait for file.delete.delay.ms.
 _SPARE_SEGMENTS = 4
 
 
@@ -44,9 +45,9 @@ _SPARE_SEGMENTS = 4
 class Retained:
     """What one run of retention did, or would do.
 
-    `linked_bytes`: of the .log files that went, those to which other names lead, such as a hot backup's: their space
-    is not free. `rewritten_bytes`: how much smaller the first segment became. `waits_ms`: when the next .deleted file
-    may be removed; None: there is none.
+    `linked_bytes`: the size of the removed .log files that have other hard links, such as a hot backup's: their space
+    is not freed. `rewritten_bytes`: how much smaller the first segment became. `waits_ms`: in how many ms the next
+    .deleted file may be removed; None: there is none.
     """
 
     expired: tuple[Expired, ...] = ()
@@ -62,7 +63,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """Segments that are out of the log, and their .deleted files, which are removed when their time has come."""
+    """Segments that are no longer in the log, and their .deleted files, which are removed from `due_ms` on."""
 
     due_ms: int
     segments: tuple[Segment, ...]
@@ -70,7 +71,7 @@ class _Deleted:
 
 
 class AgedSegment:
-    """One segment of a log, as retention looks at it (aging.Age). What a sealed one said once stays true."""
+    """One segment of a log, as retention sees it (aging.Age). Values of a sealed one are read only once."""
 
     __slots__ = ("_file_time_ms", "_largest", "_size_bytes", "segment")
 
@@ -101,7 +102,7 @@ class AgedSegment:
         return self._file_time_ms
 
     def read(self) -> None:
-        """Learn all of it now, while the segment is open."""
+        """Read all values now, while the segment is open."""
         self._stat()
         assert self.largest_timestamp is not None
 
@@ -112,7 +113,7 @@ class AgedSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """As batch headers tell it, which is what Kafka's index of times holds."""
+        """The largest timestamp in the batch headers, as Kafka's time index has it."""
         if self._largest is None or self.segment.published is not None:
             passed = self.segment.largest_passed
             if passed is None:
@@ -128,7 +129,7 @@ class AgedSegment:
 
 
 class LogRetainer:
-    """`Log.delete_old_segments`, which says what it does. `cleaning` is held by who writes .cleaned files."""
+    """Implements `Log.delete_old_segments`. Code that writes .cleaned files holds `cleaning`."""
 
     def __init__(self, tail: LogTail, cutter: LogCutter, retention: Retention) -> None:
         self._tail = tail
@@ -143,9 +144,9 @@ class LogRetainer:
         """From now on call `wake` after each roll, and when no space is left."""
 
         def rolled() -> None:
-            # Here and not by the woken thread: whoever appends quickly would fill the disk before it comes.
+            # Here, not in the woken thread: quick appends could fill the disk before it runs.
             if self._deleted and _is_nearly_full(self._tail.path, self._tail.config):
-                with contextlib.suppress(StorageError):     # the thread meets it, too, and says so
+                with contextlib.suppress(StorageError):     # the thread meets it, too, and reports it
                     self._remove(self._deleted)
                     self._deleted = []
             wake()
@@ -153,20 +154,20 @@ class LogRetainer:
         self._tail.on_roll, self._tail.on_full = rolled, wake
 
     def now_ms(self) -> int:
-        """By the log's clock."""
+        """The time, by the log's clock."""
         return self._tail.now_ms()
 
     # --- judging, without a lock ---------------------------------------------------------------
 
     def ages(self) -> list[AgedSegment]:
-        """The segments as of now."""
+        """The current segments."""
         known = self._ages
         ages = [known.get(segment) or AgedSegment(segment) for segment in self._tail.current().segments]
         self._ages = {age.segment: age for age in ages}
         return ages
 
     def judge(self, ages: Sequence[AgedSegment]) -> Verdict:
-        """What goes now."""
+        """What to delete now."""
         tail = self._tail
         extent = tail.current()
         end = extent.log_end_offset
@@ -174,14 +175,15 @@ class LogRetainer:
         return self._retention(LogAge(ages, start, self.kept_from(), end), tail.config, tail.now_ms())
 
     def kept_from(self) -> int:
-        """The offset from which on nothing may be deleted. Raises CorruptCheckpointError for the cursor of a reader."""
+        """The offset from which on nothing may be deleted. Raises CorruptCheckpointError if a cursor file is damaged.
+        """
         tail = self._tail
         extent = tail.current()
         return kept_from(tail.path, tail.config, extent.log_start_offset, extent.log_end_offset)
 
     def run(self, throttle: Callable[[int], None] | None = None) -> Retained:
-        """Delete what is to go now. `throttle` is called with the bytes of a rewrite, piece by piece."""
-        return self._running.run(self._run, throttle)       # who comes second finds it done
+        """Delete what is due now. `throttle` is called with the number of bytes of a rewrite, piece by piece."""
+        return self._running.run(self._run, throttle)       # a second caller finds it done
 
     def _run(self, throttle: Callable[[int], None] | None) -> Retained:
         done = self._delete_judged()
@@ -194,7 +196,7 @@ class LogRetainer:
         )
 
     def _judged(self) -> tuple[list[AgedSegment], Verdict]:
-        """`judge` of all segments, again if a compaction took the files of some away meanwhile."""
+        """`judge` of all segments; again if a compaction removed the files of some meanwhile."""
         while True:
             before = self._tail.current().segments
             ages = self.ages()
@@ -207,7 +209,7 @@ class LogRetainer:
     # --- deleting ------------------------------------------------------------------------------
 
     def _delete_judged(self) -> Retained:
-        """`delete` what `judge` says; and again if a compaction exchanged the first that was to go meanwhile."""
+        """`delete` what `judge` says; again if a compaction exchanged the first segment to delete meanwhile."""
         before: tuple[Expired, ...] = ()
         linked = 0
         while True:
@@ -219,7 +221,7 @@ class LogRetainer:
                 return replace(done, expired=before, linked_bytes=linked)
 
     def delete(self, verdict: Verdict, ages: Sequence[AgedSegment]) -> Retained:
-        """Do what a verdict says, as far as the log is still what was judged."""
+        """Carry out a verdict, as far as the log is still what was judged."""
         tail = self._tail
         start = tail.current().log_start_offset
         if not verdict.expired and verdict.log_start_offset <= start:
@@ -238,7 +240,7 @@ class LogRetainer:
         return shielded(tail.files_lock.run, tail.with_lock, self._make_room, verdict, judged)
 
     def _delete(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained | None:
-        """None: it has rolled, and what it goes on with has to wait for the snapshot of that."""
+        """None: the log has rolled, and the snapshot of that must be written first."""
         tail = self._tail
         tail.write_lingering()
         tail.is_changing = False
@@ -251,7 +253,7 @@ class LogRetainer:
                     return None
                 extent = tail.current()
             else:
-                expired = expired[:-1]      # something was appended to it meanwhile
+                expired = expired[:-1]      # records were appended to it meanwhile
         start = expired[-1].next_offset if expired else extent.log_start_offset
         if len(expired) == len(verdict.expired):
             start = max(start, verdict.log_start_offset)
@@ -264,14 +266,14 @@ class LogRetainer:
         return Retained(expired, start, linked)
 
     def _make_room(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained:
-        """With the lock, no space left: nothing may be written before something has gone.
+        """With the lock, if no space is left: nothing can be written before something is removed.
 
-        Segment by segment, each gone durably before the next one: whatever a crash leaves is a log that begins at a
-        segment, which needs no promise in a checkpoint file.
+        Segment by segment, each removed durably before the next one: a crash leaves a log that begins at a segment, so
+        no checkpoint file need be written first.
         """
         tail = self._tail
         extent = tail.current()
-        tail.snapshots.wait()       # what it can still write is worth more than what is removed
+        tail.snapshots.wait()       # a snapshot that can still be written is worth more than the old segments
         self._remove(self._deleted)
         self._deleted = []
         expired = _still(extent, verdict.expired, judged)[: len(extent.segments) - 1]
@@ -280,7 +282,7 @@ class LogRetainer:
         for _ in expired:
             gone = extent.segments[0]
             gone.retire()
-            # The .log first: without it the others are strays.
+            # The .log first: without it the other files are orphans.
             for path in segment_files(gone.path):
                 tail.fs.unlink(path)
             tail.fs.sync_directory(tail.path)
@@ -291,7 +293,7 @@ class LogRetainer:
         tail.live.end(tail.shown, tail.last_stable_offset)
         if expired:
             _LOG.warning(
-                "%s: no space was left: removed %d old segments at once, up to offset %d%s", tail.path, len(expired),
+                "%s: the disk is full: removed %d old segments at once, up to offset %d%s", tail.path, len(expired),
                 start, f"; hot backups still hold {linked} bytes of them" if linked else "",
             )
             with contextlib.suppress(StorageError):     # the next opening does it
@@ -303,7 +305,7 @@ class LogRetainer:
     # --- .deleted files ------------------------------------------------------------------------
 
     def remove_deleted(self, *, all_of_them: bool = False) -> None:
-        """Remove the .deleted files whose time has come. Closing removes all of them, and so does the next opening."""
+        """Remove the .deleted files that are due. Closing removes all of them, and so does the next opening."""
         if self._deleted:
             self._tail.files_lock.run(self._tail.with_lock, self._remove_due, all_of_them)
 
@@ -319,15 +321,16 @@ class LogRetainer:
     def _remove(self, deleted: Sequence[_Deleted]) -> None:
         for entry in deleted:
             for path in entry.files:
-                if os.path.exists(path):       # somebody may have removed it by hand
+                if os.path.exists(path):       # it may have been removed by hand
                     self._tail.fs.unlink(path)
             for segment in entry.segments:
-                segment.let_go()        # else its map keeps the space; who reads in it has a hold of his own
+                segment.let_go()        # otherwise its map keeps the space; readers have their own hold on it
 
     # --- the first segment ---------------------------------------------------------------------
 
     def _rewrite_head(self, throttle: Callable[[int], None] | None) -> int:
-        """Exchange the first segment for one without what lies before the log start offset; the bytes that went."""
+        """Exchange the first segment for one without the batches before the log start offset. Returns the bytes saved.
+        """
         tail = self._tail
         config = tail.config
         extent = tail.current()
@@ -345,7 +348,7 @@ class LogRetainer:
                 return 0
             head = extent.segments[0]
         new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
-        # (After an error the .cleaned file tells the next opening to go back.)
+        # (After an error, the .cleaned file makes the next opening undo the rewrite.)
         if self._cutter.replace_head(head, new):
             return found.position
         remove_cleaned(tail.fs, new)
@@ -357,7 +360,8 @@ class LogRetainer:
 
 
 def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end_offset: int) -> int:
-    """The offset from which on retention deletes nothing: the log end, or what a named reader has still to read."""
+    """The offset from which on retention deletes nothing: the log end, or the first that a named reader has not read.
+    """
     if not config.retention_respect_cursors:
         return log_end_offset
     unread = min((cursor.offset for cursor in committed_cursors(directory)), default=log_end_offset)
@@ -365,7 +369,7 @@ def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end
 
 
 def _still(extent: Extent, expired: Sequence[Expired], judged: Sequence[Segment]) -> tuple[Expired, ...]:
-    """Those of `expired` that the log still begins with: a cut makes other segments."""
+    """Those of `expired` with which the log still begins: a cut replaces segments."""
     count = 0
     for before, now in zip(judged, extent.segments, strict=False):
         if before is not now:
@@ -375,7 +379,7 @@ def _still(extent: Extent, expired: Sequence[Expired], judged: Sequence[Segment]
 
 
 def _is_nearly_full(directory: Path, config: LogConfig) -> bool:
-    """Whether there is little room for more segments: a quick writer fills some before the thread comes."""
+    """Whether there is little room for more segments: a quick writer may fill some before the thread runs."""
     try:
         status = os.statvfs(directory)
     except OSError:
@@ -384,7 +388,7 @@ def _is_nearly_full(directory: Path, config: LogConfig) -> bool:
 
 
 def _linked_bytes(segments: Sequence[Segment]) -> int:
-    """The sizes of those .log files that have other names, too."""
+    """The total size of the .log files that have other hard links."""
     linked = 0
     for segment in segments:
         with contextlib.suppress(OSError):
@@ -394,9 +398,10 @@ def _linked_bytes(segments: Sequence[Segment]) -> int:
 
 
 def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: Retention, now_ms: int) -> bool:
-    """Remove what retention lets go of a log that cannot be opened, since no space is left; whether something went.
+    """Remove what retention no longer keeps from a log that cannot be opened because the disk is full. Returns whether
+    anything was removed.
 
-    Whole segments only, each gone durably before the next one; the last one stays.
+    Whole segments only, each removed durably before the next one; the last one stays.
     """
     segments = [Segment(planned.files.log.path) for planned in plan.segments]
     if len(segments) < 2:
@@ -413,5 +418,5 @@ def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: Retention, now_
             fs.unlink(file.path)
         fs.sync_directory(plan.directory)
     if gone:
-        _LOG.warning("%s: no space was left to open it: removed %d old segments", plan.directory, len(gone))
+        _LOG.warning("%s: the disk is too full to open it: removed %d old segments", plan.directory, len(gone))
     return bool(gone)

@@ -1,6 +1,6 @@
-"""Changes of a log that rely on the snapshots of its producers: they come when those are on the disk.
+"""Changes of a log that need its producer snapshots on the disk first.
 
-A snapshot of many producers is written in the background, and appends go on meanwhile; so they do while a change waits.
+A snapshot of many producers is written in the background. Appends continue meanwhile, also while a change waits.
 """
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ from seglog.log.tail import LogTail
 
 Made = TypeVar("Made")
 
-# How often a change gives way to snapshots that are being written. A log that rolls more quickly than that waits then.
+# How often a change gives way to snapshots that are being written. After that, a log that rolls too quickly must wait.
 _GIVES_WAY = 10
 _LATER = object()
 
 
 def change_settled(tail: LogTail, change: Callable[..., Made], *args: object) -> Made:
-    """As `tail.change`, when no snapshot is being written. Waits for that without the lock."""
+    """As `tail.change`, but when no snapshot is being written. Waits for that without the lock."""
     for _ in range(_GIVES_WAY):
         tail.snapshots.wait()
         made = tail.change(_if_settled, tail, change, args)

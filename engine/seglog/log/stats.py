@@ -1,4 +1,4 @@
-"""What a log says of itself: plain numbers, taken at one moment."""
+"""Statistics of a log: plain numbers, taken at one moment."""
 import os
 import time
 from collections.abc import Sized
@@ -17,17 +17,17 @@ _TICK_NS = 50_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """What `Log.stats()` gives.
+    """What `Log.stats()` returns.
 
-    log_bytes               of the .log files
-    index_bytes             of .index, .timeindex, .txnindex and .time.index
-    segments                how many there are, the active one too
-    producers               idempotent producers that the log remembers
-    lingering_records       in memory, not written yet (linger.ms)
-    appends, appended_bytes batches that were written since opening, and their bytes
+    log_bytes               size of the .log files
+    index_bytes             size of .index, .timeindex, .txnindex and .time.index
+    segments                number of segments, the active one included
+    producers               number of idempotent producers that the log remembers
+    lingering_records       records in memory, not written yet (linger.ms)
+    appends, appended_bytes batches written since opening, and their bytes
     listeners               followers and callbacks of on_published in this process that are told of appends
-    syncs, sync_seconds     shared syncs of the active segment since opening, and how long they took together
-    failure                 why the log is read-only since an error; None: it is not
+    syncs, sync_seconds     shared syncs of the active segment since opening, and the time they took together
+    failure                 the error since which the log is read-only; None: it is not
     uncleanable             why retention or compaction failed when it was last tried; None: it did not
     """
 
@@ -54,7 +54,7 @@ class LogStats:
 
 
 class Looked(Protocol):
-    """A log, as it is seen here."""
+    """What this module needs of a log."""
 
     topic: str
     partition: int
@@ -72,9 +72,9 @@ class Looked(Protocol):
 class DirectorySizes:
     """`log_bytes` and `index_bytes` of a partition directory that this process writes to.
 
-    Files that do not grow are looked at again only when a name in the directory came, went or changed: a file that is
-    replaced gets its name by a rename, which the directory's time tells. So a look costs a few system calls, however
-    many segments there are.
+    Files that do not grow are examined again only if a name in the directory was added, removed or changed: a file is
+    replaced by a rename, which changes the directory's mtime. So a look costs a few system calls, however many segments
+    there are.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -89,7 +89,7 @@ class DirectorySizes:
         known = self._known
         if known is None or known[:2] != (changed_ns, stem):
             known = changed_ns, stem, *self._walk(stem)
-            # A change in the same tick of the file system's clock would not show.
+            # Another change in the same tick of the file system's clock would not be visible.
             self._known = known if time.time_ns() - changed_ns > _TICK_NS else None
         _, _, log_bytes, index_bytes, growing = known
         for name in growing:
@@ -101,7 +101,7 @@ class DirectorySizes:
         return {"log_bytes": log_bytes, "index_bytes": index_bytes}
 
     def _walk(self, stem: str) -> tuple[int, int, tuple[str, ...]]:
-        """Bytes of the logs and of the indexes of other segments than `stem`, and the names of its files."""
+        """Sizes of the logs and of the indexes of all segments but `stem`, and the names of the files of `stem`."""
         log_bytes = index_bytes = 0
         growing = []
         with refusals("list", self._directory), os.scandir(self._directory) as entries:
@@ -119,7 +119,7 @@ class DirectorySizes:
 
 
 def stats_of(log: Looked, tail: "LogTail", sizes: DirectorySizes, uncleanable: str | None) -> LogStats:
-    """What `Log.stats()` gives. Raises LogClosedError, StorageError."""
+    """What `Log.stats()` returns. Raises LogClosedError, StorageError."""
     return LogStats(
         topic=log.topic,
         partition=log.partition,

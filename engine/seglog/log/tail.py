@@ -1,10 +1,10 @@
-"""Where a log grows: its active segment, how that is written, rolled, synced and published, and what a failure leaves.
+"""The growing end of a log: writing, rolling, syncing and publishing its active segment, and what follows a failure.
 
     batch with its offsets ── roll if due ── write .log ── index entries ── remember the producers ── sync ── publish
 
-Who makes the batches, and what is asked of them: log.append. Lock, shared sync and failure: segment.write_gate. What is
-refused before the write changes nothing. What fails from the write on leaves the log read-only: what is on disk is
-unknown then, and opening again finds out (LogFailedError names the first error). What is interrupted there is taken up
+log.append makes and checks the batches; segment.write_gate has the lock, the shared sync and the failure. A refusal
+before the write changes nothing. A failure from the write on leaves the log read-only: what is on the disk is unknown
+then, and opening again finds out (LogFailedError names the first error). After an interrupt there, the log is loaded
 from the disk again at once, as by an opening (`mend`).
 """
 import contextlib
@@ -48,14 +48,14 @@ from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
 
-# Of the appends of each log that this process opens: so no log takes another one's token for its own.
+# Each log that this process opens numbers its appends from another one on: no log accepts another one's token.
 _FIRST_NUMBERS = itertools.count(0, 1 << 36)
-# Producers that a roll forgets: appends wait for it.
+# At most this many producers expire in a roll: appends wait for it.
 _EXPIRED_AT_ONCE = 2048
 
 
 class LogTail(WriteGate, QuietTail):
-    """The end of a `Log`, which opens and closes it. With the lock each field below is changed (`change`).
+    """The end of a `Log`, which opens and closes it. The lock guards each field below (`change`).
 
     Lock order: `files_lock`, then the lock, then the files (`alone_within`). A sync takes no lock.
     """
@@ -80,32 +80,32 @@ class LogTail(WriteGate, QuietTail):
         self._fsync = fsync
         self._last_opened = last_opened
         self.use_config(config)
-        # Held by whoever cuts or removes segments, and by whoever copies them meanwhile.
+        # Held while segments are cut or removed, and while they are copied.
         self.files_lock = CallLock()
         self.ranges = RangesWriter(fs, self.path, shown, self.files_lock)
         self.producers: ProducerState
-        self.fences: dict[int, int] = {}        # the last epoch that was given out, of producers: log.transactions
-        # With the lock: these have begun, (producer id, first offset).
+        self.fences: dict[int, int] = {}        # the last epoch that was given to each producer: log.transactions
+        # Called with the lock, with the transactions that have begun: (producer id, first offset).
         self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
         self.recovery_point = RecoveryPoint(hold)
         self.is_changed = False                 # since opening
         self.on_roll: Callable[[], None] | None = None      # with the lock, after a roll
-        self.on_full: Callable[[], None] | None = None      # the log became read-only, for no space is left
+        self.on_full: Callable[[], None] | None = None      # the log became read-only because the disk is full
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
-        self._published: PublishedEnd           # the same one, or, with fsync="batch", what of it is durable
+        self._published: PublishedEnd           # the same one, or, with fsync="batch", its durable part
         self.listeners = Listeners(shown)
         self.live = LiveWriter(hold.path, self.publishes_synced)
-        self.flush_marks = 0                    # of `number`: that are no appends
-        self._asked_to = 0                      # up to where the sync thread is asked to flush, by flush.messages
+        self.flush_marks = 0                    # how many of `number` are not appends
+        self._asked_to = 0                      # the sync thread was asked to flush up to here, by flush.messages
 
     # --- opening ---------------------------------------------------------------------------------
 
     def open(self, make_room: Callable[[LoadPlan], bool] | None = None) -> Loaded:
-        """Recover if need be, then take up the last segment.
+        """Recover if needed, then open the last segment for appending.
 
-        `make_room`: called if no space is left for that. It says whether it removed something.
+        `make_room`: called if no space is left for that. It returns whether it removed anything.
         """
         hold = self.partition
         unsynced_from = hold.unsynced_from
@@ -145,7 +145,7 @@ class LogTail(WriteGate, QuietTail):
         hold, now_ms = self.partition, self.now_ms()
         plan = plan_partition(hold, self.config, clean, unordered, unsynced_from)
         if clean and plan.changes_logs:
-            shielded(hold.before_first_write)       # Kafka's mark is not there while files do not fit each other
+            shielded(hold.before_first_write)       # Kafka's mark must not exist while the files do not match
         loaded = plan.apply(self.fs, now_ms)
         self.epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
@@ -164,7 +164,7 @@ class LogTail(WriteGate, QuietTail):
         return loaded
 
     def use_config(self, config: LogConfig) -> None:
-        """What is appended from here on is made, checked and flushed by it. With the lock, or before any append."""
+        """Make, check and flush later appends by this configuration. With the lock, or before any append."""
         self.config = config
         self._access = SegmentAccess.of(config, self._last_opened)
         self.decompress = self._access.decompress
@@ -176,9 +176,9 @@ class LogTail(WriteGate, QuietTail):
         self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
 
     def mend(self) -> None:
-        """Take the log up from the disk, if an exception left a change in the middle.
+        """Load the log from the disk again if an exception interrupted a change.
 
-        Nothing whole is lost: this process still holds the partition, and what was written stands in the files.
+        No whole batch is lost: this process still holds the partition, and everything written is in the files.
         """
         try:
             shielded(self.with_lock, self._mend)
@@ -206,7 +206,7 @@ class LogTail(WriteGate, QuietTail):
         self.snapshots.settle()
         self.active.close()
         self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # no sync of this process failed
-        self.is_changed = False     # the checkpoint files are told how far the log was checked
+        self.is_changed = False     # so that the checkpoint files record how far the log was checked
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
@@ -215,14 +215,14 @@ class LogTail(WriteGate, QuietTail):
     # --- with the lock: before each change -------------------------------------------------------
 
     def current(self) -> Extent:
-        """The extent as of now."""
+        """The current extent."""
         extent = self.shown.extent
         if extent is None:
             raise self.closed_error()
         return extent
 
     def write_lingering(self) -> None:
-        """What linger.ms keeps in memory: each change comes behind it."""
+        """Write what linger.ms keeps in memory: before each change."""
         linger = self.linger
         if linger is not None and linger.batch:
             now_ms = self.now_ms()
@@ -231,7 +231,7 @@ class LogTail(WriteGate, QuietTail):
             self.write_taken(linger, now_ms)
 
     def write_taken(self, linger: Linger, now_ms: int) -> None:
-        """The batch that was taken to be written; its offsets were given out."""
+        """Write the batch that was taken for it; its offsets were already given out."""
         self.is_changing = True
         made = linger.batch.taken
         assert made is not None
@@ -241,31 +241,31 @@ class LogTail(WriteGate, QuietTail):
         linger.batch.taken = None
 
     def before_change(self) -> None:
-        """Whoever opens the directory next must not take it for clean. Cheap from the second call on."""
+        """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on."""
         if not self.is_changed:
             self.recovery_point.before_first_change()
             self.partition.before_first_write()
             self.is_changed = True
 
     def _begin(self, epoch: int, offset: int) -> None:
-        """Before the first append, and before the first one of an epoch: the marks and the epoch are on the disk."""
+        """Before the first append, and before the first one of an epoch: put the marks and the epoch on the disk."""
         self.before_change()
         latest = self.epoch_cache.latest
         if epoch >= 0 and (latest is None or epoch > latest):
             self.epoch_cache.assign(epoch, offset)
-        if epoch > self.leader_epoch:       # a follower's: what is appended here later is no earlier one
+        if epoch > self.leader_epoch:       # a follower's append: later appends must not have an earlier epoch
             self.set_epoch(epoch)
         self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The leader epoch of the batches to come."""
+        """Set the leader epoch of later batches."""
         self.is_epoch_due = True
         self.leader_epoch = self.encoder.leader_epoch = epoch
 
     # --- with the lock: writing ------------------------------------------------------------------
 
     def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
-        """One batch of ours, at `first`, the next offset, into the active segment."""
+        """Write one batch of ours, at `first`, the next offset, to the active segment."""
         active = GROWING_FILES.appender_of(self)
         if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self.roll_at(first)
@@ -284,11 +284,11 @@ class LogTail(WriteGate, QuietTail):
             self.announce()
 
     def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
-        """Batches that were checked, and what their producers will remember of them."""
+        """Write batches that were checked, and update their producers."""
         first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
         if last - first > RELATIVE_OFFSET_MAX:
             raise InvalidArgumentError(
-                f"no segment holds batches from offset {first} to {last}", file=self.path,
+                f"one segment cannot hold batches from offset {first} to {last}", file=self.path,
                 hint="append the batches after the hole in a separate call",
             )
         size = table.end - table[0].position
@@ -318,7 +318,7 @@ class LogTail(WriteGate, QuietTail):
         self.follows = origin is Origin.REPLICATION
         if self.on_transaction is not None and update is not None and (begun := update.begun):
             self.on_transaction(begun)
-        # With the lines of aborted transactions: readers of committed data look for them when they see the marker.
+        # After the entries of aborted transactions: readers of committed data need them when they see the marker.
         self._end.at = active.end
         self.number += 1
         if not self.publishes_synced:
@@ -326,8 +326,8 @@ class LogTail(WriteGate, QuietTail):
             self.producers.on_high_watermark_updated(self.next_offset)
 
     def write_entries(self) -> None:
-        """The index files lead up to the end from now on."""
-        if not self.active.is_given_back:       # else they do
+        """Write the index entries up to the end."""
+        if not self.active.is_given_back:       # otherwise they are written already
             self.is_changing = True
             self.active.write_entries()
             self._end.at = self.active.end
@@ -342,7 +342,7 @@ class LogTail(WriteGate, QuietTail):
         return self.active.base_offset
 
     def roll_if_idle(self) -> None:
-        """segment.idle.roll."""
+        """Roll for segment.idle.roll."""
         self.write_lingering()
         if self.active.idle_roll_is_due(self.now_ms()):
             self.roll_at(self.next_offset)
@@ -350,8 +350,8 @@ class LogTail(WriteGate, QuietTail):
     def roll_at(self, base_offset: int) -> SegmentAppender:
         """Seal the active segment and begin the one at `base_offset`.
 
-        Each step leaves a log that Kafka and we open: all of the old segment is on the disk before the new one has a
-        name, and the recovery point moves last. So damage that a crash leaves is in the last segment only.
+        Each step leaves a log that Kafka and seglog can open: all of the old segment is on the disk before the new one
+        has a name, and the recovery point moves last. So a crash can leave damage in the last segment only.
         """
         shielded(self._roll, base_offset)
         return self.active
@@ -366,7 +366,7 @@ class LogTail(WriteGate, QuietTail):
         old = self.active
         self.seal_active()
         self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms, _EXPIRED_AT_ONCE)
-        # Its name becomes durable with those of the new segment, or later. Without it a recovery has more to read.
+        # Its name becomes durable with those of the new segment, or later. Without it a recovery must read more.
         self.snapshots.begin(self.producers, base_offset)
         new = self.created_at(base_offset)
         old.close()
@@ -382,12 +382,12 @@ class LogTail(WriteGate, QuietTail):
             self.on_roll()
 
     def created_at(self, base_offset: int) -> SegmentAppender:
-        """A new, empty segment, durably."""
+        """Create a new, empty segment durably."""
         jitter_ms = segment_jitter_ms(self.config, random.randrange)
         return SegmentAppender.create(self.fs, self.path, base_offset, self.config, self.now_ms(), jitter_ms=jitter_ms)
 
     def seal_active(self) -> None:
-        """All of the active segment is on the disk, its indexes closed, and readers see it. Alone with the files."""
+        """Sync all of the active segment, close its indexes, and show it to readers. Alone with the files."""
         self.active.seal()
         self._published.at = self._end.at = self.live.growth.durable = end = self.active.end
         self.durable_offset = end.next_offset
@@ -396,7 +396,7 @@ class LogTail(WriteGate, QuietTail):
         self.cover(self.number)
 
     def take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
-        """Append to the segment at `base_offset`, whose .log has so many bytes, from the next offset on."""
+        """Append to the segment at `base_offset`, whose .log has `size_bytes`, from the next offset on."""
         jitter_ms, now_ms = segment_jitter_ms(self.config, random.randrange), self.now_ms()
         active = SegmentAppender.open(
             self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, now_ms, jitter_ms=jitter_ms
@@ -404,7 +404,7 @@ class LogTail(WriteGate, QuietTail):
         self.use(active, before, log_start_offset)
 
     def use(self, active: SegmentAppender, before: Iterable[Segment], log_start_offset: int) -> None:
-        """Append to `active` from now on; readers find it behind the segments `before`."""
+        """Append to `active` from now on; readers find it after the segments `before`."""
         self.shown.extent = Extent((*before, self._grow(active)), log_start_offset)
         self._asked_to = 0
         self.announce()
@@ -424,14 +424,14 @@ class LogTail(WriteGate, QuietTail):
         )
 
     def sealed(self, base_offset: int) -> Segment:
-        """A segment that does not grow any more, as readers see it."""
+        """A sealed segment, as readers see it."""
         return Segment.sealed(self.path, base_offset, self._access)
 
     # --- syncing ---------------------------------------------------------------------------------
 
     @property
     def last_stable_offset(self) -> int:
-        """That of `Log`; 0 where it is closed."""
+        """That of `Log`; 0 if it is closed."""
         extent = self.shown.extent
         stable = 0 if extent is None else self.producers.last_stable_offset(extent.log_end_offset)
         return stable if extent is None else max(stable, extent.log_start_offset)
@@ -442,28 +442,28 @@ class LogTail(WriteGate, QuietTail):
         self.listeners.tell()
 
     def acknowledge(self, number: int, waits: bool = True) -> None:
-        """Without the lock: what was appended is as durable as it shall be when the append returns."""
+        """Without the lock: make an append as durable as it must be when the append returns."""
         if self.flush_messages:
             self.flush_if_due(waits)
         elif self.publishes_synced and waits:
             self.wait(number)
 
     def reach(self, number: int) -> None:
-        if self.number < number:        # its records linger yet
+        if self.number < number:        # its records still linger
             self.change(self.write_lingering)
         self.wait(min(number, self.number))
 
     def flush_if_due(self, waits: bool | None) -> None:
-        """Without the lock, with fsync="interval": flush.messages. Not `waits`: the sync thread does it."""
+        """Without the lock, with fsync="interval": apply flush.messages. If not `waits`, the sync thread does it."""
         if waits:
             if self.next_offset - self.durable_offset >= self.flush_messages:
                 self.flush()
         elif self.next_offset - max(self.durable_offset, self._asked_to) >= self.flush_messages:
             self._asked_to = self.next_offset
-            self.when(self.number, lambda error: None)       # which whoever appends or closes next meets
+            self.when(self.number, lambda error: None)       # the next append or close raises the error
 
     def flush(self) -> None:
-        """Without the lock: return when all that was appended before the call is on the disk."""
+        """Without the lock: return when everything appended before the call is on the disk."""
         number = self.change(self._number_to_flush)
         if number:
             self.wait(number)
@@ -479,7 +479,7 @@ class LogTail(WriteGate, QuietTail):
         return self.number
 
     def sync(self) -> int:
-        """What the gate calls, without the lock: no roll comes in between, but appends do."""
+        """Called by the gate, without the lock: no roll comes in between, but appends may."""
         number = self.number        # before the end: what is counted is written
         end = self._end.at
         self.active.sync()
@@ -494,7 +494,7 @@ class LogTail(WriteGate, QuietTail):
         return number
 
     def sync_all(self) -> None:
-        """With the lock, alone with the files: all that was written is on the disk, and readers see it."""
+        """With the lock, alone with the files: sync everything written, and show it to readers."""
         self.write_entries()
         self.cover(self.sync())
 
@@ -506,8 +506,8 @@ class LogTail(WriteGate, QuietTail):
     # --- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Make everything durable if nothing failed, and let go. Raises LogFailedError if that fails now, or if a sync
-        or write in the background failed and no caller has met that."""
+        """Make everything durable if nothing failed, and release the files. Raises LogFailedError if that fails now, or
+        if a sync or write failed in the background without an error to a caller."""
         try:
             self.ranges.wait()
             self.files_lock.run(self.with_lock, self._close)
@@ -532,7 +532,7 @@ class LogTail(WriteGate, QuietTail):
             self.let_go(clean=clean)
 
     def _finish(self) -> None:
-        """Everything is on the disk, and the log dir knows it."""
+        """Put everything on the disk, and record that in the log dir."""
         hold = self.partition
         if hold.clean and not self.is_changed:
             return
@@ -561,11 +561,11 @@ class LogTail(WriteGate, QuietTail):
                 self.partition.close(clean=clean)
 
     def closed_error(self) -> LogClosedError:
-        """What a call on a closed log gets."""
+        """The error for a call on a closed log."""
         return LogClosedError("the log was closed", file=self.path)
 
     def after_fork(self, pid: int) -> None:
-        """In the child of `pid`. Another thread of the parent may have held a lock, and is not here to give it back."""
+        """In the child of `pid`. Another thread of the parent may have held a lock, and is not here to release it."""
         self.refusal = lambda: ForkedHandleError(
             f"the log belongs to process {pid}, which forked this one", file=self.path
         )
@@ -577,9 +577,9 @@ class LogTail(WriteGate, QuietTail):
 
 
 def _append_table(tail: LogTail, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
-    """Write batches of one append; where they ask for more index entries than are left, into a new segment.
+    """Write batches of one append; to a new segment if they need more index entries than are left.
 
-    Raises InvalidArgumentError where no segment has so many.
+    Raises InvalidArgumentError if no segment has that many.
     """
     try:
         active.append(assigned.raw, assigned.table)
@@ -592,6 +592,6 @@ def _append_table(tail: LogTail, active: SegmentAppender, assigned: Assigned, ba
 
 
 def _begin_unordered(tail: LogTail) -> None:
-    """From here on the disk may get a later batch before an earlier one: recovery has to know that (log.loader)."""
+    """From here on, a later batch may reach the disk before an earlier one: recovery must know that (log.loader)."""
     shielded(tail.partition.before_unordered_writes)
     tail.is_unordered = True

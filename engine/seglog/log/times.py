@@ -24,13 +24,13 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     if isinstance(when, bool):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, ISO 8601, or -2h")
     if isinstance(when, float):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="whole milliseconds: time.time_ns() // 1_000_000")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass whole milliseconds: time.time_ns() // 1_000_000")
     if isinstance(when, SupportsIndex):     # an int, or one of numpy's
         return _checked(index(when), when)
     if isinstance(when, dt.datetime):
         if when.tzinfo is None:
             raise InvalidArgumentError(
-                f"a datetime without a time zone: {when!r}", hint="say which: datetime(..., tzinfo=UTC)"
+                f"the datetime has no time zone: {when!r}", hint="pass one: datetime(..., tzinfo=UTC)"
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
     if not isinstance(when, str):

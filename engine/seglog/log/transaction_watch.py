@@ -1,4 +1,4 @@
-"""Who looks for transactions that are open for too long: one daemon thread a process, while any log has one open."""
+"""Looks for transactions that are open for too long: one daemon thread per process, while any log has one open."""
 import os
 import weakref
 from _thread import start_new_thread
@@ -8,35 +8,35 @@ from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell, CallLock
 from seglog.errors import SeglogError
 
-# A clock may be set, and a test's stands still: nobody sleeps until the timeout.
+# A clock may be set, and a test's clock stands still: so the thread does not sleep until the timeout.
 _LOOK_MS_MIN, _LOOK_MS_MAX = 20, 10_000
 
 
 class Watched(Protocol):
-    """What a log does about its transactions."""
+    """The transactions of a log."""
 
     def abort_overdue(self) -> int | None:
-        """Abort those that are open for too long. In how many ms to look again; None: none is open."""
+        """Abort those that are open for too long. Returns in how many ms to look again; None: none is open."""
 
 
 class TransactionWatch:
-    """Calls `abort_overdue` of what it watches, until that has no transaction open, is closed or is collected."""
+    """Calls `abort_overdue` of each watched log until it has no open transaction, is closed or is collected."""
 
     def __init__(self) -> None:
         self._lock = CallLock()
         self._watched: dict[int, weakref.ref[Watched]] = {}
         self._bell = Bell()
-        self._process_id = -1       # a forked child has no thread of its parent's
+        self._process_id = -1       # a forked child does not have its parent's thread
 
     def add(self, watched: Watched) -> None:
-        """A transaction has begun. A log calls it with its lock held."""
+        """Watch a log in which a transaction has begun. The log calls it with its lock held."""
         self._watched[id(watched)] = weakref.ref(watched)
         if self._process_id != os.getpid():
             self._lock.run(self._start)
         self._bell.ring()
 
     def after_fork(self) -> None:
-        """In the child, which writes to no log of its parent's."""
+        """In the child, which does not write to its parent's logs."""
         self._lock.renew()
         self._watched.clear()
 
@@ -53,10 +53,10 @@ class TransactionWatch:
             bell.wait(-1 if left_ms is None else max(left_ms, _LOOK_MS_MIN) / 1000)
 
     def _look(self) -> int | None:
-        """In how many ms to look again; None: when the bell rings."""
+        """Look at all logs. Returns in how many ms to look again; None: when the bell rings."""
         left_ms = []
         for key in list(self._watched):
-            # First it goes: a transaction that begins behind the look watches again.
+            # Removed first: a transaction that begins after the look adds it again.
             reference = self._watched.pop(key, None)
             watched = reference() if reference is not None else None
             if watched is None or reference is None:
@@ -64,7 +64,7 @@ class TransactionWatch:
             try:
                 left = watched.abort_overdue()
             except SeglogError:
-                continue        # closed or read-only: the log says so to whoever asks
+                continue        # closed or read-only: calls on the log report it
             if left is not None:
                 self._watched.setdefault(key, reference)
                 left_ms.append(min(left, _LOOK_MS_MAX))

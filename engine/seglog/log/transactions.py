@@ -1,13 +1,12 @@
 """A log as the coordinator of its transactions: it gives epochs out, ends transactions, and aborts those left open.
 
-    producer(id) ── a new epoch, which fences all before it; what one of them left open is aborted
-    append       ── a transactional batch with the next sequence, by the way of every ready batch (log.append); written
+    producer(id) ── a new epoch, which fences all earlier ones; a transaction that one of them left open is aborted
+    append       ── a transactional batch with the next sequence, appended like every ready batch (log.append); written
                     when it returns, durable with the marker
     end          ── a marker, as Kafka's coordinator writes it (docs/formats/control_records.md)
 
-What is known of a producer is what the log says of it (state.producer_state), so that an interrupt, a recovery or
-a truncation is seen by whoever comes next. Only epochs that were given out and have written nothing yet are known here
-alone: `LogTail.fences`.
+The state of a producer is what the log says about it (state.producer_state), so that later calls see the effect of an
+interrupt, a recovery or a truncation. Only epochs that have written nothing yet are known here alone: `LogTail.fences`.
 """
 import logging
 from collections.abc import Sequence
@@ -39,12 +38,12 @@ _EPOCH_MAX = 2**15 - 1
 
 
 class LogTransactions:
-    """The transactions of a `Log`: `Log.producer`, `Log.end_transaction`, and what a `Producer` asks for."""
+    """The transactions of a `Log`: `Log.producer`, `Log.end_transaction`, and what a `Producer` needs."""
 
     def __init__(self, tail: LogTail, appender: LogAppender) -> None:
         self._tail = tail
         self._appender = appender
-        # Since when each is open, by (producer id, first offset): with the lock.
+        # When each was opened, by (producer id, first offset). Guarded by the lock.
         now_ms = tail.now_ms()
         self._since_ms = {
             (entry.producer_id, entry.current_txn_first_offset): min(max(entry.timestamp, 0), now_ms)
@@ -60,12 +59,12 @@ class LogTransactions:
         self._since_ms.update((key, now_ms) for key in begun)
         WATCH.add(self)
 
-    # --- what a Producer asks for ----------------------------------------------------------------
+    # --- what a Producer calls -------------------------------------------------------------------
 
     def begin_epoch(self, producer_id: int) -> int:
-        """The epoch of a new producer of that id; the earlier ones are fenced, and their transaction is aborted."""
+        """The epoch of a new producer with this id; earlier ones are fenced, and their transaction is aborted."""
         if not isinstance(producer_id, int) or isinstance(producer_id, bool) or not 0 <= producer_id < 2**63:
-            raise InvalidArgumentError(f"a producer id is an int of 63 bits, not {producer_id!r}")
+            raise InvalidArgumentError(f"a producer id must be an int from 0 to 2**63 - 1, not {producer_id!r}")
         tail = self._tail
         epoch, number = tail.change(self._begin_epoch, producer_id)
         tail.acknowledge(number)
@@ -74,8 +73,8 @@ class LogTransactions:
     def append(
         self, producer_id: int, epoch: int, records: "Sequence[Record]", first_offset: int | None
     ) -> tuple[int, int]:
-        """Append records to the transaction that began at `first_offset`, None: with these. Their offsets, first and
-        last."""
+        """Append records to the transaction that began at `first_offset`; None: it begins with these. Returns their
+        first and last offset."""
         tail = self._tail
         now_ms = tail.now_ms()
         sequence = tail.change(self._next_sequence, producer_id, epoch, first_offset)
@@ -84,7 +83,7 @@ class LogTransactions:
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_records(records)) from error
         try:
-            # The marker's sync covers it: nobody sees it sooner.
+            # The marker's sync covers it: until then, readers of committed data do not see it.
             written = self._appender.append_batch(made, True, None, False)
         except InvalidProducerEpochError as error:
             raise _fenced(error) from error
@@ -92,14 +91,14 @@ class LogTransactions:
         result = written.result
         if result.is_duplicate:
             raise OutOfOrderSequenceError(
-                f"producer {producer_id} wrote sequence {sequence} of epoch {epoch} in an encoded batch",
-                hint="use a producer id in one way only: log.producer or append_batch",
+                f"sequence {sequence} of producer {producer_id}, epoch {epoch}, was already written with append_batch",
+                hint="use a producer id with log.producer or with append_batch, not with both",
             )
         return result.first_offset, result.last_offset
 
     def end_own(self, producer_id: int, epoch: int, commit: bool, first_offset: int | None) -> int | None:
-        """End the transaction of a Producer, which began at `first_offset` if that is known. The offset of the marker;
-        None: none is open, and nothing was written."""
+        """End the transaction of a Producer, which began at `first_offset` if that is known. Returns the offset of the
+        marker; None: none is open, and nothing was written."""
         tail = self._tail
         offset, number = tail.change(self._end_own, producer_id, epoch, commit, first_offset)
         tail.acknowledge(number)
@@ -108,7 +107,7 @@ class LogTransactions:
     def end(
         self, producer_id: int, epoch: int, commit: bool, must_be_open: bool, wait: bool
     ) -> int | Written[int]:
-        """Write the marker that ends the transaction of ready batches. Its offset."""
+        """Write the marker that ends a transaction of ready batches. Returns its offset."""
         tail = self._tail
         marker, number = tail.change(self._end_own, producer_id, epoch, commit, None, must_be_open)
         if marker is None:
@@ -141,8 +140,8 @@ class LogTransactions:
         epoch = 1 + max(tail.fences.get(producer_id, -1), -1 if entry is None else entry.producer_epoch)
         if epoch > _EPOCH_MAX:
             raise InvalidProducerEpochError(
-                f"producer {producer_id} has had the last epoch, {_EPOCH_MAX}", file=tail.path,
-                hint="go on with another producer id",
+                f"producer {producer_id} has used the last epoch, {_EPOCH_MAX}", file=tail.path,
+                hint="use another producer id",
             )
         if entry is not None and entry.current_txn_first_offset >= 0:
             self._write_marker(producer_id, entry, epoch, commit=False)
@@ -167,7 +166,8 @@ class LogTransactions:
         return self._write_marker(producer_id, entry, epoch, commit=commit), tail.number
 
     def _checked(self, producer_id: int, epoch: int, first_offset: int | None) -> ProducerEntry | None:
-        """What the log knows of the producer, if the epoch is its last one and its transaction is the one meant."""
+        """The log's entry of the producer, after checking that the epoch is its last one and the transaction is still
+        the same."""
         producers = self._tail.producers
         try:
             producers.check_epoch(producer_id, epoch, self._tail.next_offset)
@@ -183,7 +183,7 @@ class LogTransactions:
         return entry
 
     def _write_marker(self, producer_id: int, entry: ProducerEntry | None, epoch: int, *, commit: bool) -> int:
-        """Its offset. The coordinator epoch is the one that the producer's last marker had."""
+        """Write a marker, with the coordinator epoch of the producer's last one. Returns its offset."""
         tail, now_ms = self._tail, self._tail.now_ms()
         coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
         marker = build_batch(
@@ -200,7 +200,7 @@ class LogTransactions:
         return assigned.first_offset
 
     def _abort_overdue(self) -> tuple[int | None, int]:
-        """In how many ms to look again, and the number to wait for, 0 where none was aborted: then nothing changes."""
+        """Returns in how many ms to look again, and the number to wait for; 0: none was aborted, nothing changed."""
         tail, number = self._tail, 0
         tail.is_changing = False
         now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
@@ -219,7 +219,7 @@ class LogTransactions:
         return left_ms if left_ms is None or left_ms > 0 else timeout_ms, number
 
     def _abort(self, entry: ProducerEntry, age_ms: int) -> bool:
-        """Whether it could be. With the next epoch, as Kafka's coordinator does it: the producer is fenced."""
+        """Abort with the next epoch, as Kafka's coordinator does: the producer is fenced. Returns whether it could."""
         self._tail.write_lingering()
         self._tail.is_changing = False
         try:
@@ -239,7 +239,7 @@ class LogTransactions:
 
     @property
     def _is_led(self) -> bool:
-        """Whether offsets are given out here. A mirror's are its source's: a marker of ours would take one of them."""
+        """Whether offsets are assigned here. A mirror has its source's: a marker of ours would take one of them."""
         return not self._tail.follows and self._tail.next_offset != self._opened_at
 
 
