@@ -448,7 +448,7 @@ def test_a_short_write_leaves_half(tmp_path):
     with fs.create(tmp_path / "x") as file:
         with pytest.raises(StorageError, match="no space"):
             file.append(b"0123", b"4567")
-        with pytest.raises(StorageError, match="cannot write after an error"):
+        with pytest.raises(StorageError, match="cannot continue after an error"):
             file.sync()
     assert (tmp_path / "x").read_bytes() == b"0123"
 
@@ -459,7 +459,7 @@ def test_a_file_after_a_failed_sync_is_refused_by_the_double_too(tmp_path):
         file.append(b"x")
         with pytest.raises(StorageError, match="input/output"):
             file.sync()
-        with pytest.raises(StorageError, match="cannot write after an error"):
+        with pytest.raises(StorageError, match="cannot continue after an error"):
             file.sync()
         assert len(fs.calls) == 3       # the second was not even tried
 

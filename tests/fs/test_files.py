@@ -239,7 +239,7 @@ def test_after_a_failed_sync_the_file_is_used_no_more(file):
         file.sync, file.sync_data, lambda: file.append(b"y"), lambda: file.append_bytes(b"y"),
         lambda: file.write_at(0, b"y"),
     ):
-        with pytest.raises(StorageError, match="cannot write after an error: cannot sync") as refusal:
+        with pytest.raises(StorageError, match="cannot continue after an error: cannot sync") as refusal:
             use()
         assert refusal.value.errno == errno.EINVAL
     file.close()
@@ -254,7 +254,7 @@ def test_after_a_failed_write_the_file_is_used_no_more(file, method):
     with pytest.raises(StorageError, match="no space is left"):
         getattr(file, method)(b"x")
     assert file.position == 0
-    with pytest.raises(StorageError, match="cannot write after an error: cannot write: no space"):
+    with pytest.raises(StorageError, match="cannot continue after an error: cannot write: no space"):
         file.sync()
 
 

@@ -261,9 +261,9 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
             seglog.mirror(src, [dst, other, dst])
         with pytest.raises(InvalidArgumentError, match="source and target are the same directory"):
             seglog.mirror(src, [dst, src])
-        with pytest.raises(InvalidArgumentError, match="cannot stay in several targets"):
+        with pytest.raises(InvalidArgumentError, match="cannot be preserved in several targets"):
             seglog.mirror(src, [dst, other], preserve_offsets=True)
-        with pytest.raises(InvalidArgumentError, match="cannot stay if holes are closed"):
+        with pytest.raises(InvalidArgumentError, match="cannot be preserved if holes are closed"):
             seglog.mirror(src, dst, preserve_offsets=True, close_holes=True)
         assert (dst.log_end_offset, other.log_end_offset) == (0, 0)
 

@@ -461,7 +461,7 @@ def test_what_failed_says_so_and_its_end_stays(tmp_path, fail_at):
     assert appender.end == end
     assert appender.failure.errno == errno.EIO
     for call in (lambda: append(appender), appender.sync, appender.seal):
-        with pytest.raises(StorageError, match="cannot write after an error"):
+        with pytest.raises(StorageError, match="cannot go on after an error"):
             call()
     appender.close()
     assert scan(Window(appender.path.read_bytes()[: end.position])).end == end.position

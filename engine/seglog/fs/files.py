@@ -162,7 +162,7 @@ class WritableFile(AppendedFile, ABC):
             raise StorageError("cannot write: the file was closed", file=self.path, hint="open it again")
         first = self._failure
         raise StorageError(
-            f"cannot write after an error: {first.what if isinstance(first, StorageError) else first}",
+            f"cannot continue after an error: {first.what if isinstance(first, StorageError) else first}",
             file=self.path,
             hint="it is unknown what is on the disk: open the log again, which recovers it",
             errno=first.errno,
