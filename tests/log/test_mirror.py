@@ -217,7 +217,7 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
         src.append_many([(b"k", b"v")] * 3)
         with pytest.raises(InvalidArgumentError, match="src must be an open log, not PosixPath"):
             seglog.mirror(path, dst)
-        with seglog.open_partition(path) as closed, pytest.raises(InvalidArgumentError, match="dst must be an open log"):
+        with seglog.open_partition(path) as closed, pytest.raises(InvalidArgumentError, match="dst must be an open"):
             seglog.mirror(src, closed)
         with pytest.raises(InvalidArgumentError, match="the same directory"):
             seglog.mirror(src, src, preserve_offsets=False)
