@@ -223,7 +223,7 @@ def test_paths_that_cannot_be_meant_are_refused(log_dir, tmp_path):
 
 def test_a_target_that_no_rename_reaches_is_refused_before_the_work(log_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("seglog.spark.target._device", lambda path: path.endswith("new"))
-    with pytest.raises(InvalidArgumentError, match="a file system of its own"):
+    with pytest.raises(InvalidArgumentError, match="a separate file system"):
         spark_convert(log_dir, tmp_path / "new")
     nothing_else(tmp_path, "new")
 

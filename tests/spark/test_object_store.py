@@ -466,7 +466,7 @@ def test_a_source_of_several_versions_wants_one_named(lake):
 
 def test_another_partition_of_that_name_is_not_written_over(lake, log_dir, tmp_path):
     lake.convert()
-    with pytest.raises(InvalidArgumentError, match="another partition"):
+    with pytest.raises(InvalidArgumentError, match="a different partition"):
         list(fetch_topics(lake.new, log_dir, store_options=lake.options))
 
 

@@ -156,7 +156,7 @@ def test_a_partition_of_another_source_is_no_result_of_this_one(log_dir, tmp_pat
     convert(log_dir, tmp_path / "new", partitions=["orders-0"])
     finalize_topics(tmp_path / "new", fs=UnsyncedFs())
     os.utime(sorted((log_dir / "orders-0").glob("*.log"))[0], ns=(1, 1))
-    with pytest.raises(InvalidArgumentError, match="has a partition of this name already"):
+    with pytest.raises(InvalidArgumentError, match="already has a partition with this name"):
         convert(log_dir, tmp_path / "new")
 
 

@@ -143,7 +143,7 @@ def test_what_is_written_is_read_again_and_is_whole(session, tmp_path):
     # Again: behind what is there; and refused where that is not wanted, or somebody else has the log.
     rows.write.format("seglog").mode("append").save(str(target))
     assert len(values(target / "orders-0")) == 1000
-    with pytest.raises(Exception, match="the log dir has partitions already"):
+    with pytest.raises(Exception, match="the log dir already has partitions"):
         rows.write.format("seglog").mode("append").option("ifExists", "error").save(str(target))
     with seglog.open(target / "orders-1"), pytest.raises(Exception, match="LogLockedError"):
         rows.write.format("seglog").mode("append").save(str(target))

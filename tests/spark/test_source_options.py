@@ -82,26 +82,26 @@ def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expecte
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"subscribe": "orders", "assign": '{"orders": [0]}'}, "assign and subscribe: give one of them"),
+        ({"subscribe": "orders", "assign": '{"orders": [0]}'}, "assign and subscribe cannot be combined"),
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'"),
-        ({"startingOffsets": "latest"}, "does not start at the latest"),
-        ({"endingOffsets": "earliest"}, "does not end at the earliest"),
-        ({"endingOffsets": '{"orders": {"0": -2}}'}, "does not end at the earliest"),
-        ({"startingOffsets": '{"orders": [1]}'}, "is expected, not"),
-        ({"startingOffsets": "soon"}, "no JSON"),
-        ({"startingOffsets": '{"orders": {"0": -7}}'}, "-7 is no offset"),
-        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 12}}'}, "other partitions than are read: orders"),
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "cannot end at the earliest"),
+        ({"startingOffsets": '{"orders": [1]}'}, 'expected {"topic": {"0": 23}}, not'),
+        ({"startingOffsets": "soon"}, "not valid JSON"),
+        ({"startingOffsets": '{"orders": {"0": -7}}'}, "-7 is not an offset"),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 12}}'}, "must name exactly the partitions"),
         ({"subscribe": "nobody"}, "no such topic: nobody"),
         ({"assign": '{"orders": [7]}'}, "no such partition: orders-7"),
         ({"subscribe": "orders", "startingTimestamp": str(T + 900)}, "no record at or after the time"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
-        ({"maxOffsetsPerTrigger": "5"}, "of readStream only"),
+        ({"maxOffsetsPerTrigger": "5"}, "option of readStream only"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
-        ({"minPartitions": "0"}, "a number from 1 on"),
+        ({"minPartitions": "0"}, "minPartitions must be a positive integer"),
         ({"isolation": "serializable"}, "isolation"),
         ({"columns": "offset,nothing"}, "unknown column 'nothing'"),
         ({"path": "s3://lake/kafka"}, "not a path"),
-        ({"path": ""}, "no path"),
+        ({"path": ""}, "the path is missing"),
         ({"subscribePattern": "("}, "subscribePattern"),
     ],
     ids=str,
@@ -171,5 +171,5 @@ def test_filters_prune_partitions_offsets_and_times(data):
 @pytest.mark.parametrize("given", ['{"orders": {"0": 12}}', '{"orders": {"0": 12, "1": 12, "2": 12}}'])
 def test_a_stream_too_starts_at_offsets_of_all_partitions_or_of_none(data, given):
     asked = options(data, is_stream=True, subscribe="orders", startingOffsets=given)
-    with pytest.raises(InvalidArgumentError, match="startingOffsets names other partitions than are read: orders-"):
+    with pytest.raises(InvalidArgumentError, match="startingOffsets must name exactly the partitions that are read; it differs in orders-"):
         make_stream_reader(asked, schema_of(asked.columns)).initialOffset()

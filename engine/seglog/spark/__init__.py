@@ -1,4 +1,4 @@
-"""Whole topics converted on Apache Spark: Spark carries tasks, retries and placement, the engine converts.
+"""Conversion of whole topics on Apache Spark: Spark schedules and retries tasks, the engine converts.
 
     from seglog.spark import convert_topics
 
@@ -8,7 +8,7 @@
 
     report = convert_topics(spark, "s3://lake/kafka", "s3://lake/kafka-v2", store_options={"region": "eu-central-1"})
 
-docs/spark.md is the user's page. Nothing here imports pyspark before a conversion runs.
+docs/spark.md is the user's page. Nothing here imports pyspark before it is needed.
 """
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""A worker of Spark's whose rows nobody takes any more ends quietly.
+"""Lets a Spark worker end quietly once its rows are no longer wanted.
 
-`limit(n)` closes the pipe as soon as it has enough. The worker's next write fails then, and Spark's daemon prints the
-traceback of a BrokenPipeError on stderr, which looks like a fault and is none.
+`limit(n)` closes the pipe as soon as it has enough rows. Then the worker's next write fails, and Spark's daemon prints
+the traceback of a BrokenPipeError on stderr, which looks like an error but is none.
 """
 import os
 import signal
@@ -11,19 +11,19 @@ _SPARKS = ("/pyspark/", "/pyspark.zip/", "/py4j", "/pyarrow/")
 
 
 def end_with_closed_pipe() -> None:
-    """In a worker: end as a command does before `head`, when Spark closes the pipe that rows are written to.
+    """Make this worker end, like a command piped into `head`, when Spark closes the pipe for its rows.
 
-    A pipe or socket of somebody else (a function of the user's, later in this worker) fails as it did before.
+    Other pipes and sockets (of a user's function that runs later in this worker) fail as before.
     """
     if signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN:      # Python's own setting
         try:
             signal.signal(signal.SIGPIPE, _ended)
-        except ValueError:      # not the main thread: no worker of the daemon's
+        except ValueError:      # not the main thread, so not a worker of Spark's daemon
             return
 
 
 def _ended(number: int, frame: FrameType | None) -> None:
-    """Told before the error of the write is heard of: who wrote is on the stack."""
+    """Signal handler. It runs before the write raises, so the writing function is still on the stack."""
     is_worker = False
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name

@@ -1,7 +1,7 @@
-"""Spark, as far as a conversion needs it: run numbered tasks, return what each says, show how far it is.
+"""What a conversion needs of Spark: run numbered tasks, return their reports, show the progress.
 
-By `spark.range` and `mapInArrow`: what Spark 3.5, 4.x classic and Connect have in common. Nothing is shuffled, and a
-task returns one line of JSON.
+It uses only `spark.range` and `mapInArrow`, which Spark 3.5, 4.x classic and Connect have in common. Nothing is
+shuffled, and a task returns one line of JSON.
 """
 import json
 import re
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """How far a job of a conversion is: `done` of `tasks` have ended.
+    """The progress of a conversion's job: `done` of `tasks` have ended.
 
-    `done_bytes` of the source's `size_bytes` are behind it: those of as many of the largest tasks, which Spark starts
-    first. 0 where a job reads no segments. `failed`: partitions that cannot be converted, as they are found (not by
-    Connect, which tells nothing before the end).
+    `done_bytes` of the source's `size_bytes` are processed, an estimate: the bytes of the `done` largest tasks, which
+    Spark starts first. 0 if a job reads no segments. `failed`: partitions that cannot be converted, as they are found
+    (not with Connect, which reports nothing before the end).
     """
 
     what: str
@@ -37,18 +37,18 @@ class JobStep:
 
 
 Progress = Callable[[JobStep], None]
-"""Told of each step: when a job begins, now and then, and when it has ended."""
+"""Called when a job begins, from time to time while it runs, and when it has ended."""
 
 Work = Callable[[int, int], dict[str, Any]]
-"""One task: (its number, Spark's number of the attempt) -> a few lines for the driver. Runs on an executor."""
+"""One task: (its number, Spark's number of the attempt) -> a small report for the driver. Runs on an executor."""
 
 _POLL_S = 0.2
 _NAMED = re.compile(r"(?!java|org\.|scala)[\w.]*(Error|Exception|Interrupt): ")
-_LANES_OF_CONNECT = 8       # a client of Connect does not learn how many cores there are
+_LANES_OF_CONNECT = 8       # a Connect client cannot find out the number of cores
 
 
 class Cluster:
-    """A Spark session, classic or of Connect. `max_concurrent` tasks of a conversion run at a time."""
+    """A Spark session, classic or Connect. At most `max_concurrent` tasks of a conversion run at a time."""
 
     def __init__(self, spark: "SparkSession", progress: Progress | None, max_concurrent: int | None) -> None:
         self._spark = spark
@@ -63,16 +63,16 @@ class Cluster:
         return cores if self._max_concurrent is None else min(cores, self._max_concurrent)
 
     def lanes(self, *, throttled: bool) -> int | None:
-        """At most so many tasks are to be made; None: as many as there are.
+        """The largest number of tasks to create; None: no limit.
 
-        Who shares a rate, or a number of tasks that run at a time, must know with how many.
+        If tasks share a rate, or only a few may run at a time, each must know with how many it shares.
         """
         return self.parallelism if throttled or self._max_concurrent is not None else None
 
     def run(self, description: str, tasks: int, work: Work, sizes: Sequence[int] = ()) -> list[dict[str, Any]]:
-        """What `work` returns for each number below `tasks`. Raises StorageError where Spark gives up.
+        """Run `work` for each number below `tasks`, and return the reports. Raises StorageError if Spark gives up.
 
-        `sizes`: bytes of the source that each task reads.
+        `sizes`: the bytes of the source that each task reads.
         """
         if not tasks:
             return []
@@ -95,7 +95,7 @@ class Cluster:
 
     @contextmanager
     def _shown(self, description: str, step: Callable[[int], JobStep], tasks: int) -> Iterator[None]:
-        """Name the job on Spark's page, and tell the progress while it runs."""
+        """Name the job on Spark's web page, and report the progress while it runs."""
         tell = self._progress or _nobody
         tell(step(0))
         with self._named(description, step) if self._context is not None else self._told(step):
@@ -104,7 +104,7 @@ class Cluster:
 
     @contextmanager
     def _told(self, step: Callable[[int], JobStep]) -> Iterator[None]:
-        """By Connect: its client is told the progress by the server, since Spark 4.0."""
+        """Report the progress with Connect: since Spark 4.0 the server sends it to the client."""
         session: Any = self._spark
         if self._progress is None or not hasattr(session, "registerProgressHandler"):
             yield
@@ -132,7 +132,7 @@ class Cluster:
         try:
             yield
         except BaseException:
-            context.cancelJobGroup(group)       # ^C: let no task go on for nobody
+            context.cancelJobGroup(group)       # ^C: stop the tasks, whose results are no longer needed
             raise
         finally:
             ended.set()
@@ -160,11 +160,11 @@ class Cluster:
 
 
 def _nobody(step: JobStep) -> None:
-    """Nobody wants to know."""
+    """The Progress that ignores every step."""
 
 
 class _Failures:
-    """How names of partitions that failed come together at the driver while the job runs: each once."""
+    """Collects the names of failed partitions at the driver while the job runs, each once."""
 
     def zero(self, value: tuple[str, ...]) -> tuple[str, ...]:
         return ()
@@ -174,7 +174,7 @@ class _Failures:
 
 
 def _in_arrow(work: Work, failures: Any = None) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function of mapInArrow: takes the numbers of tasks, gives their reports; both as pyarrow.RecordBatch.
+    """The function for mapInArrow: takes the numbers of tasks, yields their reports; both as pyarrow.RecordBatch.
 
     `failures`: an accumulator for the partitions that failed.
     """
@@ -199,7 +199,7 @@ def _in_arrow(work: Work, failures: Any = None) -> Callable[[Iterator[Any]], Ite
 
 
 def context_of(spark: "SparkSession") -> "SparkContext | None":
-    """None for a client of Connect, which has none."""
+    """The session's SparkContext; None for a Connect client, which has none."""
     try:
         return spark.sparkContext
     except Exception:       # PySparkAttributeError in 3.5, JVM_ATTRIBUTE_NOT_SUPPORTED in 4
@@ -207,7 +207,7 @@ def context_of(spark: "SparkSession") -> "SparkContext | None":
 
 
 def _last_words(error: Exception) -> str:
-    """Of a remote traceback the line that says what happened: the last error of Python in it, else the first line."""
+    """The line of a remote traceback that says what happened: the last Python error in it, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if _NAMED.match(line)]
     ours = [line for line in named if line.startswith("seglog.errors.")]

@@ -1,4 +1,4 @@
-"""Bring converted topics from a store to this machine: the partitions that count, as a log dir for a broker."""
+"""Copies converted topics from a store to this machine: the current version of each partition, as a log dir."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from seglog.stores.remote_store import RemoteStore
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A partition on this machine. `is_new`: it was not there before. `version`: of an object store, else empty."""
+    """A partition on this machine. `is_new`: this call fetched it. `version`: in an object store, else empty."""
 
     partition: str
     version: str
@@ -37,26 +37,27 @@ def fetch_topics(
     progress: Callable[[str, int], None] | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[Fetched]:
-    """Copy the partitions of the log dir `source`, in a remote store, into the log dir `log_dir`, made if missing.
+    """Copy the partitions of the log dir `source`, in a remote store, into the log dir `log_dir`, created if missing.
 
-    In an object store the manifest says which version of each counts; if there is none, `source` is a log dir as it
-    stands. A partition comes as a whole or not at all; one that an earlier call has fetched, of the same version, is
-    passed over. `topics` are patterns such as "orders*". `progress` is told (partition, bytes) of each file that came.
+    In an object store the manifest says which version of each partition is current; without a manifest, `source` is an
+    ordinary log dir. A partition is fetched completely or not at all; one that an earlier call has fetched in the same
+    version is skipped. `topics` are patterns such as "orders*". `progress` is called with (partition, bytes) for each
+    fetched file.
 
-    Raises InvalidArgumentError for a local source, and where the log dir has another partition of that name;
-    NotALogError if there is none in the source, LogLockedError, StorageError, ProofMismatchError.
+    Raises InvalidArgumentError for a local source, and if the log dir has a different partition with the same name;
+    NotALogError if the source has no partitions, LogLockedError, StorageError, ProofMismatchError.
     """
     fs = fs or OsFileSystem()
     store, path = open_store(source, store_options or {}, fs)
     if not isinstance(store, RemoteStore):
         raise InvalidArgumentError(
-            "the source is on this machine already", file=path, hint="name a URL, such as s3://BUCKET/PREFIX"
+            "the source is already on this machine", file=path, hint="name a URL, such as s3://BUCKET/PREFIX"
         )
     store.check(path)
     found = _places(store, path)
     chosen = choose_partitions(found, topics, path)
     target = Path(log_dir).absolute()
-    # Of several versions each has its own; they stand for one broker.
+    # Each of several versions has its own one, but they stand for one broker.
     first = found[chosen[0]].rpartition("/")[0]
     make_log_dir_with(fs, target, store.read(f"{first}/{names.META_PROPERTIES}"))
     offsets: dict[str, LogDirOffsets] = {}
@@ -69,7 +70,7 @@ def fetch_topics(
 
 
 def _places(store: RemoteStore, path: str) -> dict[str, str]:
-    """{partition: the directory that counts}."""
+    """{partition: its current directory}."""
     manifest = TopicsManifest.read(store, path)
     if manifest.partitions:
         return {name: f"{path}/{prefix}/{name}" for name, prefix in manifest.partitions.items()}
@@ -109,7 +110,7 @@ def _fetch(
                 if progress is not None:
                     progress(partition, size_bytes)
             staging.publish()
-    # A store that was filled by hand does not say up to where the log was synced: a broker looks for itself.
+    # A store that was filled by hand has no recovery points: a broker then checks the logs itself.
     if names.RECOVERY_POINT_CHECKPOINT in known:
         tell_log_dir(fs, log_dir, partition)
     return fetched
@@ -123,7 +124,7 @@ def _copy(store: RemoteStore, path: str, staging: Staging, name: str, size_bytes
 
 
 def _check_same(store: RemoteStore, place: str, target: Path, files: Mapping[str, int]) -> None:
-    """Raises InvalidArgumentError where the partition on this machine is another one."""
+    """Raises InvalidArgumentError if the partition on this machine is a different one."""
     here = {entry.name: entry.stat().st_size for entry in target.iterdir()}
     proof = target / PROOF_FILE
     is_same = all(here.get(name) == size for name, size in files.items()) and (
@@ -131,5 +132,5 @@ def _check_same(store: RemoteStore, place: str, target: Path, files: Mapping[str
     )
     if not is_same:
         raise InvalidArgumentError(
-            "the log dir has another partition of this name", file=target, hint="choose another, or move it away"
+            "the log dir has a different partition with this name", file=target, hint="choose another, or move it away"
         )

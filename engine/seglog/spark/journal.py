@@ -1,4 +1,4 @@
-"""How far a conversion came: one small file, replaced whole, before and after each step that shows in the target."""
+"""The progress of a conversion: one small file, replaced before and after each step that changes the target."""
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,8 +12,8 @@ from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
 _KIND = "seglog-spark-journal"
 
-# converting -> publishing -> committed; from each of them -> rolling back, from committed -> finalizing. The last two
-# end with the workplace gone.
+# converting -> publishing -> committed; from each of these -> rolling back; from committed -> finalizing. The last two
+# end with the removal of the workplace.
 CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
     "converting", "publishing", "committed", "rolling back", "finalizing"
 )
@@ -22,11 +22,11 @@ _STATES = (CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING)
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`published` are the partitions that have got, or are about to get, their names in the target; `failed` those that
-    could not be converted when they were last tried, with the reason.
+    """The journal of a conversion. `published`: partitions that have, or are about to get, their names in the target.
+    `failed`: those that could not be converted at the last attempt, with the reason.
 
-    `prefix`: what the result is collected under in an object store; empty in others. `run`: of the driver that took up
-    the conversion last.
+    `prefix`: where the result is collected in an object store; empty in others. `run`: of the last driver of the
+    conversion.
     """
 
     state: str
@@ -41,7 +41,7 @@ class Journal:
 
     @classmethod
     def read(cls, store: Store, target: str) -> "Journal | None":
-        """The journal of the conversion into `target`; None where none is under way. Raises CorruptCheckpointError."""
+        """The journal of the conversion into `target`; None if none is under way. Raises CorruptCheckpointError."""
         path = _path(target)
         raw = store.read(path)
         if raw is None:
@@ -54,7 +54,7 @@ class Journal:
             failed = {judged(name, Shape.PARTITION, path, CorruptCheckpointError): str(what)
                       for name, what in body.get("failed", {}).items()}
             journal = cls(**members(body) | {"published": published, "failed": failed})
-            ConversionOptions.of_dict(journal.options)      # or it raises what is wrong
+            ConversionOptions.of_dict(journal.options)      # raises if they are invalid
             if journal.state not in _STATES:
                 raise ValueError(f"unknown state {journal.state!r}")
             if journal.prefix:
@@ -62,11 +62,11 @@ class Journal:
             return journal
 
         journal = parse_json(raw, _KIND, VERSION, path, make)
-        # What is taken back or removed is found by this path.
+        # Rollback and removal find files by this path.
         if journal.target != target:
             raise CorruptCheckpointError(
-                f"the journal is of a conversion into {journal.target}", file=path,
-                hint="name the target as the conversion was given it",
+                f"the journal belongs to a conversion into {journal.target}", file=path,
+                hint="name the target exactly as for the conversion",
             )
         return journal
 
@@ -77,34 +77,34 @@ class Journal:
         )
 
     def write(self, store: Store) -> None:
-        """Let it be the journal of its target."""
+        """Write it as the journal of its target."""
         store.write(_path(self.target), self.to_bytes())
 
     def now(self, store: Store, state: str, published: tuple[str, ...] | None = None) -> Self:
-        """The journal with another state, written."""
+        """Write the journal with another state, and return it."""
         journal = replace(self, state=state, published=self.published if published is None else published)
         journal.write(store)
         return journal
 
     def check_ours(self, run: str) -> None:
-        """Raises LogLockedError where another driver has taken up the conversion since: a remote store has no lock."""
+        """Raises LogLockedError if another driver has taken over the conversion: a remote store has no lock."""
         if self.run != run:
             raise LogLockedError(
-                "another run has taken up this conversion", file=_path(self.target),
+                "another run has taken over this conversion", file=_path(self.target),
                 hint="wait until that one ends; run only one at a time",
             )
 
     def check_same(self, source: str, options: ConversionOptions) -> None:
-        """Raises InvalidArgumentError where another conversion is under way."""
+        """Raises InvalidArgumentError if another conversion is under way."""
         if self.state in (ROLLING_BACK, FINALIZING):
             word = "--rollback" if self.state == ROLLING_BACK else "--finalize"
             raise InvalidArgumentError(
-                f"a conversion into this target was {self.state} and did not end", file=_path(self.target),
-                hint=f"run it to its end with {word}",
+                f"a conversion into this target is unfinished; its state is: {self.state}", file=_path(self.target),
+                hint=f"complete it with {word}",
             )
         if self.source != source or not options.go_on_with(ConversionOptions.of_dict(self.options)):
             raise InvalidArgumentError(
-                f"another conversion into this target is under way: of {self.source}, with options"
+                f"another conversion into this target is under way: from {self.source}, with options"
                 f" {_differing(self.options, options.to_dict())}", file=_path(self.target),
                 hint="pass the same source and options to continue it, undo it with --rollback, or keep its result "
                 "with --finalize",

@@ -1,7 +1,7 @@
-"""Compacted ledgers of many topics to another form, on Spark: one task a topic.
+"""Converts compacted ledgers of many topics to another form, on Spark: one task for each topic.
 
-Each task is `seglog ledger convert` of one managed ledger: written aside, proved, swapped in. So a task that runs
-again, or beside a copy of itself, finds it done, or the topic locked, and tells that.
+Each task is `seglog ledger convert` of one managed ledger: it writes a new ledger, proves it, and swaps it in. So a
+task that runs again, or in parallel with a copy of itself, finds the topic converted or locked, and reports that.
 """
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedLedger:
-    """What became of one topic. `status`: "converted", "skipped" (it has the form, or was never compacted) or
-    "failed"; then `error` is the code of what went wrong, and `what` its words. `sha256`: of its messages."""
+    """The result for one topic. `status`: "converted", "skipped" (it has the form already, or was never compacted) or
+    "failed"; then `error` is the error's code, and `what` its message. `sha256`: of the topic's messages."""
 
     path: str
     status: str
@@ -40,13 +40,13 @@ def convert_compacted_ledgers(
     max_concurrent: int | None = None,
     progress: Progress | None = None,
 ) -> list[ConvertedLedger]:
-    """Rewrite what compaction left of each managed ledger in the form `to`: "old", "new" or "retained-only".
+    """Rewrite the compacted ledger of each managed ledger in the form `to`: "old", "new" or "retained-only".
 
-    `topics`: directories that are the same on every executor. A topic that cannot be converted is told, and left as it
-    was; the others go on. Raises InvalidArgumentError, StorageError where Spark gives up.
+    `topics`: directories that are the same on every executor. A topic that cannot be converted is reported and left as
+    it was; the others are converted. Raises InvalidArgumentError, StorageError if Spark gives up.
     """
     if to not in FORMS:
-        raise InvalidArgumentError(f"a form is {', '.join(FORMS)}, not {to!r}")
+        raise InvalidArgumentError(f"the form must be one of {', '.join(FORMS)}, not {to!r}")
     listed = list(dict.fromkeys(map(str, topics)))
 
     def work(number: int, attempt: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def convert_compacted_ledgers(
 
 
 def convert_one(path: str, to: str) -> ConvertedLedger:
-    """One task. What a machine refuses is raised, for Spark to try elsewhere: StorageError."""
+    """Run one task. A StorageError of the machine is raised, so that Spark retries elsewhere."""
     try:
         with ManagedLedger(path, create=False) as topic:
             service = PulsarTopicCompactionService(topic)

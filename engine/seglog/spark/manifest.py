@@ -1,11 +1,11 @@
-"""Which version of each partition counts, in an object store: one object, put last, and what it names.
+"""The current version of each partition in an object store: one object, put last, and the objects that it names.
 
     DST/seglog-manifest.json            {"partitions": {"orders-0": "v1-5f3c1e6b", ...}}
     DST/v1-5f3c1e6b/orders-0/...        the files of the partition, under Kafka's names
-    DST/v1-5f3c1e6b/orders-0.files      their names and sizes: what else stands there an attempt left that died
-    DST/v1-5f3c1e6b/meta.properties     and checkpoints of the log dir, of the partitions of this version
+    DST/v1-5f3c1e6b/orders-0.files      their names and sizes: any other objects were left by an attempt that died
+    DST/v1-5f3c1e6b/meta.properties     and checkpoints of the log dir, for the partitions of this version
 
-Putting the manifest is the one step in which a conversion comes to be seen. docs/formats/topics_manifest.md.
+Putting the manifest is the single step that makes a conversion visible. docs/formats/topics_manifest.md.
 """
 import secrets
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ _MANIFEST, _FILES = "seglog-topics-manifest", "seglog-partition-files"
 
 @dataclass(frozen=True, slots=True)
 class TopicsManifest:
-    """`partitions`: {name: prefix of the version that counts}. `serial` is one more with each manifest that is put."""
+    """`partitions`: {name: prefix of the current version}. `serial` grows by one with each manifest that is put."""
 
     serial: int = 0
     partitions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, store: Store, path: str) -> "TopicsManifest":
-        """That of the log dir `path`; an empty one if there is none. Raises CorruptCheckpointError,
+        """The manifest of the log dir `path`; an empty one if there is none. Raises CorruptCheckpointError,
         UnsupportedVersionError, StorageError.
         """
         file = f"{path}/{MANIFEST_FILE}"
@@ -53,24 +53,24 @@ class TopicsManifest:
         return format_json(_MANIFEST, VERSION, serial=self.serial, partitions=dict(sorted(self.partitions.items())))
 
     def replaced(self, partitions: Mapping[str, str | None]) -> "TopicsManifest":
-        """The next one, in which these have other prefixes; None for a partition that is not there any more."""
+        """The next manifest, with new prefixes for these partitions; None for a removed partition."""
         merged = {**self.partitions, **partitions}
         return TopicsManifest(self.serial + 1, {name: prefix for name, prefix in merged.items() if prefix is not None})
 
     def next_prefix(self, directories: list[str]) -> str:
-        """A prefix that no version has: neither here, nor among what stands in the log dir, nor that had one before."""
+        """A new prefix: no version in the manifest or in the log dir has it, and none had it before."""
         found = map(VERSION_PREFIX.fullmatch, (*self.partitions.values(), *directories))
         last = max((int(match[1]) for match in found if match), default=0)
         return f"v{last + 1}-{secrets.token_hex(4)}"
 
 
 def is_prefix(name: str) -> bool:
-    """Whether a directory of a log dir is one of a version."""
+    """Whether the name of a directory in a log dir is a version's prefix."""
     return has_shape(name, Shape.VERSION)
 
 
 def removable(path: str) -> str:
-    """`path`, which must be the manifest, or lie in a workplace or in a version: nothing else is ever removed.
+    """Return `path`, which must be the manifest, or in a workplace or a version: nothing else is ever removed.
 
     Raises ValueError.
     """
@@ -79,7 +79,7 @@ def removable(path: str) -> str:
 
 
 def files_path(directory: str) -> str:
-    """The list of the files of a partition, beside its directory."""
+    """The path of the list of a partition's files, next to its directory."""
     return f"{directory}.files"
 
 
@@ -95,12 +95,12 @@ def read_files(store: Store, directory: str) -> dict[str, int]:
     path = files_path(directory)
     raw = store.read(path)
     if raw is None:
-        raise NotALogError("the manifest names a partition that is not there", file=directory)
+        raise NotALogError("the manifest names a partition that does not exist", file=directory)
     return parse_json(raw, _FILES, VERSION, path, lambda body: judged_files(body["files"], path))
 
 
 def judged_files(files: dict[str, Any], file: str) -> dict[str, int]:
-    """{name: bytes} of the files of a partition, as `file` tells them. Raises CorruptCheckpointError."""
+    """{name: bytes} of a partition's files, read from `file`, once checked. Raises CorruptCheckpointError."""
     return {
         judged(name, Shape.FILE, file, CorruptCheckpointError): judged_size(size_bytes, file, CorruptCheckpointError)
         for name, size_bytes in files.items()

@@ -1,4 +1,4 @@
-"""Which offsets of each partition are read: by options, by a stream's offsets, and as much as a trigger may take."""
+"""The offsets of each partition to read: from options, a stream's offsets, and the limit of a trigger."""
 import logging
 import math
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ class OffsetRange:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """{"topic": {"0": 23}}: what a checkpoint of Spark's Kafka source holds."""
+    """{"topic": {"0": 23}}: the form in a checkpoint of Spark's Kafka source."""
     body: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         body.setdefault(topic, {})[str(partition)] = offset
@@ -33,7 +33,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 class Ends:
-    """Where a partition starts and ends now: a log that somebody appends to is read up to its published end."""
+    """Where a partition starts and ends now: a growing log is read up to its published end."""
 
     def __init__(self, log: LogReader, options: SourceOptions) -> None:
         self._log = log
@@ -41,13 +41,13 @@ class Ends:
         self.last = log.last_stable_offset if is_read_committed(options.isolation) else log.log_end_offset
 
     def at_time(self, time_ms: int) -> int | None:
-        """The first record at or behind this time; None if there is none."""
+        """The offset of the first record at or after this time; None if there is none."""
         found = self._log.offsets_for_time(time_ms)
         return None if found is None else found.offset
 
 
 def ranges(options: SourceOptions) -> list[OffsetRange]:
-    """What a batch reads, as of now. Raises InvalidArgumentError, and OffsetOutOfRangeError for data that is lost."""
+    """The ranges that a batch reads, as of now. Raises InvalidArgumentError, OffsetOutOfRangeError for lost data."""
     sources = options.partitions()
     check_named(options.start, "startingOffsets", sources)
     check_named(options.end, "endingOffsets", sources)
@@ -62,7 +62,8 @@ def ranges(options: SourceOptions) -> list[OffsetRange]:
 
 
 def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int:
-    """The offset that startingOffsets and its like mean. Raises InvalidArgumentError where no record is at the time."""
+    """The offset that startingOffsets or a similar option means. Raises InvalidArgumentError if no record is at or
+    after the time."""
     bound, where = options.start, (source.topic, source.partition)
     time_ms = bound.time_of(where)
     if time_ms is not None:
@@ -70,7 +71,7 @@ def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int
         if found is None and options.strategy == "error":
             raise InvalidArgumentError(
                 f"no record at or after the time {time_ms}", file=source.path,
-                hint='startingOffsetsByTimestampStrategy "latest" starts at the end there',
+                hint='with startingOffsetsByTimestampStrategy "latest", the read starts at the end then',
             )
         return ends.last if found is None else found
     return _named(bound, where, ends, ends.first)
@@ -93,23 +94,23 @@ def _named(bound: Bound, where: TopicPartition, ends: Ends, default: int) -> int
 
 
 def check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> None:
-    """As in Spark's Kafka source, offsets are given for all partitions or for none."""
+    """Check that offsets are given for all partitions or for none, as in Spark's Kafka source."""
     if bound.offsets is None:
         return
     there = {(source.topic, source.partition) for source in sources}
     if bound.offsets.keys() != there:
         differing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(bound.offsets.keys() ^ there))
         raise InvalidArgumentError(
-            f"{name} names other partitions than are read: {differing}",
+            f"{name} must name exactly the partitions that are read; it differs in {differing}",
             hint="name each of them; -2 means earliest, -1 latest",
         )
 
 
 def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start: int, end: int) -> tuple[int, int]:
-    """The range, as far as the log has it. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
+    """The part of the range that the log has. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
     if ends.first <= start <= ends.last and end <= ends.last:
         return start, end
-    words = f"offsets {start} to {end} are asked for, and the log has {ends.first} to {ends.last}"
+    words = f"offsets {start} to {end} were requested, but the log has {ends.first} to {ends.last}"
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
             words, file=source.path,
@@ -121,9 +122,10 @@ def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """The end of a trigger that takes about `most` records in all, of each partition in proportion to what waits.
+    """The end offsets of a trigger that takes about `most` records in all, from each partition in proportion to its
+    backlog.
 
-    As Spark's Kafka source: a partition that has something to give gives one at least.
+    As in Spark's Kafka source, a partition with a backlog gives at least one record.
     """
     waiting = {where: max(0, offset - start.get(where, offset)) for where, offset in end.items()}
     total = sum(waiting.values())

@@ -1,4 +1,4 @@
-"""What a conversion on Spark is asked to make. Two runs with equal options and sources make the same bytes."""
+"""The options of a conversion on Spark. Two runs with equal options and sources produce the same bytes."""
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from seglog.format.conversion_profile import Aborted, Profile
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """As `seglog.convert` takes them. `config`: (key, value) of topic settings that a directory does not tell.
+    """The options, as for `seglog.convert`. `config`: (key, value) of topic settings, which a directory does not store.
 
     `skip_active` leaves out the last segment of each partition.
     """
@@ -28,7 +28,7 @@ class ConversionOptions:
     config: tuple[tuple[str, str], ...] = field(default=())
 
     def __post_init__(self) -> None:
-        # Both raise what is wrong.
+        # Both raise an error for invalid options.
         _ = self.profile, self.log_config
 
     @property
@@ -48,13 +48,14 @@ class ConversionOptions:
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex: equal for options that make the same bytes. Another seglog may make others."""
-        decisive = {**self.to_dict(), "allow_lossy": None}      # it lets bytes be made, and does not decide which
+        """SHA-256 in hex: equal for options that produce the same bytes with the same version of seglog."""
+        decisive = {**self.to_dict(), "allow_lossy": None}      # it permits losses, but does not change the bytes
         return hashlib.sha256(json.dumps([__version__, decisive], sort_keys=True).encode()).hexdigest()
 
     def go_on_with(self, begun: "ConversionOptions") -> bool:
-        """Whether a conversion that was begun with other options may go on with these: they are the same, but for the
-        leave to lose something, and the word about aborted transactions, without which partitions were refused.
+        """Whether a conversion that was begun with other options may continue with these: the options are the same,
+        except the permission for losses and the choice about aborted transactions, for lack of which partitions were
+        refused.
         """
         return self == replace(begun, allow_lossy=self.allow_lossy, aborted=begun.aborted or self.aborted)
 

@@ -1,8 +1,8 @@
-"""What runs on an executor once the segments of a partition are converted: put the partition together.
+"""Assembles a partition on an executor, once its segments are converted.
 
-Every segment of the plan has a marker that fits it, the offsets follow one another, and the source is still the one of
-the plan. What a segment alone cannot know (producer snapshots, transactions, leader epochs) is folded from the
-markers in offset order. Then the directory holds what it will hold in the target, and nothing else.
+It checks that every segment of the plan has a matching marker, that the offsets are in order, and that the source is
+still the one in the plan. State that no single segment knows (producer snapshots, transactions, leader epochs) is
+combined from the markers in offset order. Afterwards the directory has exactly the contents that the target will have.
 """
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,13 +23,13 @@ from seglog.spark.workplace import Outcome, Workplace, changed
 
 
 def assemble(workplace: Workplace, partition: str) -> PartitionRow:
-    """Finish the partition in `staged`, and leave its outcome. Raises SeglogError where it cannot be finished."""
+    """Complete the partition in `staged`, and write its outcome. Raises SeglogError if it cannot be completed."""
     with workplace.store.attempt(workplace.path) as attempt:
         return _Assembly(workplace, partition, attempt).run()
 
 
 class _Assembly:
-    """One look at a partition. `attempt` is a directory of its own: two may look at one partition at one time."""
+    """One attempt to assemble a partition. It has its own directory, `attempt`, since two may run at the same time."""
 
     def __init__(self, workplace: Workplace, partition: str, attempt: Path) -> None:
         self._workplace = workplace
@@ -38,7 +38,7 @@ class _Assembly:
         self._staged = workplace.staged(partition)
         self._shard = workplace.shard(partition)
         self._expected: dict[str, int] = {}         # name: bytes, of all files of the result
-        self._written: list[str] = []               # those of them that the attempt wrote
+        self._written: list[str] = []               # the files that this attempt wrote
         self._sums = _Sums()
         self._survey = workplace.survey(partition)
         self._fold = StateFold(self._read_source, self._write, to=workplace.options.to)
@@ -70,7 +70,7 @@ class _Assembly:
         return row
 
     def _add_segments(self) -> list[SegmentProof]:
-        """Take in each marker in offset order."""
+        """Add up the markers in offset order. Raises CorruptCheckpointError."""
         sums, proofs = self._sums, []
         expected_offset, recipe = 0, self._workplace.recipe(self._survey)
         for segment in self._shard.segments:
@@ -83,8 +83,8 @@ class _Assembly:
             converted = marker.segment
             if converted.base_offset < expected_offset or converted.next_offset > segment.end_offset:
                 raise CorruptCheckpointError(
-                    f"offsets {converted.base_offset} to {converted.next_offset} where {expected_offset} to"
-                    f" {segment.end_offset} have their place", file=f"{self._partition}/{segment.file}",
+                    f"the segment has offsets {converted.base_offset} to {converted.next_offset}; expected offsets from"
+                    f" {expected_offset} to {segment.end_offset}", file=f"{self._partition}/{segment.file}",
                 )
             expected_offset = converted.next_offset
             self._fold.add(converted)
@@ -126,14 +126,14 @@ class _Assembly:
         )
 
     def _clear(self) -> None:
-        """Let nothing stand in `staged` but the result: a segment that changed may have left a part too many."""
+        """Remove everything but the result from `staged`: a segment that changed may have left an extra part."""
         there = {file.name: file.size_bytes for file in self._store.files(self._staged)}
         for name in there.keys() - self._expected.keys():
             self._store.remove_file(f"{self._staged}/{name}")
         for name, size_bytes in self._expected.items():
             if there.get(name) != size_bytes:
                 raise CorruptCheckpointError(
-                    f"{there.get(name, 'no')} bytes where {size_bytes} were written", file=f"{self._staged}/{name}",
+                    f"found {there.get(name, 'no')} bytes; {size_bytes} were written", file=f"{self._staged}/{name}",
                     hint="run again: it repeats only what is missing",
                 )
 
@@ -150,7 +150,7 @@ class _Assembly:
 
 @dataclass(slots=True)
 class _Sums:
-    """What the markers of a partition say together."""
+    """Totals over the markers of a partition."""
 
     end_offset: int = 0
     bytes_in: int = 0
@@ -161,7 +161,7 @@ class _Sums:
 
 
 def _check_source(workplace: Workplace, shard: Shard) -> None:
-    """The source has the segments of the plan, as they were then. Raises InvalidArgumentError."""
+    """Check that the source still has exactly the segments of the plan. Raises InvalidArgumentError."""
     path = workplace.source_of(shard.partition)
     now = {file.name: (file.size_bytes, file.stamp) for file in workplace.source_store.files(path)}
     for segment in shard.segments:
@@ -170,7 +170,7 @@ def _check_source(workplace: Workplace, shard: Shard) -> None:
 
 
 def assemble_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
-    """The rows of these partitions, as dictionaries; of one that cannot be finished a row that says why."""
+    """Assemble these partitions. Returns their rows as dictionaries; for a failure, a row with the reason."""
     rows = []
     for partition in partitions:
         try:

@@ -1,9 +1,9 @@
-"""The plan of a conversion: which segments there are, and which task converts which of them.
+"""The plan of a conversion: the segments, and which task converts which of them.
 
-A million segments must fit, so that nothing here holds them all: the segments of each partition stand in a file of
-their own, and a task names ranges of slots in such files. Tasks are packed to a weight of at least TASK_BYTES, since
-starting one costs 20 to 120 ms of processor time; there are at most TASKS_MAX, since the driver holds them all. A
-segment weighs its bytes and SEGMENT_BYTES: 4 000 segments of 5 KB, which are 20 MB, took one task 208 s.
+There may be a million segments, so nothing here holds them all: the segments of each partition are in a separate file,
+and a task names ranges of slots in these files. Tasks are packed to a weight of at least TASK_BYTES, since starting one
+costs 20 to 120 ms of CPU time; there are at most TASKS_MAX, since the driver holds them all. A segment weighs its bytes
+plus SEGMENT_BYTES: 4 000 segments of 5 KB, only 20 MB, took one task 208 s.
 """
 import heapq
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from seglog.format.foreign_names import Shape, judged
 from seglog.stores.store import StoredFile
 
 TASK_BYTES = 64 << 20
-# To open a segment, to sync what comes of it and to prove it takes as long as so many of its bytes.
+# Opening a segment, syncing its result and proving it takes as long as converting this many bytes.
 SEGMENT_BYTES = 2 << 20
 TASKS_MAX = 20_000
 VERSION = 1
@@ -28,9 +28,10 @@ SHARD, TASK = "seglog-spark-plan", "seglog-spark-task"
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """A segment of the source as a listing tells it.
+    """A segment of the source, from a listing.
 
-    `end_offset`: the base offset of the next segment, names.MAX_OFFSET behind the last; `is_last`: a torn end is none.
+    `end_offset`: the base offset of the next segment, names.MAX_OFFSET for the last one; `is_last`: a torn end is not
+    an error.
     """
 
     base_offset: int
@@ -46,7 +47,7 @@ class SourceSegment:
 
     @property
     def identity(self) -> list[Any]:
-        """What of it decides the bytes that come of it; equal as long as the source did not change."""
+        """The properties that determine the converted bytes; equal as long as the source does not change."""
         return [self.base_offset, self.size_bytes, self.stamp, self.is_last]
 
 
@@ -60,14 +61,14 @@ def segments_of(files: Iterable[StoredFile], path: str, *, skip_active: bool = F
     for file in files:
         if file.name.endswith(names.SWAP_SUFFIX):
             raise UnfinishedChangeError(
-                "a segment that a compaction was about to put in place", file=f"{path}/{file.name}"
+                "found a compacted segment that was not yet renamed into place", file=f"{path}/{file.name}"
             )
         if names.is_log_file(file.name):
             found.append((names.parse_base_offset(file.name), file))
     if any(file.name.endswith(TAGGED.log) for _, file in found):
         filled = next((file for _, file in found if not file.name.endswith(TAGGED.log) and file.size_bytes), None)
         if filled is not None:
-            raise NotALogError("a segment of Kafka's in a directory of tagged messages", file=f"{path}/{filled.name}")
+            raise NotALogError("found a Kafka segment among tagged messages", file=f"{path}/{filled.name}")
         found = [(offset, file) for offset, file in found if file.name.endswith(TAGGED.log)]
     found.sort(key=lambda pair: pair[0])
     if not found:
@@ -89,7 +90,7 @@ def segments_of(files: Iterable[StoredFile], path: str, *, skip_active: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The segments of one partition, as its file in the workplace has them: a head, then a line for each segment."""
+    """The segments of one partition. Its file in the workplace has a head, then a line for each segment."""
 
     partition: str
     segments: tuple[SourceSegment, ...]
@@ -100,7 +101,7 @@ class Shard:
 
     @property
     def is_tagged(self) -> bool:
-        """Whether the source has messages with tags."""
+        """Whether the source contains messages with tags."""
         return self.segments[0].dialect.is_tagged
 
     @property
@@ -119,7 +120,7 @@ class Shard:
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Shard":
-        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """Parse a shard's file. Raises CorruptCheckpointError, UnsupportedVersionError."""
         first, _, lines = raw.partition(b"\n")
 
         def make(head: dict[str, Any]) -> "Shard":
@@ -157,7 +158,7 @@ class Task:
 
     @property
     def weight_bytes(self) -> int:
-        """How long it takes, beside other tasks."""
+        """How long it takes relative to other tasks."""
         return self.size_bytes + self.segments * SEGMENT_BYTES
 
     def add(self, partition: str, slot: int, size_bytes: int) -> None:
@@ -169,7 +170,7 @@ class Task:
         self.segments += 1
 
     def take(self, other: "Task") -> None:
-        """Do the work of `other`, too."""
+        """Add the work of `other` to this task."""
         for partition, first, stop in other.ranges:
             if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
                 self.ranges[-1] = (partition, self.ranges[-1][1], stop)
@@ -194,9 +195,9 @@ class Task:
 
 
 class TaskPacker:
-    """Packs segments into tasks as they are listed: `add` each partition's, then `tasks`.
+    """Packs segments into tasks as they are listed: call `add` for each partition, then `tasks`.
 
-    `at_least`: make so many tasks where there are so many segments, one for each core.
+    `at_least`: the smallest number of tasks, one for each core, if there are enough segments.
     """
 
     def __init__(self, task_bytes: int = TASK_BYTES, tasks_max: int = TASKS_MAX, at_least: int = 1) -> None:
@@ -205,7 +206,7 @@ class TaskPacker:
         self._at_least = min(at_least, tasks_max)
         self._full: list[Task] = []
         self._open = Task()
-        self._first: list[Task] = []        # of one segment each, as long as fewer tasks than `at_least` are full
+        self._first: list[Task] = []        # tasks of one segment each, while fewer than `at_least` tasks are full
 
     def add(self, shard: Shard) -> None:
         for slot, segment in enumerate(shard.segments):
@@ -216,7 +217,7 @@ class TaskPacker:
                 self._close()
 
     def tasks(self, lanes: int | None = None) -> list[Task]:
-        """The tasks, largest first, so that the last ones to end are short; `lanes`: at most so many."""
+        """The tasks, largest first, so that the last ones are short; at most `lanes`, if given."""
         if self._open.segments:
             self._close()
         if len(self._full) < self._at_least:
@@ -229,7 +230,7 @@ class TaskPacker:
         self._full.append(self._open)
         self._open = Task()
         if len(self._full) >= self._tasks_max:
-            # Twice as large from here on, and so are those that there are.
+            # From here on tasks are twice as large; the existing ones are merged in pairs.
             self._task_bytes *= 2
             for one, other in zip(self._full[::2], self._full[1::2], strict=False):
                 one.take(other)
@@ -241,7 +242,7 @@ def _heaviest_first(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _shared_out(tasks: list[Task], lanes: int) -> list[Task]:
-    """The tasks as at most so many larger ones: each is added to the one that has the least to do."""
+    """The tasks merged into at most `lanes` larger ones: each is added to the one with the least work."""
     heap = [(0, n, Task()) for n in range(min(lanes, len(tasks)))]
     for task in _heaviest_first(tasks):
         _, n, lane = heapq.heappop(heap)

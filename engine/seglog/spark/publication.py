@@ -1,7 +1,7 @@
-"""Publish finished partitions, take them back, or make an end of it.
+"""Publishes finished partitions, takes them back, or makes the conversion permanent.
 
-Before the first one comes into the target the journal says which are about to, so that whoever comes after a crash
-knows what is ours. Each step may be done again: what is done already is passed over.
+Before the first partition is published, the journal lists all that will be, so that after a crash the next run knows
+which are ours. Each step can be repeated: work that is already done is skipped.
 """
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from seglog.stores.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Sto
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """`partitions` are kept in the target; `failed` ones are not in it: {partition: why}."""
+    """The result of `finalize_topics`. `partitions` are in the target; `failed` ones are not: {partition: reason}."""
 
     partitions: list[str]
     failed: dict[str, str]
@@ -31,12 +31,12 @@ class Finalized:
 def publish(
     workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str]
 ) -> Journal:
-    """Let each of `partitions`, which were assembled, be in the target; tell the log dir of it. `failed`: {partition:
-    why} of those that were not.
+    """Publish the assembled `partitions` in the target, and update the log dir's files. `failed`: {partition: reason}
+    for those that were not assembled.
     """
     store = workplace.store
     partitions = list(partitions)
-    if journal.state == PUBLISHING:     # the last one of a run that died there may not have been told of
+    if journal.state == PUBLISHING:     # a run died there: the log dir's files may not be updated yet
         partitions = list(dict.fromkeys([*journal.published, *partitions]))
     published = tuple(sorted({*journal.published, *partitions}))
     target = target_of(workplace)
@@ -50,12 +50,13 @@ def rollback_topics(
     target: AnyPath, *, partitions: Iterable[str] = (), store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
 ) -> list[str]:
-    """Undo the conversion into the log dir `target`, finished or not; the partitions that were taken out of it.
+    """Undo the conversion into the log dir `target`, finished or not. Returns the partitions that were taken out of it.
 
-    Nothing is left of the conversion then; an object store has the version of before. With `partitions` ("orders-3")
-    only these are taken out, and forgotten: the next run converts them again, unless it is told which to convert. May
-    be called again where it did not come to its end. Raises InvalidArgumentError if there is none, or where a
-    partition has changed since it was published: its records would be lost. LogLockedError, StorageError.
+    Nothing is left of the conversion then; an object store has the previous version again. With `partitions`
+    ("orders-3") only these are taken out and forgotten: the next run converts them again, unless it is told which
+    partitions to convert. If it did not complete, call it again. Raises InvalidArgumentError if there is no conversion,
+    or if a partition has changed since it was published, because its new records would be lost; LogLockedError,
+    StorageError.
     """
     chosen = list(partitions)
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
@@ -67,7 +68,7 @@ def rollback_topics(
             return []
         if journal.state == FINALIZING:
             raise InvalidArgumentError(
-                "the conversion was finalized", file=found.path, hint="end that with --finalize"
+                "the conversion is being finalized", file=found.path, hint="complete that with --finalize"
             )
         goal = target_of(_workplace(store, path, journal))
         is_part = bool(chosen) and journal.state != ROLLING_BACK
@@ -94,7 +95,8 @@ def rollback_topics(
 
 
 def _forget_partitions(goal: Target, journal: Journal, partitions: list[str]) -> None:
-    """They were taken back, the rest stays. The journal forgets them last, so that a second call ends the work."""
+    """Forget partitions that were taken back; the rest stays. The journal is changed last, so that a second call can
+    complete the work."""
     store, workplace = goal.workplace.store, goal.workplace
     goal.discard(partitions)
     for partition in partitions:
@@ -107,12 +109,11 @@ def _forget_partitions(goal: Target, journal: Journal, partitions: list[str]) ->
 def finalize_topics(
     target: AnyPath, *, store_options: Mapping[str, str] | None = None, fs: FileSystem | None = None
 ) -> Finalized:
-    """Keep what was published in the log dir `target`, and remove the workplace. The result names the partitions that
-    are not in it, since they failed: another conversion of the same source adds those, and leaves the others alone.
+    """Keep what was published in the log dir `target`, and remove the workplace. The result also names the partitions
+    that failed: another conversion of the same source adds those, and leaves the others alone.
 
-    In an object store the versions that they replaced are removed, too. There is no way back then but by the source,
-    which nobody has changed. Raises InvalidArgumentError if there is no committed conversion, LogLockedError,
-    StorageError.
+    In an object store the replaced versions are removed, too. After that the conversion cannot be undone; the source is
+    unchanged. Raises InvalidArgumentError if there is no committed conversion, LogLockedError, StorageError.
     """
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
     with target_of(_workplace(store, path)).held():
@@ -121,7 +122,7 @@ def finalize_topics(
             return Finalized([], {})
         if journal.state not in (COMMITTED, FINALIZING):
             raise InvalidArgumentError(
-                f"the conversion is {journal.state}, not committed", file=path, hint="run it to its end first"
+                f"the conversion is {journal.state}, not committed", file=path, hint="complete it first"
             )
         journal = journal.now(store, FINALIZING)
         workplace = _workplace(store, path, journal)
@@ -131,8 +132,8 @@ def finalize_topics(
 
 
 def _journal(store: Store, target: str) -> Journal | None:
-    """The journal of the conversion into `target`. None: whoever was here died before the first word or after the last;
-    then nothing is published that could be taken back, and the rest of the workplace is gone now.
+    """The journal of the conversion into `target`. None: a run died before it wrote the journal or after it removed it;
+    then nothing was published that could be taken back, and the rest of the workplace is now removed.
     """
     journal = Journal.read(store, target)
     workplace = f"{target}{WORKPLACE_SUFFIX}"
@@ -146,7 +147,7 @@ def _journal(store: Store, target: str) -> Journal | None:
 
 
 def _workplace(store: Store, target: str, journal: Journal | None = None) -> Workplace:
-    """That of the conversion into `target`; the source is not opened, for nobody needs it any more."""
+    """The workplace of the conversion into `target`; the source is not opened, since it is no longer needed."""
     if journal is None:
         return Workplace(store, store, "", target, ConversionOptions())
     options = ConversionOptions.of_dict(journal.options)
@@ -154,7 +155,7 @@ def _workplace(store: Store, target: str, journal: Journal | None = None) -> Wor
 
 
 def remove_workplace(workplace: Workplace) -> None:
-    """The workplace, the journal last: until then a second call goes on."""
+    """Remove the workplace, the journal last: until then, a second call continues."""
     store = workplace.store
     for name in store.directories(workplace.path):
         store.remove_tree(workplace.within(name))
@@ -163,14 +164,14 @@ def remove_workplace(workplace: Workplace) -> None:
         store.sync(os.path.dirname(workplace.path))
 
 
-# --- who else is there -----------------------------------------------------------------------------
+# --- locks -----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def source_locked(store: Store, source: str) -> Iterator[None]:
-    """No broker or writer in the log dir of the source, nor one that begins. Raises LogLockedError.
+    """Keep brokers and writers out of the source's log dir. Raises LogLockedError if one uses it.
 
-    A remote store has no locks: there a source that changes is found by the sizes and times of its files.
+    A remote store has no locks: there a changing source is detected by the sizes and times of its files.
     """
     if not isinstance(store, LocalStore):
         yield
@@ -178,9 +179,9 @@ def source_locked(store: Store, source: str) -> Iterator[None]:
     who = holder(source)
     if who is not None:
         raise LogLockedError(
-            f"locked by {who}: a source that changes cannot be converted", file=f"{source}/{LOG_DIR_LOCK}"
+            f"locked by {who}: a changing source cannot be converted", file=f"{source}/{LOG_DIR_LOCK}"
         )
-    # No lock file is made: the source stays as it is.
+    # No lock file is created: the source stays unchanged.
     if not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
         yield
         return

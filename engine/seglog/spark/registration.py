@@ -1,4 +1,4 @@
-"""`seglog.spark.register(spark)`: the format "seglog" in a session."""
+"""`seglog.spark.register(spark)`: adds the format "seglog" to a session."""
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -11,16 +11,16 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession") -> None:
-    """Let `spark` know the format "seglog": batches, streams, and writing both. A setting of the session is turned on
-    without which Spark refuses readers that take filters (`pushFilters`, from 4.1 on).
+    """Add the format "seglog" to `spark`, for reading and writing batches and streams. Also turns on a setting of the
+    session, without which Spark refuses readers that accept filters (`pushFilters`, from 4.1 on).
 
-    Raises InvalidArgumentError where PySpark is older than 4.0, which has no Python Data Source.
+    Raises InvalidArgumentError if PySpark is older than 4.0, which has no Python Data Source.
     """
     if find_spec("pyspark.sql.datasource") is None:
         raise InvalidArgumentError(
             f"Spark {spark.version} has no Python Data Source",
-            hint="use PySpark 4.1 or newer; before, give the paths of partitions to"
-            " spark.createDataFrame(...).mapInArrow, and read each by seglog.scan(path).batches()",
+            hint="use PySpark 4.1 or newer; with older ones, pass the paths of partitions to"
+            " spark.createDataFrame(...).mapInArrow, and read each with seglog.scan(path).batches()",
         )
     from pyspark.sql.datasource import DataSourceReader
 

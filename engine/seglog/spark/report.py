@@ -1,4 +1,4 @@
-"""What a conversion on Spark did: the rows of conversion.report, their sum, and the same as a DataFrame."""
+"""The report of a conversion on Spark: the rows of conversion.report, their sum, and the same as a DataFrame."""
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """A row for each partition, by topic and number. `tasks`: how many the plan has."""
+    """A row for each partition, by topic and number. `tasks`: the number of tasks in the plan."""
 
     source: str
     target: str
@@ -22,12 +22,12 @@ class TopicsReport:
 
     @property
     def failed(self) -> list[PartitionRow]:
-        """Rows of partitions that could not be converted; nothing of them is in the target."""
+        """The rows of partitions that could not be converted; the target contains nothing of them."""
         return [row for row in self.rows if row.status == "failed"]
 
     @property
     def is_whole(self) -> bool:
-        """No partition failed: all of them are in the target, unless it was a dry run."""
+        """Whether no partition failed: all of them are in the target, unless it was a dry run."""
         return not self.failed
 
     @property

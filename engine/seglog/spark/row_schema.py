@@ -1,4 +1,4 @@
-"""The rows that cross to Spark: the schema of its Kafka source, and Arrow batches that fit it exactly."""
+"""The rows that are passed to Spark: the schema of its Kafka source, and Arrow batches that match it exactly."""
 from typing import Any
 
 from pyspark.sql.types import (
@@ -21,29 +21,29 @@ _TYPES: dict[str, DataType] = {
     "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
     "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(), "headers": _HEADERS,
 }
-_NO_TIME_US = -1000     # what Spark's Kafka source shows for a record without a time
+_NO_TIME_US = -1000     # Spark's Kafka source shows this for a record without a timestamp
 
 
 def schema_of(columns: tuple[str, ...]) -> StructType:
-    """Of these columns; all but headers are those of Spark's Kafka source."""
+    """The schema of these columns, as in Spark's Kafka source except for headers."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a user asks for by `.schema("offset long")`. Raises InvalidArgumentError."""
+    """The columns of a schema that a user gives by `.schema("offset long")`. Raises InvalidArgumentError."""
     columns = checked_columns(schema.fieldNames(), False)
     for field in schema.fields:
         if field.dataType != _TYPES[field.name]:
             raise InvalidArgumentError(
-                f"the column {field.name} is {_TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}"
+                f"column {field.name} has type {_TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}"
             )
     return columns
 
 
 def conformed(batch: Any) -> Any:
-    """A pyarrow.RecordBatch with the types that Spark makes of the schema: plain text, a time in each row.
+    """The pyarrow.RecordBatch with the types that Spark derives from the schema: plain text, a time in each row.
 
-    A record without headers has null there, as in Spark's KafkaRecordToRowConverter.
+    A record without headers has null for them, as in Spark's KafkaRecordToRowConverter.
     """
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow import compute

@@ -1,10 +1,10 @@
-"""What runs on an executor: convert, and look again at, the segments of one task.
+"""Converts, or verifies, the segments of one task on an executor.
 
-An attempt may run twice at a time (speculation), after one that died anywhere, or after its driver did. So it writes
-aside, syncs, renames, and leaves the marker last; whatever it repeats makes the same bytes again.
+A task may run twice at the same time (speculation), or again after an attempt or its driver died. So it writes
+temporary files, syncs and renames them, and writes the marker last; a repetition produces the same bytes.
 
-A segment that cannot be converted (damage, a source that changed) is told to the driver and its partition left alone:
-trying again would not help. What a machine refuses (StorageError of the workplace) is raised, for Spark to try
+A segment that cannot be converted (damage, a changed source) is reported to the driver, and its partition is left
+alone: a retry would not help. A failure of the machine (StorageError of the workplace) is raised, so that Spark retries
 elsewhere.
 """
 import time
@@ -26,13 +26,13 @@ from seglog.segment.segment import Segment
 from seglog.spark.plan import SourceSegment
 from seglog.spark.workplace import Marker, PartitionSurvey, Workplace
 
-# `verify="sample"` reads about one segment in so many again, and one in any case.
+# `verify="sample"` reads about one segment in this many again, and at least one.
 SAMPLE_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a partition cannot be converted: the code of the error, its words, and what to do."""
+    """Why a partition cannot be converted: the error's code, its message, and what to do."""
 
     partition: str
     error: str
@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(slots=True)
 class TaskReport:
-    """What one task did; small, whatever the size of the task."""
+    """The result of one task; small, however large the task."""
 
     segments: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -65,7 +65,7 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
             continue
         survey = workplace.survey(partition)
         if survey is None and (workplace.options.to < 2 or segments[0].dialect.is_tagged):
-            continue        # it failed there
+            continue        # the survey failed
         for segment in segments:
             try:
                 if _is_done(workplace, partition, segment, workplace.recipe(survey)):
@@ -80,9 +80,9 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
 
 
 def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> SeglogError:
-    """The error that stops a partition and no other. Raised again where another machine, or the same one later, may do
-    better: where it is of neither the data nor the source. A store that was not reached has no errno to give, and may
-    be reached the next time.
+    """The error to report for this partition alone. If the error concerns neither the data nor the source, it is raised
+    again, since another machine, or this one later, may succeed. An error without an errno means that the store was not
+    reached, which may also succeed later.
     """
     if isinstance(error, OSError):
         error = storage_error(error, "read", str(error.filename or workplace.path))
@@ -93,7 +93,7 @@ def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> Segl
 
 
 def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recipe: str) -> bool:
-    """Whether there is a marker, and the files that it names."""
+    """Whether the segment has a marker, and the files that the marker names exist."""
     marker = workplace.marker(partition, segment, recipe)
     if marker is None:
         return False
@@ -121,7 +121,7 @@ def _convert(
             OsFileSystem(), source, directory, options.profile, options.log_config,
             end_offset=segment.end_offset, is_last=segment.is_last, dropped=dropped, worked=throttle,
         )
-        # What was read was one file from the first byte to the last.
+        # The bytes read were of one and the same file, from the first to the last.
         workplace.check_unchanged(partition, segment)
         files = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
         store.take(directory, files, workplace.staged(partition))
@@ -131,17 +131,17 @@ def _convert(
     store.write(workplace.marker_path(partition, segment), marker.to_bytes())
 
 
-# --- a second look -------------------------------------------------------------------------------
+# --- verification --------------------------------------------------------------------------------
 
 
 def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
-    """Read again what stands in `staged`, and compare it with the markers. `how`: "full" or "sample"."""
+    """Read the files in `staged` again, and compare them with the markers. `how`: "full" or "sample"."""
     report = TaskReport()
     looked = number > 0
     for partition, first, stop in workplace.task(number).ranges:
         segments, recipe = workplace.shard(partition).segments, workplace.recipe(workplace.survey(partition))
         for slot in range(first, stop):
-            # Chosen by name: the same ones whoever is asked, and no partition is left out for its length.
+            # Chosen by name: every attempt chooses the same ones, and short partitions are not left out.
             if how != "full" and looked and crc32c(f"{partition} {slot}".encode()) % SAMPLE_EVERY:
                 continue
             looked = True
@@ -152,7 +152,7 @@ def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
                 verify_segment(workplace, partition, marker)
                 report.segments += 1
             except SeglogError as error:
-                # Not believed any more: the next run makes it anew.
+                # The marker is no longer trusted: the next run converts the segment again.
                 workplace.store.remove_file(workplace.marker_path(partition, segments[slot]))
                 report.failures.append(Failure.of(partition, error))
                 break
@@ -160,7 +160,7 @@ def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
 
 
 def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None:
-    """Raises ProofMismatchError where the staged files do not hold the records of the source, or other indexes."""
+    """Raises ProofMismatchError if the staged files do not have the source's records, or their indexes are wrong."""
     config = workplace.options.log_config
     decompress = decompressor(config.max_decompressed_message_bytes)
     proven = marker.segment.proof.target

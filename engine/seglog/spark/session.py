@@ -1,4 +1,4 @@
-"""A Spark session for the command line: the one of spark-submit, or one of our own."""
+"""A Spark session for the command line: the one of spark-submit, or a new one."""
 import logging
 import os
 import re
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LOCAL = "local[*, 4]"       # all cores; a task that dies is tried again, as on a cluster
+LOCAL = "local[*, 4]"       # all cores; a task that dies is retried, as on a cluster
 
-# Errors and nothing else on stderr. A user's own session logs as it likes.
+# Only errors on stderr. A user's own session keeps its logging.
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _QUIET = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-# A task that found a full disk is tried elsewhere.
+# A task that found a full disk is retried elsewhere.
 _ALWAYS = {
     "spark.app.name": "seglog",
     "spark.excludeOnFailure.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-# Nobody looks at the page of a session that lasts seconds, and its heap holds reports of tasks.
+# A session that lasts seconds needs no web page, and its heap holds only reports of tasks.
 _LOCAL_ONLY = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": f"{_QUIET} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.excludeOnFailure.enabled": "false",     # there is no elsewhere
+    "spark.excludeOnFailure.enabled": "false",     # there is no other machine
     "spark.ui.enabled": "false",
 }
 
 
 @contextmanager
 def session(master: str | None = None, settings: dict[str, str] | None = None) -> "Iterator[SparkSession]":
-    """A Spark session, stopped at the end: of `master` ("local[2]", "spark://host:7077", "yarn", "sc://host"). One that
-    this process has already (a notebook's) is taken as it is and goes on; a warning names what is ignored then.
+    """A Spark session for `master` ("local[2]", "spark://host:7077", "yarn", "sc://host"), stopped at the end. If this
+    process already has a session (a notebook), it is used as it is and not stopped; a warning names what is ignored.
 
-    Without `master` that of spark-submit, else a local one on all cores. `settings` are Spark's own.
-    Raises InvalidArgumentError without pyspark or Java, StorageError where Spark does not start.
+    Without `master`: the session of spark-submit, else a local one on all cores. `settings` are Spark's own. Raises
+    InvalidArgumentError without pyspark or Java, StorageError if Spark does not start.
     """
     if find_spec("pyspark") is None:
         raise InvalidArgumentError("pyspark is not installed", hint="pip install 'seglog[spark]'; see seglog doctor")
@@ -55,7 +55,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
 
     asked = [*([f"master {master}"] if master else []), *(settings or {})]
     builder = SparkSession.builder
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:        # spark-submit has started the JVM, and knows the master
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:        # otherwise spark-submit started the JVM, and knows the master
         master = with_retries(master or LOCAL)
         check_master(master)
         if master.startswith("sc://"):
@@ -64,7 +64,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
             _check_java()
             builder = builder.master(master).config("spark.driver.extraJavaOptions", _QUIET)
         if master.startswith("local"):
-            # Else workers take the first python3 of the PATH.
+            # Otherwise workers use the first python3 of the PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings = {**_LOCAL_ONLY, **(settings or {})}
@@ -73,7 +73,7 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
     existing = _existing()
     if existing is not None:
         if asked:
-            _LOG.warning("using the Spark session that this process has; ignored: %s", ", ".join(asked))
+            _LOG.warning("using the existing Spark session of this process; ignored: %s", ", ".join(asked))
         yield existing
         return
     with stderr_held() as held:
@@ -91,19 +91,19 @@ def session(master: str | None = None, settings: dict[str, str] | None = None) -
 
 
 def _existing() -> "SparkSession | None":
-    """The session that this process has, classic or of Connect, whichever thread made it; None if it was stopped."""
+    """This process's session, classic or Connect, from any thread; None if there is none or it was stopped."""
     from pyspark.sql import SparkSession
 
     try:
-        found = SparkSession.active()       # else the default one, which all threads share
-    except Exception:       # PySparkRuntimeError: there is none
+        found = SparkSession.active()       # or the default one, which all threads share
+    except Exception:       # PySparkRuntimeError: there is no session
         return None
     context = context_of(found)
     return None if context is not None and context._jsc is None else found
 
 
 def with_retries(master: str) -> str:
-    """A local master with four attempts for a task, as a cluster gives it: Spark's own local[2] has one."""
+    """A local master with four attempts for each task, as on a cluster: Spark's own local[2] has one."""
     found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*\])?", master)
     return f"local[{found[1] or 1}, 4]" if found else master
 
@@ -111,5 +111,5 @@ def with_retries(master: str) -> str:
 def _check_java() -> None:
     java = find_java()
     if java is None:
-        raise InvalidArgumentError(f"no Java {JAVA_MIN} or newer was found, which Spark needs", hint=INSTALL)
+        raise InvalidArgumentError(f"Spark needs Java {JAVA_MIN} or newer, which was not found", hint=INSTALL)
     java.into(os.environ)

@@ -1,10 +1,10 @@
-"""`df.write.format("seglog")` and `writeStream`: rows become partition directories, which brokers and readers take.
+"""`df.write.format("seglog")` and `writeStream`: write rows as partition directories for brokers and readers.
 
-A task writes logs of its own, aside (`<path>.seglog-sink/`), with indexes and all; the driver puts them into the log
-dir once all tasks have ended (sink_commit). Records have the order that the rows of a task have: for offsets that are
-the same each time, sort by what is unique, `df.repartition("topic", "partition").sortWithinPartitions("timestamp",
-"id")`.
-The rows of a partition must be in one task.
+Each task writes its own complete logs, indexes included, into a staging place (`<path>.seglog-sink/`); the driver moves
+them into the log dir once all tasks have ended (sink_commit). Records have the order of the rows in their task: for
+reproducible offsets, sort by unique columns, such as
+`df.repartition("topic", "partition").sortWithinPartitions("timestamp", "id")`. All rows of a partition must be in one
+task.
 """
 import secrets
 from collections.abc import Iterator, Mapping
@@ -36,14 +36,14 @@ _TYPES = {
 
 @dataclass
 class StagedByTask(WriterCommitMessage):
-    """What a task has staged."""
+    """The partitions that a task has staged."""
 
     directory: str
     partitions: tuple[StagedPartition, ...]
 
 
 class BatchSink(DataSourceArrowWriter):
-    """A batch: all of it is in the log dir, or nothing. With `overwrite` it takes the place of the topics it has."""
+    """Writes a batch, completely or not at all. With `overwrite` it replaces the topics that it contains."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self._options = SinkOptions.of(options)
@@ -69,19 +69,19 @@ _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 
 class StreamSink(_StreamWriter):    # type: ignore[misc]
-    """A stream: each epoch is appended once, whatever is tried again."""
+    """Writes a stream: each epoch is appended once, even after retries."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, complete: bool) -> None:
         if _StreamWriter is object:
             raise InvalidArgumentError("a streaming sink needs PySpark 4.1 or newer")
         if complete:
-            raise InvalidArgumentError('outputMode("complete"): a log is appended to', hint='outputMode("append")')
+            raise InvalidArgumentError('outputMode("complete"): logs only grow', hint='use outputMode("append")')
         self._options = SinkOptions.of(options, is_stream=True)
         check_schema(schema, self._options)
 
     @property
     def _place(self) -> str:
-        # Of the query, not of this object: Spark makes another one to commit. Epochs come one after the other.
+        # Specific to the query, not to this object: Spark commits with another object. Epochs come one after another.
         return f"stream-{self._options.query}".replace("/", "-")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -95,24 +95,24 @@ class StreamSink(_StreamWriter):    # type: ignore[misc]
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raises InvalidArgumentError. Other columns than those of a record are passed over, as Spark's Kafka sink does."""
+    """Raises InvalidArgumentError. Columns that a record does not have are ignored, as in Spark's Kafka sink."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in found:
-        raise InvalidArgumentError(f"no column value among {', '.join(found)}")
+        raise InvalidArgumentError(f"the rows need a column value; found {', '.join(found)}")
     if "topic" not in found and options.topic is None:
-        raise InvalidArgumentError("neither a column topic nor the option topic")
+        raise InvalidArgumentError("the topic is missing: add a column topic, or set the option topic")
     for name, kinds in _TYPES.items():
         if name in found and found[name] not in kinds:
-            raise InvalidArgumentError(f"the column {name} is {' or '.join(kinds)}, not {found[name]}")
+            raise InvalidArgumentError(f"column {name} must be {' or '.join(kinds)}, not {found[name]}")
 
 
 def staged_by(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
-    """What all tasks have staged; a task without rows has nothing."""
+    """The partitions that all tasks have staged; a task without rows has none."""
     return [one for message in messages if isinstance(message, StagedByTask) for one in message.partitions]
 
 
 def write_rows(options: SinkOptions, place: str, batches: Iterator[Any]) -> StagedByTask:
-    """The rows of a task as logs in a directory of its own."""
+    """Write the rows of a task as logs in a separate directory."""
     directory = f"{options.path}{SINK_SUFFIX}/{place}/{secrets.token_hex(16)}"
     with ExitStack() as stack:
         staging = _Staging(options, directory, stack)
@@ -122,20 +122,20 @@ def write_rows(options: SinkOptions, place: str, batches: Iterator[Any]) -> Stag
 
 
 class _Staging:
-    """The logs that a task writes. Closed, and so durable, when the stack is."""
+    """The logs that a task writes. They are closed, and so durable, when `stack` is."""
 
     def __init__(self, options: SinkOptions, directory: str, stack: ExitStack) -> None:
         self._options = options
         self._directory = directory
         self._stack = stack
         self._logs: dict[tuple[str, int], Log] = {}
-        self._counts: dict[str, int] = {}       # how many partitions a topic has
+        self._counts: dict[str, int] = {}       # number of partitions by topic
         self._rows = 0
 
     def add(self, batch: Any) -> None:
-        """Append the rows of a pyarrow.RecordBatch to the logs of their partitions, in their order."""
+        """Append the rows of a pyarrow.RecordBatch to the logs of their partitions, in order."""
         import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.compute  # type: ignore[import-untyped]      # pyarrow does not bring it by itself
+        import pyarrow.compute  # type: ignore[import-untyped]      # importing pyarrow does not import it
 
         topics = self._topics(batch)
         records = pyarrow.RecordBatch.from_pydict({
@@ -163,11 +163,11 @@ class _Staging:
             return pyarrow.repeat(self._options.topic, batch.num_rows)
         topics = batch.column("topic")
         if topics.null_count:
-            raise InvalidArgumentError("a row without a topic", hint="fill the column topic, or set the option topic")
+            raise InvalidArgumentError("a row has no topic", hint="fill the column topic, or set the option topic")
         return topics
 
     def _partitions(self, topic: str, batch: Any) -> Any:
-        """The partition of each row: its own, or that of its key, or one after the other by the place of the row."""
+        """The partition of each row: its own, or by its key, or round robin by its index."""
         import pyarrow
 
         given = batch.column("partition") if "partition" in batch.schema.names else pyarrow.nulls(batch.num_rows)

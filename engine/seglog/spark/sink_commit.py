@@ -1,13 +1,13 @@
-"""How what tasks have staged comes into a log dir: all of it, once, whatever dies in between.
+"""Moves what tasks have staged into a log dir: completely, and once, even if a process dies in between.
 
     <path>.seglog-sink/
         lock                    held by the driver that commits
-        journal.json            the batch that is being put in place, and the last epoch of each stream
-        <place>/<32 hex>/orders-0   what a task has written
+        journal.json            the commit in progress, and the last epoch of each stream
+        <place>/<32 hex>/orders-0   a partition that a task has written
 
 The journal is written before the first change of the log dir, and says for each partition where it ended before. So a
-commit that died is ended by the next one, before anything else: a partition that is new gets its name by a rename, one
-that is there gets those batches that it does not have yet. docs/formats/spark_sink.md describes the files.
+commit that died is completed by the next one, before anything else: a new partition is renamed into place, an existing
+one gets the batches that it does not have yet. docs/formats/spark_sink.md describes the files.
 """
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _KIND = "seglog-spark-sink"
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition:
-    """A partition that a task has written, with offsets from 0 on up to `end_offset`."""
+    """A partition that a task has written, with offsets from 0 up to `end_offset`."""
 
     directory: str
     name: str
@@ -47,9 +47,9 @@ class StagedPartition:
 
 @dataclass(frozen=True, slots=True)
 class SinkStep:
-    """What becomes of a partition. `from_offset`: where it ended before; None where it gets its name by a rename.
+    """The change of one partition. `from_offset`: where it ended before; None if it is renamed into place.
 
-    `staged` is below the place of sinks; empty for a partition that only goes away.
+    `staged` is relative to `<path>.seglog-sink`; empty for a partition that is only removed.
     """
 
     name: str
@@ -61,8 +61,8 @@ class SinkStep:
 
 @dataclass(frozen=True, slots=True)
 class SinkJournal:
-    """`epochs`: {stream: its last epoch that is in the log dir}. `steps` are those of a commit that did not end;
-    `stream` and `epoch` say whose, None for a batch's.
+    """`epochs`: {stream: its last epoch in the log dir}. `steps`: those of an unfinished commit; `stream` and `epoch`
+    identify it, None for a batch's.
     """
 
     epochs: dict[str, int] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class SinkJournal:
 
     @property
     def place(self) -> str:
-        """Where the commit under way was staged, and where what it replaces goes, whoever ends it."""
+        """Where the unfinished commit was staged, and where partitions that it replaces are moved."""
         return next(step.staged.partition("/")[0] for step in self.steps if step.staged)
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "SinkJournal":
-        """Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """Parse a journal. Raises CorruptCheckpointError, UnsupportedVersionError."""
         def make(body: dict[str, Any]) -> "SinkJournal":
             steps = tuple(SinkStep(**step) for step in body["steps"])
             for step in steps:
@@ -88,7 +88,7 @@ class SinkJournal:
                     judged(task, Shape.FILE, file, CorruptCheckpointError)
                     judged(name, Shape.PARTITION, file, CorruptCheckpointError)
             if steps and not any(step.staged for step in steps):
-                raise ValueError("steps, and nothing is staged for them")
+                raise ValueError("it has steps, but nothing is staged for them")
             return cls(dict(body["epochs"]), steps, body["stream"], body["epoch"])
 
         return parse_json(raw, _KIND, VERSION, file, make)
@@ -101,7 +101,7 @@ class SinkJournal:
 
 
 def partitions_in(log_dir: Path) -> dict[str, names.PartitionDir]:
-    """The partitions of a log dir by the names of their directories; none that a broker marked (-delete, -future)."""
+    """The partitions of a log dir by directory name, without those that a broker marked (-delete, -future)."""
     found = {}
     for path in log_dir.iterdir() if log_dir.is_dir() else ():
         parsed = names.parse_partition_dir(path.name)
@@ -121,31 +121,31 @@ class SinkCommit:
         self._fs = fs or OsFileSystem()
 
     def check(self, *, overwrite: bool) -> None:
-        """Before the work. Raises InvalidArgumentError where the log dir is there and must not be."""
+        """Called before the work. Raises InvalidArgumentError if the log dir exists and must not."""
         if names.parse_partition_dir(self._log_dir.name) is not None:
             raise InvalidArgumentError(
-                "the path is named like a partition", file=self._log_dir, hint="name the log dir, which holds them"
+                "the path is named like a partition", file=self._log_dir, hint="name the log dir instead"
             )
         if not overwrite and not self._options.may_exist and partitions_in(self._log_dir):
             raise InvalidArgumentError(
-                "the log dir has partitions already", file=self._log_dir,
+                "the log dir already has partitions", file=self._log_dir,
                 hint='mode("overwrite") replaces the topics that are written, ifExists=append appends to them',
             )
 
     def publish(self, staged: list[StagedPartition], *, overwrite: bool = False, epoch: int | None = None) -> None:
-        """Let the log dir have them. Raises InvalidArgumentError where two tasks have one partition, LogLockedError
-        where a broker or a writer has one that is changed, StorageError.
+        """Publish the staged partitions in the log dir. Raises InvalidArgumentError if two tasks have rows of the same
+        partition, LogLockedError if a broker or a writer uses a partition that must change, StorageError.
         """
         with self._held():
             journal = self._ended(self._journal())
             stream = self._options.query
             if epoch is not None and stream is not None and journal.epochs.get(stream, -1) >= epoch:
-                self._clear()       # it was tried again, and is there
+                self._clear()       # a retry of an epoch that is already in the log dir
                 return
             _refuse_two(staged)
             make_directories(self._fs, self._log_dir)
             with ExitStack() as stack:
-                # Before the journal: what it says is done, if not by us then by the next commit.
+                # Lock before writing the journal: once written, its steps will be done, by us or by the next commit.
                 stack.enter_context(lock_log_dir(self._fs, self._log_dir, SHARED))
                 steps, logs = self._steps(staged, overwrite, stack)
                 journal = replace(journal, steps=steps, stream=stream, epoch=epoch)
@@ -155,7 +155,7 @@ class SinkCommit:
             self._clear()
 
     def discard(self) -> None:
-        """Remove what the tasks have staged, unless a commit of it has begun: that one is ended by the next."""
+        """Remove what the tasks have staged, unless a commit of it has begun, which the next commit completes."""
         if self._home.is_dir():
             with self._held():
                 if not self._journal().steps:
@@ -166,7 +166,7 @@ class SinkCommit:
     def _steps(
         self, staged: list[StagedPartition], overwrite: bool, stack: ExitStack
     ) -> tuple[tuple[SinkStep, ...], dict[str, Log]]:
-        """What is to be done, and the logs that are appended to: open, so that nobody else is in them."""
+        """The steps to take, and the logs to append to, open and thus locked."""
         there = partitions_in(self._log_dir).keys()
         if there and not overwrite and not self._options.may_exist:
             self.check(overwrite=False)
@@ -192,7 +192,7 @@ class SinkCommit:
         return tuple(steps), logs
 
     def _carry_out(self, journal: SinkJournal, logs: dict[str, Log]) -> None:
-        """Each step as far as it was not done before."""
+        """Take each step, except what was done before."""
         steps = journal.steps
         fresh = [step for step in steps if step.from_offset is None and step.staged]
         gone = [step.name for step in steps if not step.staged]
@@ -213,7 +213,7 @@ class SinkCommit:
         return self._home / journal.place / f"{step.name}.replaced"
 
     def _rename(self, step: SinkStep, aside: Path) -> None:
-        """The staged directory gets the name, and one that had it goes aside; both are where they were, or both not."""
+        """Rename the staged directory into place, after moving an existing one aside."""
         target = self._log_dir / step.name
         if self._is_in_the_way(step, aside):
             make_directories(self._fs, aside.parent)
@@ -222,21 +222,21 @@ class SinkCommit:
             self._fs.rename(self._home / step.staged, target)
 
     def _is_in_the_way(self, step: SinkStep, aside: Path) -> bool:
-        """Whether the partition that had the name has yet to go aside."""
+        """Whether an existing partition with this name must still be moved aside."""
         is_ahead = not step.staged or (self._home / step.staged).is_dir()
         return step.replaces and is_ahead and (self._log_dir / step.name).is_dir() and not aside.exists()
 
     def _append(self, step: SinkStep, log: Log | None) -> None:
-        """Those batches that the log has not got: a commit that died may have appended some of them."""
+        """Append the batches that the log does not have: a commit that died may have appended some of them."""
         assert step.from_offset is not None
         with ExitStack() as stack:
             log = log or stack.enter_context(Log(self._log_dir / step.name, create=False))
             done = log.log_end_offset - step.from_offset
             if not 0 <= done <= step.end_offset:
                 raise InvalidArgumentError(
-                    f"the log ended at {step.from_offset}, and ends at {log.log_end_offset} now: somebody else wrote to"
-                    " it while a commit had not ended", file=log.path,
-                    hint=f"cut it back, or remove {self._home} and write again",
+                    f"the log ended at {step.from_offset}, and now ends at {log.log_end_offset}: another program wrote"
+                    " to it while a commit was unfinished", file=log.path,
+                    hint=f"truncate it, or remove {self._home} and write again",
                 )
             if done < step.end_offset:
                 staged = stack.enter_context(Partition(self._home / step.staged))
@@ -246,7 +246,7 @@ class SinkCommit:
     # --- the journal ---------------------------------------------------------------------------
 
     def _ended(self, journal: SinkJournal) -> SinkJournal:
-        """The journal, with the commit done that it tells of."""
+        """Complete the commit that the journal describes, if any, and return the journal after it."""
         if not journal.steps:
             return journal
         with ExitStack() as stack:
@@ -257,7 +257,7 @@ class SinkCommit:
         done = self._done(journal)
         if journal.epoch is None:
             self._remove(self._home / journal.place)
-        else:   # the stream may be trying the epoch again, and staging it in this place
+        else:   # the stream may be retrying the epoch, and staging it in this place
             for step in journal.steps:
                 if step.staged:
                     self._remove(self._home / step.staged)
@@ -289,7 +289,7 @@ class SinkCommit:
             yield
 
     def _clear(self) -> None:
-        """Remove all that was staged for this commit."""
+        """Remove everything that was staged for this commit."""
         self._remove(self._home / self._place)
 
     def _remove(self, path: Path) -> None:
@@ -304,6 +304,6 @@ def _refuse_two(staged: list[StagedPartition]) -> None:
     twice = [name for name, count in Counter(one.name for one in staged).items() if count > 1]
     if twice:
         raise InvalidArgumentError(
-            f"several tasks have rows of one partition: {', '.join(sorted(twice)[:5])}",
-            hint='their order would be left to chance: df.repartition("topic", "partition") before, or coalesce(1)',
+            f"several tasks have rows of the same partition: {', '.join(sorted(twice)[:5])}",
+            hint='their order would be random: use df.repartition("topic", "partition") before, or coalesce(1)',
         )

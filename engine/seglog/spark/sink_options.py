@@ -16,8 +16,8 @@ _NAMES = {name.lower(): name for name in _OURS}
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """`path`: the log dir. `topic` overrides the column. `partitions`: of a topic, for rows without one; None: as many
-    as the log dir has of it. `query`: which stream it is, that counts its batches; None for a batch.
+    """`path`: the log dir. `topic` overrides the column. `partitions`: how many a topic has, for rows without one;
+    None: as many as the log dir has. `query`: the id of the stream that counts the batches; None for a batch.
     """
 
     path: str
@@ -29,8 +29,8 @@ class SinkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
-        """Raises InvalidArgumentError for what is unknown or cannot be meant. Keys of Kafka's topic configuration
-        (`compression.type`) are those of logs that are made.
+        """Parse the options. Raises InvalidArgumentError for unknown or invalid ones. Keys of Kafka's topic
+        configuration (`compression.type`) configure logs that are created.
         """
         options, config = {}, {}
         for key, value in given.items():
@@ -42,16 +42,16 @@ class SinkOptions:
             LogConfig.of(config)
         except InvalidConfigError as error:
             raise InvalidArgumentError(
-                f"an option that is none of ours ({', '.join(_OURS)}), or of a topic's configuration: {error}"
+                f"expected one of {', '.join(_OURS)}, or a key of the topic configuration: {error}"
             ) from error
         path = options.get("path")
         if not path:
-            raise InvalidArgumentError("no path", hint='.save("/data/kafka"): a log dir')
+            raise InvalidArgumentError("the path is missing", hint='.save("/data/kafka"): a log dir')
         exists = one_of("ifExists", options.get("ifExists", "append").lower(), ("append", "error"))
         count = count_of(options, "numPartitions")
         topic = options.get("topic")
         if topic is not None and not has_shape(f"{topic}-0", Shape.PARTITION):
-            raise InvalidArgumentError(f"no name of a topic: {topic!r}")
+            raise InvalidArgumentError(f"invalid topic name {topic!r}")
         return cls(
             path=local_path(path).rstrip("/"), topic=topic, partitions=count,
             may_exist=exists == "append", query=_query(options) if is_stream else None,
@@ -60,20 +60,20 @@ class SinkOptions:
 
 
 def _query(options: Mapping[str, str]) -> str:
-    """The name by which a stream's batches are counted: the id that Spark keeps in the checkpoint of the query.
+    """The name under which a stream's batches are counted: the id that Spark stores in the query's checkpoint.
 
-    The number of a batch alone says nothing: a query with another checkpoint begins at 0 again.
+    The number of a batch is not enough: a query with another checkpoint starts at 0 again.
     """
     if "queryId" in options:
         return options["queryId"]
     place = options.get("checkpointLocation")
-    hint = '.option("queryId", "a name of this query alone") says it otherwise'
+    hint = 'set .option("queryId", "a unique name of this query") instead'
     if place is None:
-        raise InvalidArgumentError("no checkpointLocation, which tells one query from another", hint=hint)
+        raise InvalidArgumentError("the checkpointLocation, which identifies the query, is missing", hint=hint)
     try:
         path = local_path(place)
         return str(json.loads(read_file(f"{path}/metadata"))["id"])
     except (OSError, ValueError, KeyError, SeglogError) as error:
         raise InvalidArgumentError(
-            f"the checkpoint does not tell the id of its query: {error}", file=place, hint=hint
+            f"cannot read the query's id from the checkpoint: {error}", file=place, hint=hint
         ) from error

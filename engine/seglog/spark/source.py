@@ -3,9 +3,9 @@
     seglog.spark.register(spark)
     spark.read.format("seglog").option("subscribe", "orders").load("/data/kafka")
 
-The driver plans: which offsets of which partitions, cut at batch boundaries into pieces of some 64 MB. Executors read
-these files themselves, which they see under the same path, and give Arrow batches. Filters that are pushed only prune:
-Spark applies them again.
+The driver plans which offsets of which partitions to read, cut at batch boundaries into pieces of some 64 MB. Executors
+read the files themselves, under the same path, and return Arrow batches. Pushed filters only prune: Spark applies them
+again.
 """
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -48,7 +48,7 @@ class SeglogSource(DataSource):
 
 
 class TopicReader(DataSourceReader):
-    """A batch. Pickled before it is asked for `partitions`: what is kept of a plan stands in those."""
+    """Reads a batch. Spark pickles it before it calls `partitions`, so all results of planning are in those."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, columns=columns_of(schema))
@@ -63,8 +63,8 @@ class TopicReader(DataSourceReader):
 
 
 class PruningReader(TopicReader):
-    """The same, with filters. Only if it is asked for: Spark (4.1 to 4.3, tried) keeps the plan of one query with the
-    DataFrame, and reads no more for the next one, which has no filter or another.
+    """The same, with filters, and only on request (`pushFilters`): Spark (4.1 to 4.3, tested) keeps one query's plan
+    with the DataFrame, and the next query, without a filter or with another one, reads no more than that.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:

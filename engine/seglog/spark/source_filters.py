@@ -1,4 +1,4 @@
-"""What of a filter can be told before records are read: which partitions, offsets and times may have rows at all."""
+"""Derives from filters, before records are read, which partitions, offsets and times can have rows at all."""
 import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +10,13 @@ from seglog.spark.offset_ranges import OffsetRange
 
 @dataclass(slots=True)
 class Interval:
-    """Whole numbers from `low` to `high`, both included."""
+    """Integers from `low` to `high`, inclusive."""
 
     low: int
     high: int
 
     def meet(self, kind: str, value: int, slack: int = 0) -> None:
-        """`slack`: how far a value may be from the number that stands for it."""
+        """Narrow the interval by one filter. `slack`: how far a value may be from the integer that represents it."""
         if kind in ("EqualTo", "EqualNullSafe", "GreaterThanOrEqual"):
             self.low = max(self.low, value)
         if kind == "GreaterThan":
@@ -29,7 +29,7 @@ class Interval:
 
 @dataclass(slots=True)
 class Pruning:
-    """All filters together. A filter of another kind, or of another column, leaves it as it is."""
+    """All filters together. A filter of another kind, or on another column, changes nothing."""
 
     offsets: Interval = field(default_factory=lambda: Interval(0, OFFSET_MAX))
     partitions: Interval = field(default_factory=lambda: Interval(0, 2**31 - 1))
@@ -38,7 +38,7 @@ class Pruning:
     chosen_partitions: frozenset[int] | None = None
 
     def add(self, given: Any) -> None:
-        """A filter of pyspark.sql.datasource."""
+        """Add a filter of pyspark.sql.datasource."""
         kind: str = type(given).__name__
         attribute: Any = getattr(given, "attribute", ())
         if len(attribute) != 1 or not hasattr(given, "value"):
@@ -60,11 +60,11 @@ class Pruning:
         elif column in ("offset", "partition") and isinstance(value, int):
             (self.offsets if column == "offset" else self.partitions).meet(kind, value)
         elif column == "timestamp" and isinstance(value, dt.datetime):
-            # Of a time between two ms, the ms below stands for it.
+            # A time between two ms is represented by the lower one.
             self.times.meet(kind, _ms(value), slack=1)
 
     def of(self, one: OffsetRange) -> OffsetRange | None:
-        """What of a range may have rows; None for nothing."""
+        """The part of a range that may have rows; None if none can."""
         source = one.source
         if not self.partitions.low <= source.partition <= self.partitions.high:
             return None
@@ -78,7 +78,7 @@ class Pruning:
 
     @property
     def times_ms(self) -> tuple[int, int]:
-        """(since, until): records with since <= timestamp < until may be rows."""
+        """(since, until): only records with since <= timestamp < until can be rows."""
         return self.times.low, self.times.high if self.times.high == TIME_MAX_MS else self.times.high + 1
 
     def _choose_topics(self, topics: list[str]) -> None:
@@ -89,6 +89,6 @@ class Pruning:
 
 
 def _ms(when: dt.datetime) -> int:
-    """The millisecond that a time is in. A time without a zone is of this machine's, as Spark gives it."""
+    """The millisecond that contains a time. A time without a zone is in this machine's, as Spark passes it."""
     since = when.astimezone(dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return since // dt.timedelta(milliseconds=1)

@@ -22,7 +22,7 @@ TopicPartition = tuple[str, int]
 Strategy = Literal["error", "latest"]
 _STRATEGY = "startingOffsetsByTimestampStrategy"
 
-# The names as users write them; Spark compares names of options without regard to case.
+# The names as users write them; Spark ignores case in names of options.
 _OURS = (
     "path", "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
@@ -30,7 +30,7 @@ _OURS = (
     "splitBytes", "pushFilters",
 )
 _NAMES = {name.lower(): name for name in _OURS}
-# What tells Spark's Kafka source how to talk to brokers, or when to trigger: nothing that decides rows.
+# Options of Spark's Kafka source about brokers or triggers, which do not affect the rows.
 _IGNORED = {
     "groupid", "groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms",
     "minoffsetspertrigger", "maxtriggerdelay", "maxrecordsperpartition",
@@ -39,8 +39,8 @@ _IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a read starts or ends: `offset` for all partitions (EARLIEST, LATEST), or `offsets` of each, or the first
-    record at `time_ms`, or at the time in `times_ms` of each.
+    """Where a read starts or ends: at `offset` in all partitions (EARLIEST, LATEST), or at each one's in `offsets`, or
+    at the first record from `time_ms` on, or from each one's time in `times_ms` on.
     """
 
     offset: int | None = None
@@ -54,7 +54,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is read, by parsed options."""
+    """The parsed options of a read."""
 
     path: str
     assign: Mapping[str, tuple[int, ...]] | None
@@ -74,22 +74,22 @@ class SourceOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
-        """Raises InvalidArgumentError for what is unknown or cannot be meant."""
+        """Parse the options. Raises InvalidArgumentError for unknown or invalid ones."""
         options = _known(given)
         path = options.get("path")
         if not path:
-            raise InvalidArgumentError("no path", hint='.load("/data/kafka"): a log dir, or a partition in it')
+            raise InvalidArgumentError("the path is missing", hint='.load("/data/kafka"): a log dir or partition')
         chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
         if len(chosen) > 1:
-            raise InvalidArgumentError(f"{' and '.join(chosen)}: give one of them")
+            raise InvalidArgumentError(f"{' and '.join(chosen)} cannot be combined: give only one of them")
         if is_stream:
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if name in options:
-                    raise InvalidArgumentError(f"{name}: a stream has no end")
+                    raise InvalidArgumentError(f"{name} is not possible: a stream has no end")
         elif "maxOffsetsPerTrigger" in options:
-            raise InvalidArgumentError("maxOffsetsPerTrigger: of readStream only")
+            raise InvalidArgumentError("maxOffsetsPerTrigger is an option of readStream only")
         isolation, on_corrupt = options.get("isolation", "read_uncommitted"), options.get("onCorrupt", "failfast")
-        is_read_committed(isolation)    # or it raises
+        is_read_committed(isolation)    # raises if it is invalid
         strategy = options.get(_STRATEGY, "error").lower()
         return cls(
             path=local_path(path),
@@ -110,9 +110,10 @@ class SourceOptions:
         )
 
     def partitions(self) -> list[PartitionSource]:
-        """The partitions that there are now, of those that are asked for, by topic and number.
+        """The requested partitions that exist now, by topic and number.
 
-        Raises NotALogError where nothing is, InvalidArgumentError where a topic or partition is asked for that is not.
+        Raises NotALogError if there are no partitions, InvalidArgumentError if a requested topic or partition does not
+        exist.
         """
         found = {(source.topic, source.partition): source for source in partitions_of([self.path])}
         there = {topic for topic, _ in found}
@@ -128,7 +129,7 @@ class SourceOptions:
                 raise InvalidArgumentError(f"subscribe: no such topic: {', '.join(absent)}", file=self.path)
             topics = set(self.topics)
         else:
-            # As an AdminClient lists them: those of the broker itself only if somebody asks for them.
+            # Like an AdminClient's list, without the broker's internal topics unless they are named.
             topics = there.difference(BROKER_TOPICS, (METADATA_TOPIC,)) or there
             if self.pattern is not None:
                 topics = {topic for topic in topics if re.fullmatch(self.pattern, topic)}
@@ -136,7 +137,7 @@ class SourceOptions:
 
 
 def asked_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of a batch or a stream with these options: all but headers, which `includeHeaders` adds."""
+    """The columns of a batch or stream with these options: all except headers, which `includeHeaders` adds."""
     return _columns(_known(given))
 
 
@@ -158,9 +159,9 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
         elif lower.startswith("kafka.") or lower in _IGNORED:
             ignored.append(key)
         else:
-            raise InvalidArgumentError(f"unknown option {key!r}", hint=f"there are {', '.join(_OURS)}")
+            raise InvalidArgumentError(f"unknown option {key!r}", hint=f"expected one of {', '.join(_OURS)}")
     if ignored:
-        _LOG.warning("no broker is asked: ignored %s", ", ".join(sorted(ignored)))
+        _LOG.warning("files are read without a broker: ignored %s", ", ".join(sorted(ignored)))
     return options
 
 
@@ -179,7 +180,7 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
     """The value of the option `name`. Raises InvalidArgumentError for one that is not allowed."""
     allowed = tuple(allowed)
     if value not in allowed:
-        raise InvalidArgumentError(f"{name} is {' or '.join(allowed)}, not {value!r}")
+        raise InvalidArgumentError(f"{name} must be {' or '.join(allowed)}, not {value!r}")
     return value
 
 
@@ -189,19 +190,19 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def count_of(options: Mapping[str, str], name: str) -> int | None:
-    """The option `name` as a number from 1 on; None if it is not given. Raises InvalidArgumentError."""
+    """The option `name` as a positive integer; None if it is not given. Raises InvalidArgumentError."""
     value = options.get(name)
     if value is None:
         return None
     if not value.isdecimal() or not int(value):
-        raise InvalidArgumentError(f"{name} is a number from 1 on, not {value!r}")
+        raise InvalidArgumentError(f"{name} must be a positive integer, not {value!r}")
     return int(value)
 
 
 def _listed(value: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not found:
-        raise InvalidArgumentError(f"a list of names with commas between them is expected, not {value!r}")
+        raise InvalidArgumentError(f"expected a list of names separated by commas, not {value!r}")
     return found
 
 
@@ -217,21 +218,21 @@ def _json(name: str, value: str) -> Any:
     try:
         body = json.loads(value)
     except ValueError as error:
-        raise InvalidArgumentError(f"{name}: no JSON: {value!r}") from error
+        raise InvalidArgumentError(f"{name}: not valid JSON: {value!r}") from error
     if not isinstance(body, dict):
-        raise InvalidArgumentError(f'{name}: a JSON object by topic is expected, not {value!r}')
+        raise InvalidArgumentError(f'{name}: expected a JSON object by topic, not {value!r}')
     return body
 
 
 def _assigned(value: str) -> dict[str, tuple[int, ...]]:
     body = _json("assign", value)
     if not all(isinstance(numbers, list) and all(_is_number(n) for n in numbers) for numbers in body.values()):
-        raise InvalidArgumentError(f"""assign: {{"topic": [0, 1]}} is expected, not {value!r}""")
+        raise InvalidArgumentError(f"""assign: expected {{"topic": [0, 1]}}, not {value!r}""")
     return {topic: tuple(numbers) for topic, numbers in body.items()}
 
 
 def by_partition(name: str, body: Any) -> dict[TopicPartition, int]:
-    """Of {"topic": {"0": number}}, the JSON of Spark's Kafka source. Raises InvalidArgumentError."""
+    """Parse {"topic": {"0": number}}, the JSON of Spark's Kafka source. Raises InvalidArgumentError."""
     found = {}
     for topic, numbers in body.items() if isinstance(body, dict) else [("", None)]:
         if not isinstance(numbers, dict):
@@ -248,15 +249,15 @@ def _is_number(value: object) -> bool:
 
 
 def _bound(options: Mapping[str, str], word: str, default: int, latest: int | None) -> Bound:
-    """Of startingTimestamp, startingOffsetsByTimestamp, startingOffsets, or ending...: the first that is given.
+    """The bound from startingTimestamp, startingOffsetsByTimestamp, startingOffsets, or ending...: the first one given.
 
-    `latest`: what -1 and "latest" mean, None where they are not allowed.
+    `latest`: what -1 and "latest" mean; None if they are not allowed.
     """
     is_start = word == "starting"
     if f"{word}Timestamp" in options:
         value = options[f"{word}Timestamp"]
         if not value.isdecimal():
-            raise InvalidArgumentError(f"{word}Timestamp: milliseconds since 1970 are expected, not {value!r}")
+            raise InvalidArgumentError(f"{word}Timestamp: expected milliseconds since 1970, not {value!r}")
         return Bound(time_ms=int(value))
     name = f"{word}OffsetsByTimestamp"
     if name in options:
@@ -277,10 +278,10 @@ def _bound(options: Mapping[str, str], word: str, default: int, latest: int | No
 
 
 def _check_word(name: str, offset: int, is_start: bool, latest: int | None) -> None:
-    """As Spark's Kafka source: a batch does not start at the latest offset, and nothing ends at the earliest."""
+    """As in Spark's Kafka source, a batch cannot start at the latest offset, and no read can end at the earliest."""
     if offset == EARLIEST and not is_start:
-        raise InvalidArgumentError(f"{name}: a read does not end at the earliest offset (-2)")
+        raise InvalidArgumentError(f"{name}: a read cannot end at the earliest offset (-2)")
     if offset == LATEST and latest is None:
-        raise InvalidArgumentError(f"{name}: a batch does not start at the latest offset (-1)")
+        raise InvalidArgumentError(f"{name}: a batch cannot start at the latest offset (-1)")
     if offset < EARLIEST:
-        raise InvalidArgumentError(f"{name}: {offset} is no offset; -2 means earliest, -1 latest")
+        raise InvalidArgumentError(f"{name}: {offset} is not an offset; -2 means earliest, -1 latest")

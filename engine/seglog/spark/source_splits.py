@@ -1,4 +1,4 @@
-"""What a task of the source reads: pieces that end between batches, of some 64 MB, and small ones together."""
+"""Splits a read into tasks: pieces of some 64 MB that end between batches, with small ones combined."""
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,21 +18,21 @@ from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions
 
 _LOG = logging.getLogger(__name__)
-# To open a file and to look up where to begin takes as long as so many bytes of records.
+# Opening a file and looking up where to begin takes as long as reading this many bytes of records.
 _PART_WEIGHT_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
 class TopicSplit(InputPartition):
-    """What one task reads."""
+    """The part of a read that one task does."""
 
     parts: tuple[ScanPart, ...]
 
 
 def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | None = None) -> list[InputPartition]:
-    """The ranges as tasks: pieces of some `splitBytes` that end between batches, small ones together.
+    """The ranges as tasks: pieces of about `splitBytes` that end between batches, with small ones combined.
 
-    With `minPartitions` smaller ones, as far as there are batches to part.
+    With `minPartitions` the pieces are smaller, as far as batch boundaries allow.
     """
     since_ms, until_ms = (pruning or Pruning()).times_ms
     reading = ReadOptions(
@@ -69,7 +69,7 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
 
 
 def read_split(split: InputPartition) -> Iterator[Any]:
-    """The rows of a task as pyarrow.RecordBatch. Without anything to read Spark gives a partition of nothing."""
+    """The rows of a task as pyarrow.RecordBatch. If there is nothing to read, Spark passes an empty partition."""
     import pyarrow  # type: ignore[import-untyped]
 
     end_with_closed_pipe()

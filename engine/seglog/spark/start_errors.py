@@ -1,6 +1,6 @@
-"""Why a Spark session does not start: the JVM tells it on stderr, between a hundred lines of its stack, or not at all.
+"""Finds out why a Spark session does not start: the JVM says it on stderr, among many lines of a stack, or not at all.
 
-A master that nobody listens at is asked for by Spark for a minute and longer, so it is looked for before.
+Spark tries to reach an absent master for a minute or longer, so its address is checked before.
 """
 import os
 import re
@@ -14,18 +14,18 @@ from seglog.errors import StorageError
 
 _STDERR = 2
 _LINES_MAX = 400
-_SO_FAR = b"\0\n"       # written behind what is asked for
+_SO_FAR = b"\0\n"       # a mark, written after the output to collect
 _SO_FAR_S = 2.0
 _PROBE_S = 5.0
 _MASTER = re.compile(r"(?:spark|sc)://([^/;]+)")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
-# The class of an exception of the JVM, or of Python, with what it says behind it.
+# The class of a JVM or Python exception, followed by its message.
 _CAUSE = re.compile(r'^(?:Caused by: |: |Exception in thread "\S+" )?[\w.$]+(?:Error|Exception): (.+)')
 _TELLS_NOTHING = re.compile(r"An error occurred while calling|\[JAVA_GATEWAY_EXITED\]")
 
 
 def cause_of(error: BaseException, said: str) -> str:
-    """The line that says why: of the last cause in the error, in what the JVM `said` on stderr, else its first line."""
+    """The line that says why: the last cause in the error, or in what the JVM `said` on stderr, else its first line."""
     for text in (str(error), said):
         lines = [line.strip() for line in text.splitlines()]
         causes = [match[1] for line in lines if (match := _CAUSE.match(line)) and not _TELLS_NOTHING.search(line)]
@@ -38,7 +38,7 @@ def cause_of(error: BaseException, said: str) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raises StorageError where nobody listens at any address of `master`, a standalone cluster or a Connect server."""
+    """Raises StorageError if nothing listens at any address of `master`, a standalone cluster or a Connect server."""
     found = _MASTER.match(master)
     if found is None:
         return
@@ -54,15 +54,15 @@ def check_master(master: str) -> None:
             return
     raise StorageError(
         f"the Spark master does not answer: {', '.join(refused)}",
-        hint="is it running, and is this its address? Spark shows it at the top of its page",
+        hint="check that it is running, and its address, which Spark shows at the top of its web page",
     )
 
 
 @contextmanager
 def stderr_held() -> "Iterator[HeldStderr]":
-    """What this process, and those that it starts in the block, write on stderr is held until the block ends.
+    """Hold back what this process, and processes started in the block, write on stderr until the block ends.
 
-    A process that lives on keeps writing into the pipe: its lines are passed on, as they come, from then on.
+    A process that lives on keeps writing into the pipe: from then on its lines are passed on as they come.
     """
     real = os.dup(_STDERR)
     read, write = os.pipe()
@@ -80,7 +80,7 @@ def stderr_held() -> "Iterator[HeldStderr]":
 
 
 class HeldStderr:
-    """The last lines that were written, until `let_go` passes them on, and all that follows."""
+    """Keeps the last lines that were written, until `let_go` passes them on, with all that follow."""
 
     def __init__(self, read: int, real: int) -> None:
         self._read = read
@@ -92,7 +92,7 @@ class HeldStderr:
         threading.Thread(target=self._pump, name="seglog-spark-stderr", daemon=True).start()
 
     def text(self) -> str:
-        """What was written so far."""
+        """The text written so far."""
         os.write(_STDERR, _SO_FAR)
         self._told.wait(_SO_FAR_S)
         with self._lock:

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("seglog")`: growing logs, with the offsets of Spark's Kafka source in the checkpoint.
+"""`spark.readStream.format("seglog")`: streams from growing logs, with the offsets of Spark's Kafka source.
 
-The driver looks where each log ends: at what its writer has published (`.seglog.live`), else behind its last whole
-batch. Executors read; nothing is kept but the offsets, so a query goes on from its checkpoint as it does with Kafka.
+The driver finds where each log ends: at the end that its writer has published (`.seglog.live`), else after its last
+whole batch. Executors read; only the offsets are stored, so a query continues from its checkpoint, as with Kafka.
 """
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,11 +26,11 @@ else:
 
 
 class TopicStream(DataSourceStreamReader):
-    """The stream as PySpark 4.0 and 4.1 know it: each trigger takes all that there is."""
+    """The stream for PySpark 4.0 and 4.1: each trigger reads everything that is available."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, columns=columns_of(schema))
-        self._last: Offsets | None = None       # where a stream ends that takes what is available now
+        self._last: Offsets | None = None       # where a stream with the trigger availableNow ends
 
     def initialOffset(self) -> dict[str, Any]:
         found, sources = {}, self._options.partitions()
@@ -54,7 +54,7 @@ class TopicStream(DataSourceStreamReader):
                 continue
             with opened(source.path) as log:
                 ends = Ends(log, self._options)
-                # A partition that came since is read from its start.
+                # A partition that was added since is read from its start.
                 begin = begins.get(where, ends.first)
                 found.append(OffsetRange(source, *not_lost(self._options, source, ends, begin, stop)))
         return splits(self._options, found)
@@ -63,10 +63,10 @@ class TopicStream(DataSourceStreamReader):
         return read_split(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: who owns the log decides how long it keeps records."""
+        """Does nothing: the log's own retention decides how long records are kept."""
 
     def stop(self) -> None:
-        """Nothing is open between two calls."""
+        """Does nothing: nothing is open between two calls."""
 
     def _ends(self) -> Offsets:
         ends = {}
@@ -79,13 +79,13 @@ class TopicStream(DataSourceStreamReader):
         gone = [f"{topic}-{partition}" for topic, partition in sorted(offsets.keys() - sources.keys())]
         if gone and self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"partitions are gone that the checkpoint names: {', '.join(gone)}", file=self._options.path,
+                f"partitions in the checkpoint no longer exist: {', '.join(gone)}", file=self._options.path,
                 hint="failOnDataLoss=false continues without them",
             )
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
-    """The reader for this PySpark. Raises InvalidArgumentError for a limit that it cannot keep."""
+    """The reader for this PySpark. Raises InvalidArgumentError for a limit that it does not support."""
     if HAS_LIMITS:
         return LimitedStream(options, schema)
     if options.max_offsets_per_trigger is not None:
@@ -96,7 +96,7 @@ def make_stream_reader(options: SourceOptions, schema: StructType) -> DataSource
 if HAS_LIMITS:
 
     class LimitedStream(TopicStream, SupportsTriggerAvailableNow):
-        """The stream as PySpark 4.2 knows it: a trigger may be given a limit, and "available now" an end."""
+        """The stream for PySpark 4.2: a trigger may have a limit, and availableNow an end."""
 
         def getDefaultReadLimit(self) -> Any:
             most = self._options.max_offsets_per_trigger
@@ -106,10 +106,10 @@ if HAS_LIMITS:
             begins = by_partition("offset", start)
             ends = dict(self._last) if self._last is not None else self._ends()
             if self._options.fail_on_data_loss:
-                # A partition that is gone is told of when it is read: it keeps its offset until then.
+                # A missing partition is reported when it is read; until then it keeps its offset.
                 ends = begins | ends
             if self._last is not None:
-                # The checkpoint may be further than what was available then.
+                # The checkpoint may be beyond what was available then.
                 ends |= {where: max(offset, ends[where]) for where, offset in begins.items() if where in ends}
             if isinstance(limit, ReadMaxRows):
                 starts = begins | {where: self._first(where) for where in ends.keys() - begins.keys()}

@@ -1,4 +1,4 @@
-"""What runs on an executor before anything is made: what a lower format would lose, how large the result will be."""
+"""Surveys partitions on an executor before anything is converted: what a lower format loses, and the result's size."""
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -19,12 +19,13 @@ from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure, of_the_partition
 from seglog.spark.workplace import PartitionSurvey, Workplace
 
-# Of a partition so many segments are looked into to forecast the size of the result.
+# The number of segments of a partition that are sampled to forecast the size of the result.
 SAMPLED_SEGMENTS = 3
 
 
 def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
-    """Before a conversion that may lose something: leave the survey of each, or say why it cannot be converted."""
+    """Before a conversion that may lose something: write the survey of each partition, or report why it cannot be
+    converted."""
     failed = []
     for partition in partitions:
         shard = workplace.shard(partition)
@@ -44,13 +45,13 @@ def survey_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, An
 
 
 def _survey(workplace: Workplace, shard: Shard) -> PartitionSurvey:
-    """Read the whole partition, since only a later segment may tell whether a record is of an aborted transaction; and
-    again, with that known. Nothing is held but one segment.
+    """Read the whole partition twice: only a later segment may tell whether a record's transaction was aborted. Only
+    one segment is held at a time.
     """
     options = workplace.options
     profile, stop = options.profile, shard.segments[-1].base_offset
     path = workplace.source_of(shard.partition)
-    # The active segment, too, where that is left out.
+    # Includes the active segment, even if that is left out.
     planned = segments_of(workplace.source_store.files(path), path)
     snapshot = names.file_name(planned[0].base_offset, names.SNAPSHOT_SUFFIX)
     survey = LossSurvey(
@@ -73,7 +74,7 @@ def _survey(workplace: Workplace, shard: Shard) -> PartitionSurvey:
 def _opened(
     workplace: Workplace, partition: str, planned: list[SourceSegment]
 ) -> Iterator[tuple[Segment, int]]:
-    """Each segment with its end offset; closed, and gone from this machine, when the next one is asked for."""
+    """Each segment with its end offset; it is closed, and its local copy removed, when the next one is requested."""
     decompress = decompressor(workplace.options.log_config.max_decompressed_message_bytes)
     for segment in planned:
         with (
@@ -93,7 +94,7 @@ class _Sample:
 
 
 def forecast_all(workplace: Workplace, partitions: list[str]) -> list[dict[str, Any]]:
-    """What a conversion would make of each partition: its row."""
+    """The forecast of the conversion of each partition: its row."""
     return [_forecast(workplace, partition) for partition in partitions]
 
 
@@ -118,7 +119,7 @@ def _forecast(workplace: Workplace, partition: str) -> dict[str, Any]:
 
 
 def _sampled(shard: Shard) -> list[SourceSegment]:
-    """The first, the last and those in the middle between: formats change with age."""
+    """The first segment, the last, and some in between, since formats change with age."""
     last = len(shard.segments) - 1
     slots = {round(last * n / (SAMPLED_SEGMENTS - 1)) for n in range(SAMPLED_SEGMENTS)}
     return [shard.segments[slot] for slot in sorted(slots)]

@@ -1,7 +1,7 @@
-"""The log dir that a conversion goes into: how finished partitions come into it, and out of it again.
+"""The target log dir of a conversion: how finished partitions are published in it, and taken back.
 
-Where a directory can be renamed (a disk, HDFS) each partition gets its name by one rename. In an object store nothing
-can be renamed: there one manifest, put at the end, names the version of each partition that counts.
+If the store can rename directories (a disk, HDFS), each partition gets its name by one rename. Object stores cannot:
+there one manifest, put at the end, names the current version of each partition.
 """
 import os
 from abc import ABC, abstractmethod
@@ -28,11 +28,11 @@ from seglog.state.checkpoints import format_offset_checkpoint, merged_offsets, p
 from seglog.stores.store import LocalStore, RenamingStore, Store
 
 Offsets = Mapping[str, int | None]
-"""{checkpoint: the offset that it shall say of a partition, None for none}."""
+"""{checkpoint: the offset that it should have for a partition; None: no line}."""
 
 
 class Target(ABC):
-    """The log dir `workplace.target`. What may be interrupted may be done again."""
+    """The log dir `workplace.target`. Every method can be repeated after an interruption."""
 
     def __init__(self, workplace: Workplace) -> None:
         self.workplace = workplace
@@ -40,62 +40,62 @@ class Target(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Before anything else. Raises InvalidArgumentError where a conversion into it cannot end well."""
+        """Create the target, before anything else. Raises InvalidArgumentError if it cannot be used."""
 
     def held(self) -> AbstractContextManager[object]:
-        """Nobody else is in it, nor comes. Raises LogLockedError. A remote store has no locks."""
+        """Keep brokers and writers out of the target. Raises LogLockedError. A remote store has no locks."""
         return nullcontext()
 
     def new_prefix(self) -> str:
-        """What a conversion that begins collects its result under; empty where that is not in the target."""
+        """The prefix in the target under which a new conversion collects its result; empty if it does so elsewhere."""
         return ""
 
     @abstractmethod
     def check_free(self, partitions: Iterable[str]) -> None:
-        """Raises InvalidArgumentError where one of them is in the way of a conversion that begins."""
+        """Raises InvalidArgumentError if one of them is in the way of a new conversion."""
 
     @abstractmethod
     def has(self, partition: str) -> bool:
-        """Whether it is published."""
+        """Whether the partition is published."""
 
     @abstractmethod
     def seal(self, partition: str, files: Mapping[str, int]) -> None:
-        """These files, {name: bytes}, are all that there is of a partition. Called in a task, before `publish`."""
+        """Record the complete list of a partition's files, {name: bytes}. Called in a task, before `publish`."""
 
     @abstractmethod
     def check_names(self, partitions: Iterable[str]) -> None:
-        """Raises InvalidArgumentError where somebody else took the name of one that is about to be published."""
+        """Raises InvalidArgumentError if another program took the name of one that is about to be published."""
 
     @abstractmethod
     def publish(self, partitions: list[str]) -> None:
-        """Let them, which were assembled, be in the target. The journal names them already."""
+        """Publish these assembled partitions in the target. The journal names them already."""
 
     @abstractmethod
     def check_unchanged(self, partitions: Iterable[str]) -> None:
-        """Raises InvalidArgumentError where somebody has changed one since it was published."""
+        """Raises InvalidArgumentError if one has changed since it was published."""
 
     @abstractmethod
     def take_back(self, partitions: Iterable[str]) -> list[str]:
-        """Take them out of the target again, into `staged`; those that were in it."""
+        """Move them from the target back into `staged`. Returns those that were in the target."""
 
     @abstractmethod
     def discard(self, partitions: Iterable[str] | None) -> None:
-        """Remove what is staged of partitions that were taken back; None for all that the workplace does not hold."""
+        """Remove staged files of partitions that were taken back; None: everything staged outside the workplace."""
 
     @abstractmethod
     def kept(self, partition: str) -> Proof | None:
-        """The proof of a partition that is in the target; None where it has none, or is to have another version."""
+        """The proof of a partition in the target; None if it has none, or will get another version."""
 
     @abstractmethod
     def forget(self, partitions: Iterable[str]) -> None:
-        """Change what the log dir says: those that were taken back are gone. Not `held` any more."""
+        """Remove partitions that were taken back from the log dir's files. Called when it is no longer `held`."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Remove what only taking back would need."""
+        """Remove everything that only a rollback would need."""
 
     def has_result(self, partition: str) -> bool:
-        """Whether it has already what this conversion would make of the source as it is now: one that was finalized."""
+        """Whether the target already has this conversion's result for the source as it is now, from a finalized one."""
         proof = self.kept(partition)
         return proof is not None and proof.made_from == self.workplace.made_from(partition)
 
@@ -108,7 +108,7 @@ class Target(ABC):
 
 
 def target_of(workplace: Workplace) -> Target:
-    """The target of a workplace, by what its store can do."""
+    """The target of a workplace, depending on what its store can do."""
     if isinstance(workplace.store, LocalStore):
         return LocalTarget(workplace, workplace.store)
     if isinstance(workplace.store, RenamingStore):
@@ -138,7 +138,7 @@ class RenamedTarget(Target):
         for partition in partitions:
             if partition in there and not self.has_result(partition):
                 raise InvalidArgumentError(
-                    "the target has a partition of this name already", file=self._published(partition),
+                    "the target already has a partition with this name", file=self._published(partition),
                     hint="choose another target, or move it away",
                 )
 
@@ -158,13 +158,13 @@ class RenamedTarget(Target):
         return self._store.exists(self._published(partition))
 
     def seal(self, partition: str, files: Mapping[str, int]) -> None:
-        """Nothing: the directory is the list."""
+        """Does nothing: the directory itself is the list."""
 
     def check_names(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
             if self._store.exists(self.workplace.staged(partition)) and self.has(partition):
                 raise InvalidArgumentError(
-                    "the target has got a partition of this name meanwhile", file=self._published(partition),
+                    "a partition with this name has appeared in the target", file=self._published(partition),
                     hint="move it away, and run again",
                 )
 
@@ -187,7 +187,7 @@ class RenamedTarget(Target):
             logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIXES)}
             if logs != outcome.logs:
                 raise InvalidArgumentError(
-                    "the partition has changed since it was published: a rollback would lose that", file=path,
+                    "the partition has changed since it was published: a rollback would lose the changes", file=path,
                     hint="keep it with --finalize, or remove it by hand",
                 )
 
@@ -203,23 +203,23 @@ class RenamedTarget(Target):
         merge_checkpoints(self._store, self.path, dict.fromkeys(partitions, gone))
 
     def settle(self) -> None:
-        """Nothing: no partition took the place of another."""
+        """Does nothing: no partition replaced another."""
 
     def _announce(self, offsets: Mapping[str, Offsets]) -> None:
-        """Before the first rename: what the log dir shall say of the partitions. Each file is written once: it has a
-        line for every partition.
+        """Write the partitions' lines in the log dir's files, before the first rename. Each file is written once, with
+        a line for every partition.
         """
         merge_checkpoints(self._store, self.path, offsets)
 
     def _settled(self, partitions: list[str]) -> None:
-        """The partitions have their names."""
+        """Called when the partitions have their names."""
 
     def _published(self, partition: str) -> str:
         return f"{self.path}/{partition}"
 
 
 class LocalTarget(RenamedTarget):
-    """A log dir on a mounted file system, where a broker or a writer of ours may be: their locks and marks hold."""
+    """A log dir on a mounted file system, which a broker or a seglog writer may use: their locks and marks apply."""
 
     def __init__(self, workplace: Workplace, store: LocalStore) -> None:
         super().__init__(workplace, store)
@@ -229,8 +229,8 @@ class LocalTarget(RenamedTarget):
         make_log_dir_with(self._fs, Path(self.path), self._meta_properties())
         if _device(self.path) != _device(os.path.dirname(self.path)):
             raise InvalidArgumentError(
-                "the target is a file system of its own: no partition can be renamed into it", file=self.path,
-                hint="name a directory inside it: the workplace is created beside the target",
+                "the target is a separate file system: no partition can be renamed into it", file=self.path,
+                hint="name a directory inside it: the workplace is created next to the target",
             )
 
     def held(self) -> AbstractContextManager[object]:
@@ -255,9 +255,9 @@ def _device(path: str) -> int:
 
 
 class ManifestTarget(Target):
-    """A log dir in an object store: a version beside the other, and the manifest that says which one counts.
+    """A log dir in an object store: versions side by side, and the manifest that says which one is current.
 
-    A partition that is there already gets a new version; the former one stays until the conversion is settled.
+    A partition that exists already gets a new version; the former one stays until the conversion is finalized.
     """
 
     def __init__(self, workplace: Workplace) -> None:
@@ -266,13 +266,13 @@ class ManifestTarget(Target):
         self._manifest: TopicsManifest | None = None
 
     def make(self) -> None:
-        """Nothing: a prefix is there with its first object."""
+        """Does nothing: a prefix exists as soon as it has an object."""
 
     def new_prefix(self) -> str:
         return TopicsManifest.read(self._store, self.path).next_prefix(self._store.directories(self.path))
 
     def check_free(self, partitions: Iterable[str]) -> None:
-        """Nothing is in the way of another version, unless it is no version at all."""
+        """Nothing is in the way of another version, except objects outside of any version."""
         there = set(self._store.directories(self.path))
         for partition in partitions:
             if partition in there:
@@ -282,7 +282,7 @@ class ManifestTarget(Target):
                 )
 
     def has(self, partition: str) -> bool:
-        if self._manifest is None:      # of one run: nobody else puts one meanwhile
+        if self._manifest is None:      # read once in a run: no other program puts one meanwhile
             self._manifest = TopicsManifest.read(self._store, self.path)
         return self._manifest.partitions.get(partition) == self.workplace.prefix
 
@@ -290,7 +290,7 @@ class ManifestTarget(Target):
         self._store.write(files_path(self.workplace.staged(partition)), files_to_bytes(files))
 
     def check_names(self, partitions: Iterable[str]) -> None:
-        """Nothing: a version has a name that no other has."""
+        """Does nothing: a version's name is unique."""
 
     def publish(self, partitions: list[str]) -> None:
         store, workplace = self._store, self.workplace
@@ -311,13 +311,13 @@ class ManifestTarget(Target):
         self._put(now.replaced(ours))
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
-        """An object does not change, and its partition counts until another manifest says otherwise."""
+        """Objects do not change, so only another manifest can have changed a partition."""
         now, former = TopicsManifest.read(self._store, self.path), self._former()
         for partition in partitions:
             prefix = now.partitions.get(partition)
             if prefix not in (None, self.workplace.prefix, former.get(partition)):
                 raise InvalidArgumentError(
-                    f"version {prefix} of the partition was published since", file=f"{self.path}/{partition}",
+                    f"version {prefix} of the partition has been published since", file=f"{self.path}/{partition}",
                     hint="undo that conversion first",
                 )
 
@@ -329,7 +329,7 @@ class ManifestTarget(Target):
         return taken
 
     def kept(self, partition: str) -> Proof | None:
-        """None: it gets another version."""
+        """Always None: the partition gets another version."""
         return None
 
     def discard(self, partitions: Iterable[str] | None) -> None:
@@ -341,7 +341,7 @@ class ManifestTarget(Target):
             self._store.remove_file(files_path(directory))
 
     def forget(self, partitions: Iterable[str]) -> None:
-        """Nothing: what is said of them is in the version that is gone."""
+        """Does nothing: their lines were in the files of the removed version."""
 
     def settle(self) -> None:
         now, former = TopicsManifest.read(self._store, self.path).partitions, self._former()
@@ -361,7 +361,7 @@ class ManifestTarget(Target):
         return {} if raw is None else TopicsManifest.parse(raw, path).partitions
 
     def _put(self, manifest: TopicsManifest) -> None:
-        """The one step."""
+        """Put the manifest: the step that publishes."""
         path = f"{self.path}/{MANIFEST_FILE}"
         if manifest.partitions:
             self._store.write(path, manifest.to_bytes())
@@ -373,7 +373,7 @@ class ManifestTarget(Target):
 
 
 def merge_checkpoints(store: Store, log_dir: str, offsets: Mapping[str, Offsets]) -> None:
-    """Let the checkpoints of a log dir say this of the partitions; the lines of others stay."""
+    """Set the partitions' lines in the checkpoints of a log dir; the lines of others stay."""
     for checkpoint in names.OFFSET_CHECKPOINTS:
         path = f"{log_dir}/{checkpoint}"
         raw = store.read(path)

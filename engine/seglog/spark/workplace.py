@@ -1,18 +1,18 @@
-"""The workplace of a conversion: a directory beside the target log dir, from which every step can be taken up again.
+"""The workplace of a conversion: a directory next to the target log dir, from which every step can be resumed.
 
     <target>.seglog-spark/
-        journal.json            what is converted, and how far it came
+        journal.json            what is converted, and the progress
         plan/orders-0           the segments of a partition (plan.Shard)
         tasks                   a line for each task (plan.Task)
-        survey/orders-0         what a format below v2 has no place for
+        survey/orders-0         what a format below v2 cannot hold
         attempts/<32 hex>/      what one attempt of a task is writing
-        staged/orders-0/        finished files of the partition; the directory that gets its name in the target (of an
-                                object store they stand in the target at once: manifest.py)
+        staged/orders-0/        finished files of the partition; this directory is renamed into the target (in an
+                                object store they are in the target from the start: manifest.py)
         done/orders-0/<base>    a marker for each finished segment, written after its files
-        outcome/orders-0        what became of the partition
+        outcome/orders-0        the result for the partition
 
-Beside and not in the log dir: a broker refuses to start over a directory that it does not know. docs/formats/
-spark_workplace.md describes the files.
+It is not inside the log dir, because a broker refuses to start with a directory that it does not know.
+docs/formats/spark_workplace.md describes the files.
 """
 import hashlib
 from collections.abc import Iterator
@@ -39,16 +39,16 @@ VERSION = 1
 
 
 def members(body: dict[str, Any]) -> dict[str, Any]:
-    """Of a file's JSON object those that are its own."""
+    """The members of a file's JSON object that are specific to this file."""
     return {name: value for name, value in body.items() if name not in ("format", "version")}
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One source segment is converted: its files stand in `staged`, synced and proven.
+    """Says that one source segment is converted: its files are in `staged`, synced and proven.
 
-    `identity` is that of the source, `recipe` that of all else that decides its bytes. `run` tells which driver's run
-    did it, `attempt` is Spark's number of the attempt, from 0.
+    `identity` identifies the source, `recipe` everything else that determines the bytes. `run` identifies the driver's
+    run, `attempt` is Spark's number of the attempt, from 0.
     """
 
     identity: list[Any]
@@ -56,7 +56,7 @@ class Marker:
     run: str
     attempt: int
     seconds: float
-    files: dict[str, int]           # name: bytes, of all that stands in `staged`
+    files: dict[str, int]           # name: bytes, of the segment's files in `staged`
     segment: ConvertedSegment
 
     def to_bytes(self) -> bytes:
@@ -76,13 +76,13 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """What of a partition a format below v2 has no place for. `dropped`: transactions whose records stay behind."""
+    """What a format below v2 cannot hold of a partition. `dropped`: transactions whose records are left out."""
 
     plan: str
     options: str
     dropped: tuple[AbortedTransaction, ...]
     losses: Losses
-    end_offset: int                 # behind the last record that is carried over
+    end_offset: int                 # after the last record that is carried over
 
     def to_bytes(self) -> bytes:
         lines = [[t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset] for t in self.dropped]
@@ -102,7 +102,7 @@ class PartitionSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a partition: `plan` is the identity of its shard, `row` what the report says of it."""
+    """The result for a partition: `plan` is the identity of its shard, `row` its row in the report."""
 
     plan: str
     options: str
@@ -126,10 +126,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where source, target and all between them lie; goes along with every task.
+    """The places of source, target and everything in between; sent along with every task.
 
-    `store` is that of the target and of the workplace beside it. `prefix` names what an object store collects in the
-    target, which cannot be renamed.
+    `store` is that of the target and of the workplace next to it. `prefix`: where the result is collected in the target
+    in an object store, which cannot rename.
     """
 
     store: Store
@@ -139,7 +139,7 @@ class Workplace:
     options: ConversionOptions
     prefix: str = ""
     run: str = ""
-    lane_bytes_per_s: int = 0          # 0: as fast as it goes
+    lane_bytes_per_s: int = 0          # 0: no limit
 
     @property
     def path(self) -> str:
@@ -152,7 +152,7 @@ class Workplace:
         return "/".join([self.source, *names])
 
     def staged(self, *names: str) -> str:
-        """Where finished files of a partition stand before the partition is published."""
+        """Where finished files of a partition are before it is published."""
         if isinstance(self.store, RenamingStore):
             return self.within("staged", *names)
         return "/".join([self.target, self.prefix, *names])
@@ -174,12 +174,12 @@ class Workplace:
         return read_task(self._there(path), number, path)
 
     def ranges(self, task: Task) -> Iterator[tuple[str, list[SourceSegment]]]:
-        """The partitions of a task with their segments; one shard is in memory at a time."""
+        """The partitions of a task with their segments; only one shard is in memory at a time."""
         for partition, first, stop in task.ranges:
             yield partition, list(self.shard(partition).segments[first:stop])
 
     def survey(self, partition: str) -> PartitionSurvey | None:
-        """What is left out; None to v2, which has a place for everything."""
+        """What is left out; None for conversions to v2, which can hold everything."""
         path = self.within("survey", partition)
         raw = self.store.read(path)
         return None if raw is None else PartitionSurvey.parse(raw, path)
@@ -190,14 +190,14 @@ class Workplace:
         return self.within("done", partition, segment.file)
 
     def recipe(self, survey: PartitionSurvey | None) -> str:
-        """Of a partition with this survey: what decides, with a segment, the bytes that come of it."""
+        """The digest of everything except the segment itself that determines its converted bytes."""
         if survey is None or not survey.dropped:
             return self.options.digest
-        # Whether a transaction was aborted, a later segment may tell.
+        # A later segment may tell whether a transaction was aborted.
         return hashlib.sha256(f"{self.options.digest} {survey.dropped}".encode()).hexdigest()
 
     def marker(self, partition: str, segment: SourceSegment, recipe: str) -> Marker | None:
-        """The marker of the segment as it is now; None where it is to be converted, or converted again."""
+        """The marker of the segment as it is now; None if it must be converted, or converted again."""
         path = self.marker_path(partition, segment)
         raw = self.store.read(path)
         if raw is None:
@@ -209,11 +209,11 @@ class Workplace:
         return marker if (marker.identity, marker.recipe) == (segment.identity, recipe) else None
 
     def source_file(self, partition: str, segment: SourceSegment) -> StoredFile | None:
-        """The segment's file as the source has it now."""
+        """The segment's file in the source as it is now."""
         return self.source_store.file(self.source_of(partition, segment.file))
 
     def check_unchanged(self, partition: str, segment: SourceSegment) -> None:
-        """Raises InvalidArgumentError where the file is not the one of the plan any more."""
+        """Raises InvalidArgumentError if the file is no longer the one in the plan."""
         now = self.source_file(partition, segment)
         if now is None or (now.size_bytes, now.stamp) != (segment.size_bytes, segment.stamp):
             raise changed(self.source_of(partition, segment.file))
@@ -221,7 +221,7 @@ class Workplace:
     # --- partitions ----------------------------------------------------------------------------
 
     def made_from(self, partition: str) -> str:
-        """See conversion.inputs; as of now."""
+        """What the conversion is made from, as of now: see conversion.inputs."""
         files = self.source_store.files(self.source_of(partition))
         found = ((file.name, file.size_bytes, file.stamp) for file in files)
         return inputs_digest(found, self.options.profile, self.options.log_config)
@@ -233,14 +233,14 @@ class Workplace:
 
     @contextmanager
     def local_source(self, partition: str, segment: SourceSegment) -> Iterator[Path]:
-        """The segment's .log on this machine, its .txnindex beside it where there is one."""
+        """The segment's .log on this machine, with its .txnindex, if any, in the same directory."""
         with self.source_store.local(self.source_of(partition), segment.file, segment.size_bytes) as path:
             yield path
 
     def _there(self, path: str) -> bytes:
         raw = self.store.read(path)
         if raw is None:
-            raise CorruptCheckpointError("a file of the workplace is gone", file=path)
+            raise CorruptCheckpointError("a file of the workplace is missing", file=path)
         return raw
 
 
