@@ -236,10 +236,10 @@ def by_partition(name: str, body: Any) -> dict[TopicPartition, int]:
     found = {}
     for topic, numbers in body.items() if isinstance(body, dict) else [("", None)]:
         if not isinstance(numbers, dict):
-            raise InvalidArgumentError(f"""{name}: {{"topic": {{"0": 23}}}} is expected, not {json.dumps(body)}""")
+            raise InvalidArgumentError(f"""{name}: expected {{"topic": {{"0": 23}}}}, not {json.dumps(body)}""")
         for partition, number in numbers.items():
             if not (isinstance(partition, str) and partition.isdecimal() and _is_number(number)):
-                raise InvalidArgumentError(f"""{name}: {{"topic": {{"0": 23}}}} is expected, not {json.dumps(body)}""")
+                raise InvalidArgumentError(f"""{name}: expected {{"topic": {{"0": 23}}}}, not {json.dumps(body)}""")
             found[topic, int(partition)] = number
     return found
 
