@@ -175,7 +175,7 @@ def test_a_name_is_part_of_a_file_name(log, name):
     if name == "..":
         log.cursor(name).close()        # ".seglog.cursor-.." is a file like others
         return
-    with pytest.raises(InvalidArgumentError, match="not the name of a reader"):
+    with pytest.raises(InvalidArgumentError, match="not a valid name of a reader"):
         log.cursor(name)
 
 

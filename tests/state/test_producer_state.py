@@ -191,7 +191,7 @@ def test_a_new_epoch_begins_at_sequence_zero():
 def test_an_old_epoch_is_fenced(zombie):
     state = appended(batch(0, epoch=3))
     for origin in (Origin.CLIENT, Origin.COORDINATOR):
-        with pytest.raises(InvalidProducerEpochError, match="epoch 2, and its last one is 3"):
+        with pytest.raises(InvalidProducerEpochError, match="epoch 2, but its last epoch is 3"):
             state.prepare([zombie], origin)
     state.apply(state.prepare([zombie], Origin.REPLICATION))
     assert state.entries()[0].producer_epoch == 2
@@ -213,14 +213,14 @@ def test_after_a_marker_that_bumps_the_epoch_they_begin_at_zero():
 
 def test_plain_records_are_refused_while_a_transaction_is_open():
     state = appended(batch(0, transactional=True))
-    with pytest.raises(InvalidTxnStateError, match="its transaction is open that began at offset 0"):
+    with pytest.raises(InvalidTxnStateError, match="its transaction from offset 0 is open"):
         state.prepare([batch(2, sequence=2)])
     assert appended(batch(2, marker=(ABORT, 0)), batch(3, sequence=2), state=state)
 
 
 def test_a_marker_of_a_coordinator_that_was_replaced_is_refused():
     state = appended(batch(0, marker=(COMMIT, 5)))
-    with pytest.raises(InvalidTxnStateError, match="of a coordinator of epoch 4, after one of epoch 5"):
+    with pytest.raises(InvalidTxnStateError, match="has coordinator epoch 4, below the last one, 5"):
         state.prepare([batch(1, marker=(COMMIT, 4))])
     assert state.prepare([batch(1, marker=(COMMIT, 4))], Origin.REPLICATION)
 

@@ -1,1 +1,1 @@
-"""What a partition and its log dir know beside records: checkpoints, producers, epochs, marks, locks."""
+"""The state of a partition and its log dir besides records: checkpoints, producers, epochs, marks, locks."""

@@ -1,7 +1,7 @@
-"""The log dir that converted partitions go into: what it says of them, so that a broker starts as after a clean stop.
+"""The checkpoints of a log dir that receives converted partitions, so that a broker starts as after a clean stop.
 
-What the source's checkpoints say of a partition is carried over. Once every partition in the target is known to be
-whole, Kafka's mark of a clean stop stands there, and a broker trusts the indexes.
+The source's checkpoint lines of a partition are carried over. Once every partition in the target is known to be whole,
+Kafka's mark of a clean stop is put there, and a broker trusts the indexes.
 """
 import contextlib
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ _CARRIED_CHECKPOINTS = (names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHE
 
 
 def make_log_dir(fs: FileSystem, source: Path, target: Path) -> None:
-    """Make the log dir `target` where it is not there. A new one gets meta.properties: it is to stand for `source`."""
+    """Make the log dir `target` if it does not exist. A new one gets the meta.properties of `source`, to replace it."""
     theirs = source / names.META_PROPERTIES
     make_log_dir_with(fs, target, read_file(theirs) if theirs.exists() else None)
 
 
 def make_log_dir_with(fs: FileSystem, target: Path, meta_properties: bytes | None) -> None:
-    """The same, with what the source's meta.properties holds; None where it has none."""
+    """The same, with the contents of the source's meta.properties; None if it has none."""
     if target.is_dir() and any(names.parse_partition_dir(child.name) for child in target.iterdir()):
         return
     make_directories(fs, target)
@@ -35,7 +35,7 @@ def make_log_dir_with(fs: FileSystem, target: Path, meta_properties: bytes | Non
 
 
 class LogDirOffsets:
-    """What the checkpoints of a log dir say, read once. `read` gives a file of it, None if there is none."""
+    """The checkpoints of a log dir, read once. `read` returns a file of the log dir, None if there is none."""
 
     def __init__(self, log_dir: str, read: Callable[[str], bytes | None]) -> None:
         self._offsets = {
@@ -49,7 +49,7 @@ class LogDirOffsets:
         return {checkpoint: lines[where] for checkpoint, lines in self._offsets.items() if where in lines}
 
     def carried(self, partition: str, end_offset: int) -> dict[str, int | None]:
-        """The lines of a partition that ends at `end_offset` now, in another log dir: None for one that is to go."""
+        """The lines of a partition that now ends at `end_offset`, for another log dir: None removes a line."""
         found = self.of(partition)
         carried: dict[str, int | None] = {names.RECOVERY_POINT_CHECKPOINT: end_offset}
         for checkpoint in _CARRIED_CHECKPOINTS:
@@ -59,7 +59,7 @@ class LogDirOffsets:
 
 
 def carry_offsets(fs: FileSystem, source: Path, target: Path, end_offsets: Mapping[str, int]) -> None:
-    """The lines of partitions, before they are in the log dir `target`: none of them lies behind a new end."""
+    """Write the lines of partitions to the log dir `target` before they are there: none is past a new end."""
     def read(checkpoint: str) -> bytes | None:
         path = source / checkpoint
         return read_file(path) if path.exists() else None
@@ -72,9 +72,9 @@ def carry_offsets(fs: FileSystem, source: Path, target: Path, end_offsets: Mappi
 
 
 def put_offsets(fs: FileSystem, target: Path, offsets: Mapping[str, Mapping[str, int | None]]) -> None:
-    """Let the checkpoints of the log dir `target` say this: {partition: {checkpoint: offset, None for no line}}.
+    """Write to the checkpoints of the log dir `target`: {partition: {checkpoint: offset, None for no line}}.
 
-    Each file is written once for all of them.
+    Each file is written once for all partitions.
     """
     if offsets:
         with LogDirState(fs, target) as state:
@@ -82,14 +82,14 @@ def put_offsets(fs: FileSystem, target: Path, offsets: Mapping[str, Mapping[str,
 
 
 def tell_log_dir(fs: FileSystem, target: Path, *partitions: str) -> None:
-    """The partitions are in the log dir `target`, and whole. A broker that came in between looks for itself."""
+    """Mark partitions as whole in the log dir `target`. If a broker has started meanwhile, it checks them itself."""
     if partitions:
         with contextlib.suppress(LogLockedError), LogDirState(fs, target) as state:
             state.make_clean(*(target / partition for partition in partitions))
 
 
 def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int) -> None:
-    """The partition ends at `end_offset` now: no line of it lies behind that."""
+    """Lower the lines of a partition that now ends at `end_offset`, so that none is past that."""
     where = topic_partition(partition)
     with LogDirState(fs, log_dir) as state:
         for checkpoint in names.OFFSET_CHECKPOINTS:
@@ -99,13 +99,13 @@ def lower_offsets(fs: FileSystem, log_dir: Path, partition: str, end_offset: int
 
 
 def forget_offsets(fs: FileSystem, target: Path, *partitions: str) -> None:
-    """The partitions are gone from the log dir `target`, and so are their lines."""
+    """Remove the lines of partitions that were removed from the log dir `target`."""
     none: dict[str, int | None] = dict.fromkeys((names.RECOVERY_POINT_CHECKPOINT, *_CARRIED_CHECKPOINTS))
     put_offsets(fs, target, dict.fromkeys(partitions, none))
 
 
 def topic_partition(directory: str) -> TopicPartition:
-    """("orders", 0) of orders-0, which is the name of a partition directory."""
+    """("orders", 0) from orders-0, the name of a partition directory."""
     parsed = names.parse_partition_dir(directory)
     assert parsed is not None
     return parsed.topic, parsed.partition

@@ -1,8 +1,8 @@
-"""The checkpoint files of a log dir: an offset a partition. docs/formats/checkpoints.md.
+"""The checkpoint files of a log dir: one offset per partition. docs/formats/checkpoints.md.
 
 `recovery-point-offset-checkpoint` (flushed up to), `replication-offset-checkpoint` (high watermarks),
 `log-start-offset-checkpoint` (KIP-107), `cleaner-offset-checkpoint`: Kafka's OffsetCheckpointFile.
-Their names: `seglog.format.names`. One file speaks for all partitions: who writes merges, under a lock
+Their names: `seglog.format.names`. Each file is for all partitions: a writer must merge its lines, under a lock
 (state.log_dir_state).
 """
 import logging
@@ -31,7 +31,7 @@ def parse_offset_checkpoint(
                 f"line {number}: {line[:80]!r} is not `<topic> <partition> <offset>`", file=file)
         where = (fields[0], parse_int(fields[1], file, number))
         if where in offsets:
-            raise CorruptCheckpointError(f"line {number}: {where[0]}-{where[1]} stands twice", file=file)
+            raise CorruptCheckpointError(f"line {number}: {where[0]}-{where[1]} appears twice", file=file)
         offsets[where] = parse_int(fields[2], file, number)
     return offsets
 
@@ -57,7 +57,7 @@ def join_offset_checkpoint(lines: Collection[bytes]) -> bytes:
 
 
 def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
-    """The offsets, empty if there is no file; None and a warning where it does not parse: to Kafka all are 0."""
+    """The offsets, empty if there is no file; None and a warning if it does not parse: to Kafka all are 0."""
     try:
         raw = read_file(path)
     except FileNotFoundError:
@@ -66,18 +66,18 @@ def offsets_or_none(path: Path) -> dict[TopicPartition, int] | None:
 
 
 def parse_offsets_or_none(raw: bytes, file: str | os.PathLike[str]) -> dict[TopicPartition, int] | None:
-    """The same of the bytes of a file."""
+    """The same from the bytes of a file."""
     try:
         return parse_offset_checkpoint(raw, file=file)
     except CorruptCheckpointError as error:
-        _LOG.warning("%s: its offsets are taken for 0, as Kafka does", error)
+        _LOG.warning("%s: its offsets count as 0, as in Kafka", error)
         return None
 
 
 def merged_offsets(
     found: Mapping[TopicPartition, int], lines: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, int]:
-    """The offsets of a file with these lines in it, None for no line; the lines of others stay, in their order."""
+    """The offsets of a file with these lines changed, None for no line; other lines stay, in their order."""
     offsets = dict(found)
     for where, offset in lines.items():
         if offset is None:

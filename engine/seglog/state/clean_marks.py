@@ -1,8 +1,8 @@
-"""Small files of ours that say who is clean while Kafka's clean mark is away. docs/formats/clean_marks.md.
+"""Small files of ours that say which partitions are clean while Kafka's clean mark is away. docs/formats/clean_marks.md
 
-`.seglog.cleanshutdown` in the log dir: that the mark is away by our doing, and whether it stood before. The time
-until it is put back is a period, with a number of its own. In a partition directory `.seglog.mark`: that it was
-written to in that period, and `.seglog.mark.deleted`: that it was closed; a mark of any other period says nothing.
+`.seglog.cleanshutdown` in the log dir says that we removed the mark, and whether it existed before. The time until it
+is put back is a period, with its own number. In a partition directory, `.seglog.mark` says that it was written to in
+that period, and `.seglog.mark.deleted` that it was closed; a mark of another period is ignored.
 
 Formatting and parsing only; state.log_dir_state decides.
 """
@@ -30,11 +30,11 @@ class PartitionState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TakenMark:
-    """Kafka's clean mark is away, since a writer of ours is at work or died."""
+    """Kafka's clean mark is away, because a writer of ours is active or has died."""
 
-    period: str             # 32 hex digits, new each time that the mark is taken away
-    stood: bool             # it stood: partitions without a mark of this period are clean, else they are not
-    content: bytes = b""    # of Kafka's file, to be put back as it was
+    period: str             # 32 hex digits, new each time the mark is removed
+    stood: bool             # the mark existed: partitions without a mark of this period are clean, otherwise not
+    content: bytes = b""    # of Kafka's file, to be restored
 
     @classmethod
     def new(cls, *, stood: bool, content: bytes = b"") -> Self:
@@ -54,7 +54,7 @@ class TakenMark:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
-    """What became of a partition in a period."""
+    """The state of a partition in a period."""
 
     period: str
     state: PartitionState
@@ -76,11 +76,11 @@ class PartitionMark:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text is {value!r}")
+        raise TypeError(f"expected text, not {value!r}")
     return value
 
 
 def _truth(value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"a truth value is {value!r}")
+        raise TypeError(f"expected true or false, not {value!r}")
     return value

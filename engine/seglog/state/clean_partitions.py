@@ -1,22 +1,22 @@
-"""Who is clean in a log dir: Kafka's mark of a clean stop, and ours while it is away.
+"""Which partitions of a log dir are clean: Kafka's mark of a clean stop, and our marks while it is away.
 
-Kafka's mark (`.kafka_cleanshutdown`) speaks for every partition of the log dir: a broker that finds it trusts
-all logs and indexes. So it must be away, durably, before the first byte of any partition changes, and may come
-back only when every partition is known to be clean. Who is clean while it is away stands in files of ours
+Kafka's mark (`.kafka_cleanshutdown`) applies to every partition of the log dir: a broker that finds it trusts all logs
+and indexes. So it must be removed, durably, before the first byte of any partition changes, and may be put back only
+when every partition is known to be clean. While it is away, files of ours record which partitions are clean
 (state.clean_marks); docs/formats/clean_marks.md has the table of the cases.
 
-    mark is there                                         every partition is clean
-    away, and no file of ours says why                    a broker died: none is
-    away by us, the partition has a dirty mark of it      it is not
-    away by us, it stood before                           clean
-    away by us, it did not stand                          clean if the partition has a clean mark of this period
+    mark exists                                           every partition is clean
+    away, and no file of ours says why                    a broker died: no partition is clean
+    we removed it, the partition has a dirty mark         not clean
+    we removed it, it existed before                      clean
+    we removed it, it did not exist before                clean if the partition has a clean mark of this period
 
-Has a broker been here between two runs of ours? It takes its mark away at start, which shows nothing where we did
-before. Where its mark did not stand, the partition itself tells: a broker that loads it removes the clean mark,
-which is named as a file that Kafka deleted. Where it stood, a partition without a mark is clean, and the log dir has
-to tell: a broker makes a `log-start-offset-checkpoint` that is missing, under its lock and before it loads a log
-(CheckpointFile's constructor, from LogManager's). So we leave none where it would hold no line: if it is there
-when we come to a log dir that nobody holds, what our files say is void.
+Has a broker used the log dir between two of our runs? It removes its mark at start, which shows nothing if we have
+removed it already. If the mark did not exist before, the partition tells: a broker that loads it removes our clean
+mark, whose name is that of a file that Kafka deleted. If it did, a partition without a mark is clean, and the log dir
+must tell: a broker creates a missing `log-start-offset-checkpoint`, under its lock and before it loads a log
+(CheckpointFile's constructor, from LogManager's). So we remove this file if it would have no line: if it exists when we
+open a log dir that no process holds, our files are no longer valid.
 """
 import logging
 import os
@@ -34,40 +34,41 @@ from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK, Par
 
 _LOG = logging.getLogger(__name__)
 
-# The time of `.seglog.cleanshutdown` once somebody else writes in the period of who made it.
+# The mtime of `.seglog.cleanshutdown` once another process than its creator writes in the same period.
 _SHARED_MTIME_NS = 10**9
 
 
 class CleanPartitions:
     """The marks of one log dir, for one holder of it. All methods are called within a turn (fs.lock.turns).
 
-    Who began a period, and whom nobody joined in it, knows by itself which partitions are not clean: where the mark
-    stood before, those that it made dirty. Others search. Who joins says so by the time of the file of the period: that
-    is for a process that lives, and need not be on the disk.
+    The holder that began a period, if no other has joined it, knows which partitions are not clean: if the mark existed
+    before, those that it made dirty itself. Other holders must search. A holder that joins sets the mtime of the
+    period's file: this is for a running process, and need not be on the disk.
     """
 
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
         self.path = log_dir
         self._fs = fs
-        self._dirty: set[Path] = set()      # made dirty here, and perhaps clean meanwhile
-        self._closed: set[Path] = set()     # with a clean mark that was made here
-        self._own: tuple[str, int] | None = None    # a period that was begun here, and the time of its file
-        self._away_in = ""                  # the period in which Kafka's mark is away, durably and by our sync
+        self._dirty: set[Path] = set()      # made dirty here, and perhaps clean by now
+        self._closed: set[Path] = set()     # have a clean mark that was made here
+        self._own: tuple[str, int] | None = None    # a period that was begun here, and the mtime of its file
+        self._away_in = ""                  # the period in which Kafka's mark is away, durably by our sync
         self._read: tuple[bytes, TakenMark | None] = (b"", None)    # the file of the period, as read last
 
     def kafkas_mark_stands(self) -> bool:
-        """That it is there is what counts: File.exists."""
+        """Only its existence counts: File.exists."""
         return os.path.exists(self.path / names.CLEAN_SHUTDOWN)
 
     def is_clean(self, directory: Path) -> bool:
-        """Whether the partition in `directory` can be trusted as it is; else recover it before it is written to."""
+        """Whether the partition in `directory` can be trusted as it is; if not, recover it before writing to it."""
         return self.kafkas_mark_stands() or self._is_clean(directory, self._taken_mark())
 
     def left_as(self, directory: Path) -> PartitionState | None:
-        """How a writer of ours left a partition that it did not close: it died, or met an error. None for none.
+        """The state in which a writer of ours left a partition without closing it: it died, or met an error. None if no
+        writer did.
 
-        Of whatever period the mark is: where a broker came in between, its batches are as ours. Dirty where it cannot
-        be read.
+        The mark of any period counts: if a broker came in between, its batches count like ours. Dirty if the mark
+        cannot be read.
         """
         try:
             return PartitionMark.read(directory / PARTITION_MARK).state
@@ -77,9 +78,9 @@ class CleanPartitions:
             return PartitionState.DIRTY
 
     def make_dirty(self, directory: Path, state: PartitionState) -> None:
-        """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
+        """Call before the first change of a partition: sets its mark, then removes Kafka's, durably.
 
-        A crash in between leaves Kafka's mark, and a partition in which nothing changed yet.
+        A crash in between leaves Kafka's mark, and a partition that has not changed yet.
         """
         content = self._kafkas_mark()
         taken = None if content is not None else self._taken_mark()
@@ -92,12 +93,13 @@ class CleanPartitions:
         if content is not None:
             self._fs.unlink(self.path / names.CLEAN_SHUTDOWN)
         if self._away_in != taken.period:
-            # Also where it was gone: who took it may have been killed before this call.
+            # Even if it was gone already: the process that removed it may have been killed before this call.
             self._fs.sync_directory(self.path)
             self._away_in = taken.period
 
     def make_clean(self, directories: Collection[Path], *, settles: bool) -> None:
-        """After the last change of partitions: they are whole on the disk. `settles`: as the method does, in one go."""
+        """Call after the last change of partitions, when they are whole on the disk. `settles`: do what `settle` does,
+        too."""
         if self.kafkas_mark_stands():
             return
         taken = self._taken_mark()
@@ -116,29 +118,29 @@ class CleanPartitions:
             self._remove_marks(directory, PARTITION_MARK)
 
     def settle(self) -> None:
-        """Let Kafka's mark come back where all partitions are clean, and their recovery points are on the disk."""
+        """Put Kafka's mark back if all partitions are clean, and their recovery points are on the disk."""
         if self.kafkas_mark_stands():
             return
         taken = self._taken_mark()
         if taken is not None and self._are_clean(taken):
             self._put_kafkas_mark_back(taken.content)
-            for directory in self._closed:      # they say nothing from now on: no sync
+            for directory in self._closed:      # the marks no longer count: no sync
                 if os.path.lexists(directory / CLEAN_MARK):
                     self._fs.unlink(directory / CLEAN_MARK)
             self._closed.clear()
 
     def forget_what_a_broker_outdated(self) -> None:
-        """For who comes to a log dir that nobody of ours holds."""
+        """Call when opening a log dir that no other process of ours holds."""
         taken = self._taken_mark()
         if taken is None or not taken.stood or not (self.path / names.LOG_START_OFFSET_CHECKPOINT).exists():
             return
         if not self.kafkas_mark_stands():
-            _LOG.warning("%s: a broker may have been here since, and it did not stop cleanly", self.path)
+            _LOG.warning("%s: a broker may have used it since, and did not stop cleanly", self.path)
         self._fs.unlink(self.path / TAKEN_MARK)
         self._fs.sync_directory(self.path)
 
     def partition_dirs(self) -> Iterator[tuple[Path, names.PartitionDir]]:
-        """What stands in the log dir under the name of a partition, marked ones too."""
+        """The directories in the log dir that have the name of a partition, marked ones included."""
         with refusals("list", self.path), os.scandir(self.path) as entries:
             for entry in entries:
                 parsed = names.parse_partition_dir(entry.name)
@@ -146,7 +148,7 @@ class CleanPartitions:
                     yield Path(entry.path), parsed
 
     def _kafkas_mark(self) -> bytes | None:
-        """What Kafka's mark holds; None where it is away."""
+        """The contents of Kafka's mark; None if it is away."""
         try:
             return read_file(self.path / names.CLEAN_SHUTDOWN)
         except FileNotFoundError:
@@ -162,7 +164,7 @@ class CleanPartitions:
             try:
                 self._read = raw, TakenMark.parse(raw, file=path)
             except CorruptCheckpointError as error:
-                _LOG.warning("%s: all partitions are taken for unclean", error)
+                _LOG.warning("%s: all partitions are treated as not clean", error)
                 return None
         return self._read[1]
 
@@ -173,17 +175,17 @@ class CleanPartitions:
         return taken.stood or self._is_marked(directory / CLEAN_MARK, taken, unreadable=False)
 
     def _is_marked(self, path: Path, taken: TakenMark, *, unreadable: bool) -> bool:
-        """Whether there is a mark of this period; `unreadable` where nobody can tell."""
+        """Whether there is a mark of this period; `unreadable`: the answer if the mark cannot be read."""
         try:
             return PartitionMark.read(path).period == taken.period
         except FileNotFoundError:
             return False
         except CorruptCheckpointError as error:
-            _LOG.warning("%s: the partition is taken for unclean", error)
+            _LOG.warning("%s: the partition is treated as not clean", error)
             return unreadable
 
     def _are_clean(self, taken: TakenMark | None, but: Collection[Path] = ()) -> bool:
-        """Whether all partitions are clean; those of `but` are as well."""
+        """Whether all partitions are clean; those in `but` count as clean."""
         but = set(but)
         for directory in list(self._dirty):
             if directory in but or self._is_clean(directory, taken) or not directory.exists():
@@ -195,9 +197,9 @@ class CleanPartitions:
         return all(self._is_clean(other, taken) for other in self._loaded_at_start() if other not in but)
 
     def _begin_period(self, directory: Path | None, content: bytes | None) -> TakenMark:
-        """Kafka's mark is away from here on: it held `content`, or was away.
+        """Begin a period without Kafka's mark, which held `content`, or was away.
 
-        A log dir of no partition but `directory` counts as one in which it stood: there is none that was not clean.
+        A log dir with no partition but `directory` counts as one with the mark: no partition in it was not clean.
         """
         stood = content is not None or (
             directory is not None and all(other == directory for other in self._loaded_at_start())
@@ -214,17 +216,17 @@ class CleanPartitions:
         return taken
 
     def _join_period(self) -> None:
-        """Who began the period shall search from now on."""
+        """Make the holder that began the period search from now on."""
         if self._period_mtime_ns() != _SHARED_MTIME_NS:
             self._fs.set_mtime(self.path / TAKEN_MARK, _SHARED_MTIME_NS)
 
     def _period_mtime_ns(self) -> int:
-        with refusals("look at the file", self.path / TAKEN_MARK):
+        with refusals("check the file", self.path / TAKEN_MARK):
             return os.stat(self.path / TAKEN_MARK).st_mtime_ns
 
     def _put_kafkas_mark_back(self, content: bytes) -> None:
         write_atomically(self._fs, self.path / names.CLEAN_SHUTDOWN, content)
-        # From here on it alone speaks. What is left of ours after a crash is of a period that is over.
+        # From here on only this mark counts. Files of ours that a crash leaves are of a past period.
         if (self.path / TAKEN_MARK).exists():
             self._fs.unlink(self.path / TAKEN_MARK)
 
@@ -241,7 +243,7 @@ class CleanPartitions:
     def _loaded_at_start(self) -> Iterator[Path]:
         """The directories that a broker with the clean mark would load unchecked (LogManager.loadLogs).
 
-        A deleted one it loads too, but only to remove it.
+        It also loads deleted ones, but only to remove them.
         """
         for path, partition in self.partition_dirs():
             if partition.mark != names.DELETE and partition.topic != names.METADATA_TOPIC:

@@ -1,4 +1,4 @@
-"""`.seglog.config`: the settings that a log keeps, whoever opens it. docs/formats/log_settings.md."""
+"""`.seglog.config`: the settings that are kept with a log. docs/formats/log_settings.md."""
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def parse_settings(raw: bytes, path: Path) -> dict[str, str]:
 
 
 def put_settings(fs: FileSystem, directory: Path, settings: Mapping[str, str]) -> None:
-    """Let the file hold these and no others, durably. Raises StorageError; it holds then what it held before."""
+    """Replace the settings in the file, durably. Raises StorageError, and leaves the file unchanged."""
     write_atomically(fs, directory / FILE_NAME, settings_to_bytes(settings))
 
 
@@ -44,5 +44,5 @@ def settings_to_bytes(settings: Mapping[str, str]) -> bytes:
 def _settings(body: dict[str, Any]) -> dict[str, str]:
     settings = body["settings"]
     if not all(isinstance(text, str) for pair in settings.items() for text in pair):
-        raise ValueError("a setting that is not text")
+        raise ValueError("a setting is not text")
     return dict(settings)

@@ -1,7 +1,7 @@
-"""`leader-epoch-checkpoint`: at which offset each leader epoch began. docs/formats/leader_epoch_checkpoint.md.
+"""`leader-epoch-checkpoint`: the offset at which each leader epoch began. docs/formats/leader_epoch_checkpoint.md.
 
-Of Kafka 0.11 and later (KIP-101). Both columns rise; KAFKA-16541 could leave a torn one, which a
-broker rebuilds from the batches' own epochs.
+Kafka has it since 0.11 (KIP-101). Both columns rise; KAFKA-16541 could leave a torn file, which a broker rebuilds from
+the batches' own epochs.
 """
 import os
 from bisect import bisect_right
@@ -61,9 +61,9 @@ class LeaderEpochs:
 
     @classmethod
     def of_batches(cls, batches: Iterable[tuple[int, int]]) -> Self:
-        """The epochs of (leader epoch, base offset) of batches in log order, as a broker's recovery makes them.
+        """The epochs from (leader epoch, base offset) of batches in log order, as a broker's recovery builds them.
 
-        Batches below v2, and converted ones, carry -1 and say nothing. (LogSegment.recover)
+        Batches below v2, and converted ones, have -1 and are ignored. (LogSegment.recover)
         """
         entries: list[EpochStart] = []
         for epoch, base_offset in batches:
@@ -72,13 +72,14 @@ class LeaderEpochs:
         return cls(entries)
 
     def assign(self, epoch: int, start_offset: int) -> "LeaderEpochs":
-        """With `epoch` from `start_offset` on; itself where that says nothing new.
+        """With `epoch` from `start_offset` on; itself if that is not new.
 
-        Entries that the new one contradicts give way to it: those of its epoch or a later one, and those that begin
-        no earlier, for nothing was written in them. (LeaderEpochFileCache.assign)
+        Entries that contradict the new one are dropped: those of its epoch or a later one, and those that do not begin
+        earlier, because nothing was written in them. (LeaderEpochFileCache.assign)
         """
         if epoch < 0 or start_offset < 0:
-            raise InvalidArgumentError(f"no leader epoch: {epoch} from offset {start_offset}")
+            raise InvalidArgumentError(
+                f"a leader epoch and its offset must not be negative: epoch {epoch} from offset {start_offset}")
         if self._entries and epoch == self._entries[-1].epoch and start_offset >= self._entries[-1].start_offset:
             return self
         kept = list(self._entries)
@@ -87,12 +88,12 @@ class LeaderEpochs:
         return LeaderEpochs([*kept, EpochStart(epoch, start_offset)])
 
     def truncate_from_end(self, end_offset: int) -> "LeaderEpochs":
-        """Of a log cut at `end_offset`: without the epochs that begin there or later; itself where none does."""
+        """For a log cut at `end_offset`: without the epochs that begin there or later; itself if none does."""
         kept = [e for e in self._entries if e.start_offset < end_offset]
         return LeaderEpochs(kept) if len(kept) < len(self) else self
 
     def truncate_from_start(self, start_offset: int) -> "LeaderEpochs":
-        """Of a log that begins at `start_offset` now: the epoch of that offset begins there; itself where it does."""
+        """For a log that now begins at `start_offset`: the epoch of that offset begins there; itself if it does."""
         slot = bisect_right(self._entries, start_offset, key=lambda e: e.start_offset)
         if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
             return self
@@ -130,9 +131,10 @@ class LeaderEpochs:
         return self._entries[slot - 1].epoch if slot else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """The largest epoch not above `epoch`, and where it ends: how far two logs that know it agree at most.
+        """The largest epoch not above `epoch`, and its end offset: the furthest point up to which two logs that have it
+        can agree.
 
-        Of an epoch below the first one known: where that one begins. None for an epoch above the last one, and where
+        For an epoch below the first known one: where that one begins. None for an epoch above the last one, or if
         nothing is known (LeaderEpochFileCache.endOffsetFor, KIP-101).
         """
         if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
@@ -144,15 +146,15 @@ class LeaderEpochs:
 
 
 class LeaderEpochFileCache:
-    """The leader epochs of a log that grows, and their file, which is never behind.
+    """The leader epochs of a log that grows, and their file, which is always up to date.
 
-    Each change is durable when the call returns: an epoch is assigned before its first batch is written, for a
-    recovery can take back an epoch in which nothing was written, and cannot invent one. A log without epochs gets no
-    file. Changed by whoever appends; `epochs` is replaced whole, so that any thread may read it.
+    Each change is durable when the call returns: an epoch is assigned before its first batch is written, because a
+    recovery can remove an epoch in which nothing was written, but cannot invent one. A log without epochs gets no file.
+    Only the appending thread changes it; `epochs` is replaced whole, so that any thread may read it.
     """
 
     def __init__(self, fs: FileSystem, path: Path, epochs: LeaderEpochs | None = None) -> None:
-        """`epochs`: what the file holds; read from it where not given. Raises CorruptCheckpointError."""
+        """`epochs`: the contents of the file; read from it if not given. Raises CorruptCheckpointError."""
         self._fs = fs
         self._path = path
         if epochs is None:

@@ -1,17 +1,17 @@
-"""What lies in a partition directory, and what an interrupted compaction, split or deletion left there.
+"""The files of a partition directory, and what an interrupted compaction, split or deletion left there.
 
-Kafka's LogLoader (3.x), its first three passes, and the orphans of the fourth:
+The first three passes of Kafka's LogLoader (3.x), and the orphans of the fourth:
 
-    .deleted                    goes; our clean mark, which is named so for brokers, stays
-    .cleaned                    goes: its content stands elsewhere yet
-    .swap                       whole, and takes the place of what it was made from: segments with a base offset from
-                                the smallest .log.swap up to the end of the largest go, then the .swap ending goes.
-                                A .swap at or above the smallest .cleaned is half of a split: it goes (KAFKA-6264)
-    an index without its .log   goes
-    .tmp                        of ours: what write_atomically left. (Kafka lets its own lie, and so do we)
+    .deleted                    removed; our clean mark, which has this ending for brokers, stays
+    .cleaned                    removed: its content still exists elsewhere
+    .swap                       whole, and replaces the segments that it was made from: those with a base offset from
+                                the smallest .log.swap up to the end of the largest are removed, then .swap is renamed.
+                                A .swap at or above the smallest .cleaned is half of a split: removed (KAFKA-6264)
+    an index without its .log   removed
+    .tmp                        ours, left by write_atomically: removed. (Kafka leaves its own .tmp, and so do we)
 
-`survey` reads names, and of .swap segments the end; it changes nothing, so that a dry run sees the log as it would
-be. `Leftovers.apply` does it: whatever moment a crash picks, surveying again gives the same end.
+`survey` reads names, and the end of .swap segments; it changes nothing, so that a dry run sees the log as it would be.
+`Leftovers.apply` makes the changes: whenever a crash comes, surveying again gives the same result.
 """
 import os
 from collections.abc import Iterator, Mapping, Set
@@ -29,21 +29,21 @@ from seglog.fs.refusals import refusals, storage_error
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import CLEAN_MARK
 
-# KafkaMetadataLog sees to its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state to the mark.
+# KafkaMetadataLog handles its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state the mark.
 _KEPT = (".checkpoint.deleted", CLEAN_MARK)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
 
 class File:
-    """A file of a segment, under the name that it has now, which is another one while it is to be swapped in."""
+    """A file of a segment, with its current name, which differs from its final one until it is swapped in."""
 
     __slots__ = ("_size_bytes", "directory", "location", "name")
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory = directory
         self.name = name
-        # The path as text: to put a Path together takes longer than to read an index entry.
+        # The path as text: building a Path takes longer than reading an index entry.
         self.location = f"{directory}{os.sep}{name}"
         self._size_bytes = -1
 
@@ -53,7 +53,7 @@ class File:
 
     @property
     def size_bytes(self) -> int:
-        """As it was when that was first asked for. Raises StorageError."""
+        """The size when it was first read. Raises StorageError."""
         if self._size_bytes < 0:
             try:
                 self._size_bytes = file_size(self.location)
@@ -63,10 +63,10 @@ class File:
 
 
 class FoundSegment:
-    """The files that share a base offset; there is a .log among them. None of them was looked at.
+    """The files that share a base offset, a .log among them. None of them has been examined.
 
-    `suffixes`: those of the files that there are, the log's first. `renamed`: the names of those that have another one
-    yet, by suffix.
+    `suffixes`: those of the existing files, the log's first. `renamed`: the current names of those that still have
+    another name, by suffix.
     """
 
     __slots__ = ("_files", "_renamed", "base_offset", "directory", "suffixes")
@@ -82,11 +82,11 @@ class FoundSegment:
 
     @property
     def path(self) -> Path:
-        """The .log as it will be called when leftovers are swapped in."""
+        """The path of the .log once leftovers are swapped in."""
         return self.directory / names.file_name(self.base_offset, self.suffixes[0])
 
     def take_names(self) -> None:
-        """Leftovers were swapped in."""
+        """Use the final names: leftovers were swapped in."""
         if self._renamed:
             self._renamed = self._files = None
 
@@ -111,7 +111,7 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The segments of a directory, by base offset, and the names that have to go or to change before."""
+    """The segments of a directory, by base offset, and the files that must be removed or renamed first."""
 
     directory: Path
     segments: tuple[FoundSegment, ...]
@@ -119,16 +119,17 @@ class Leftovers:
     snapshots: tuple[int, ...] = ()                 # the offsets of producer snapshots
     removed: tuple[str, ...] = ()                   # deleted, half of a split, scratch files
     cleaned: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()                  # in the place of which something is swapped in
+    replaced: tuple[str, ...] = ()                  # replaced by files that are swapped in
     swapped: tuple[tuple[str, str], ...] = ()       # (name with .swap, name without)
     orphans: tuple[str, ...] = ()                   # indexes without their .log
 
     def __bool__(self) -> bool:
-        """Is there anything to do?"""
+        """Whether there is anything to do."""
         return bool(self.removed or self.cleaned or self.replaced or self.swapped or self.orphans)
 
     def apply(self, fs: FileSystem) -> None:
-        """Do it, durably. A .cleaned goes after the half splits that it marks; what is replaced, before the swap."""
+        """Make the changes, durably. Half splits are removed before the .cleaned that marks them, replaced files before
+        the swap."""
         for step in (self.removed, self.cleaned, self.replaced):
             for name in step:
                 fs.unlink(self.directory / name)
@@ -143,9 +144,9 @@ class Leftovers:
 
 
 def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
-    """Look at a partition directory; what is not of this dialect is left alone.
+    """List a partition directory; files of another dialect are ignored.
 
-    Raises NotALogError where it is none, StorageError where it cannot be listed.
+    Raises NotALogError if it is not a directory, StorageError if it cannot be listed.
     """
     plain, others = _list(directory, dialect)
     removed = [name for name in others if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
@@ -183,9 +184,9 @@ def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
 
 
 def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[str]]:
-    """The regular files of a directory: the offsets of those of segments by suffix, and the names of all others.
+    """The regular files of a directory: the offsets of segment files by suffix, and the names of all others.
 
-    None is looked at: a long log has some hundred thousands.
+    No file is examined: a long log has hundreds of thousands.
     """
     if directory.is_file():
         raise NotALogError("a file, not a partition directory", file=directory)
@@ -200,10 +201,11 @@ def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[
 def _replaced(
     directory: Path, dialect: Dialect, swaps: list[tuple[str, names.SegmentFile]], plain: Mapping[str, set[int]]
 ) -> Iterator[names.SegmentFile]:
-    """The files whose segments the .swap ones were made from: of segments that begin where those have offsets."""
+    """The files of the segments that the .swap ones were made from: those that begin within the offsets of the .swap
+    ones."""
     logs = [(name, parsed.offset) for name, parsed in swaps if parsed.suffix == dialect.log]
     if not logs:
-        return      # all .log are in place, and what is left are indexes
+        return      # all .log files are in place, only indexes are left
     begin = min(offset for _, offset in logs)
     end = max(_next_offset(directory / name, offset) for name, offset in logs)
     for suffix, offsets in plain.items():
@@ -213,7 +215,7 @@ def _replaced(
 
 
 def _next_offset(path: Path, base_offset: int) -> int:
-    """One past the last offset of a .log.swap, by its headers: it was whole before it got that name."""
+    """One past the last offset of a .log.swap, from its headers: it was whole before it got that name."""
     segment = Segment(path)
     try:
         tables = segment.tables(check_crc=False, on_lost=lambda _: None)
@@ -225,8 +227,8 @@ def _next_offset(path: Path, base_offset: int) -> int:
 def _arrange(
     directory: Path, dialect: Dialect, plain: Mapping[str, set[int]], swaps: list[tuple[str, names.SegmentFile]]
 ) -> tuple[tuple[FoundSegment, ...], dict[str, set[int]], tuple[str, ...]]:
-    """Segments, which of them lack which index, and the names of orphans. What is swapped in takes the place of what is
-    there.
+    """The segments, which of them lack which index, and the names of orphans. Files that are swapped in replace
+    existing ones.
     """
     renamed: dict[int, dict[str, str]] = {}
     there = dict(plain)
@@ -236,7 +238,7 @@ def _arrange(
     logs = there[dialect.log]
     kinds = [suffix for suffix in dialect.indexes if there[suffix]]
     lacking = {suffix: logs - there[suffix] for suffix in dialect.indexes}
-    # Nearly all have the same files, and share their list: what most have is taken out of where it is not.
+    # Nearly all segments have the same files, and share one list of suffixes; only exceptions get their own.
     common = [suffix for suffix in kinds if 2 * len(lacking[suffix]) < len(logs)]
     unlike: dict[int, set[str]] = {}
     for suffix in kinds:

@@ -1,7 +1,7 @@
 """What the logs of one log dir share: its lock, Kafka's checkpoint files, and its mark of a clean stop.
 
-Each change is made in a turn (fs.lock.turns), in which no other holder, in this process or another, changes the files
-that all partitions share: offsets (state.offset_checkpoints), and who is clean (state.clean_partitions).
+Each change is made in a turn (fs.lock.turns), during which no other holder, in this process or another, changes the
+files that all partitions share: offsets (state.offset_checkpoints) and clean marks (state.clean_partitions).
 """
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from seglog.state.clean_marks import PartitionState
 from seglog.state.clean_partitions import CleanPartitions
 from seglog.state.offset_checkpoints import OffsetCheckpoints
 
-# Of a new partition a broker heeds them no more than we do.
+# For a new partition a broker ignores such lines; so do we: `forget` removes them.
 _LINES_OF_A_LOG = (
     names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT,
     names.CLEANER_CHECKPOINT,
@@ -31,10 +31,10 @@ _LINES_OF_A_LOG = (
 class Known:
     """What a log dir knows of one partition.
 
-    clean               what is on disk can be trusted; else recover before writing
-    left_as             how a writer of ours left one that is not clean; None where none did
+    clean               what is on the disk can be trusted; if not, recover before writing
+    left_as             how a writer of ours left a partition that is not clean; None if none did
     recovery_point, log_start_offset, high_watermark, cleaner_offset
-                        what the checkpoint files say; None where they do not
+                        from the checkpoint files; None if they have no line
     """
 
     clean: bool
@@ -46,21 +46,21 @@ class Known:
 
 
 class LogDirState:
-    """One log dir, held together with others of ours and without a broker, until close(). Threads may share it.
+    """One log dir, held together with other writers of ours, but no broker, until close(). Threads may share it.
 
-    gathers     it is one holder of many logs, which closes it behind them: what nothing relies on yet is written once
-                for many of them, and Kafka's mark comes back at close()
+    gathers     it holds the log dir for many logs, and is closed after them: lines that nothing relies on yet are
+                written once for many of them, and Kafka's mark is put back at close()
     """
 
     def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, gathers: bool = False) -> None:
-        """`path` exists. Raises LogLockedError where a broker or an offline tool holds it, NotALogError where it is a
+        """`path` must exist. Raises LogLockedError if a broker or an offline tool holds it, NotALogError if it is a
         partition directory, StorageError."""
         self.path = Path(os.path.abspath(path))
         _refuse_partition(self.path)
         self.gathers = gathers
         self._checkpoints = OffsetCheckpoints(fs, self.path)
         self._partitions = CleanPartitions(fs, self.path)
-        self._settles = False           # a partition became clean, and Kafka's mark was not thought of yet
+        self._settles = False           # a partition became clean: check at close() if Kafka's mark can be put back
         self._turns = turns(fs, self.path)
         try:
             with self._turns:
@@ -76,9 +76,9 @@ class LogDirState:
             raise
 
     def close(self) -> None:
-        """Let go of the log dir. May be called twice, and in a child process.
+        """Release the log dir. Idempotent; may also be called in a child process.
 
-        With `gathers`, what was gathered is written first, and Kafka's mark comes back where all partitions are clean.
+        With `gathers`, gathered lines are written first, and Kafka's mark is put back if all partitions are clean.
         """
         try:
             if self.gathers and self._share.held:
@@ -88,11 +88,11 @@ class LogDirState:
                         self._partitions.settle()
         finally:
             self._checkpoints.close()
-            self._turns.close()         # first: who is counted as present holds off brokers
+            self._turns.close()         # before the share is released: a handle that is present must exclude brokers
             self._share.release()
 
     def check(self) -> None:
-        """Raises ForkedHandleError in a child process, StorageError once closed."""
+        """Raises ForkedHandleError in a child process, StorageError after close()."""
         self._share.check_file()
 
     def __enter__(self) -> Self:
@@ -106,22 +106,24 @@ class LogDirState:
     # --- offsets -------------------------------------------------------------------------------
 
     def offset(self, checkpoint: str, where: TopicPartition) -> int | None:
-        """What one of Kafka's checkpoint files (names.OFFSET_CHECKPOINTS) says of a partition; None where nothing."""
+        """The offset of a partition in one of Kafka's checkpoint files (names.OFFSET_CHECKPOINTS); None if it has none.
+        """
         with self._turns:
             offset = self._checkpoints.offset(checkpoint, where)
             self._forget_checkpoints()
             return offset
 
     def put_offset(self, checkpoint: str, where: TopicPartition, offset: int | None) -> None:
-        """Let it say `offset`, or nothing, durably. Lines of other partitions stay."""
+        """Set the line of a partition to `offset`, or remove it, durably. Lines of other partitions stay."""
         self.put_offsets(where, {checkpoint: offset})
 
     def put_offsets(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
-        """The same of several checkpoint files, with all that was gathered. A crash leaves some of them, each whole."""
+        """The same for several checkpoint files, with everything gathered. A crash may leave only some written, each
+        whole."""
         self.put_lines({where: offsets})
 
     def put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
-        """The same of several partitions."""
+        """The same for several partitions."""
         with self._turns:
             self._share.check_file()
             self._put(lines)
@@ -130,11 +132,11 @@ class LogDirState:
         self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None,
         gone: bool = False,
     ) -> bool:
-        """Let them say it with the next put_offsets of any partition, after a while, or at close(). True if written.
+        """Write these lines with the next put_offsets of any partition, after a while, or at close(). True if written.
 
-        For what nothing relies on: a recovery point that moves forward, the lines of a partition that is clean, or that
-        was removed (`gone`). `lock`: that of the partition. Once it was released, what was gathered under it is written
-        only if nobody else has had the partition since.
+        For lines that nothing relies on: a recovery point that moves forward, the lines of a partition that is clean,
+        or that was removed (`gone`). `lock`: the partition's lock. If it has been released, the lines are written only
+        if no other process has held the partition since.
         """
         with self._turns:
             self._share.check_file()
@@ -152,21 +154,21 @@ class LogDirState:
         self._forget_checkpoints()
 
     def _forget_checkpoints(self) -> None:
-        """What was parsed costs a descriptor a file: for one log alone that is more than it saves."""
+        """Keeping a parsed file costs a descriptor: for one log alone that is not worth it."""
         if not self.gathers:
             self._checkpoints.close()
 
     # --- a partition that is opened and closed ---------------------------------------------------
 
     def forget(self, where: TopicPartition) -> None:
-        """Before a partition is made: no line is left of one that was deleted, or never came to be."""
+        """Call before a partition is created: removes lines of a deleted one, or of one that was never completed."""
         with self._turns:
             if self._checkpoints.has_lines(where):
                 self._put({where: dict.fromkeys(_LINES_OF_A_LOG)})
             self._forget_checkpoints()
 
     def take_up(self, directory: Path, where: TopicPartition, lock: Lock) -> Known:
-        """What is known of a partition that was locked."""
+        """What is known of a partition that was just locked."""
         with self._turns:
             self._checkpoints.take_up(where, lock)
             clean = self._partitions.is_clean(directory)
@@ -181,21 +183,22 @@ class LogDirState:
             self._forget_checkpoints()
             return known
 
-    # --- who is clean ----------------------------------------------------------------------------
+    # --- clean marks -----------------------------------------------------------------------------
 
     def make_dirty(self, directory: Path, state: PartitionState = PartitionState.DIRTY) -> None:
-        """Before the first change of a partition: its mark is set, then Kafka's is taken away, durably.
+        """Call before the first change of a partition: sets its mark, then removes Kafka's, durably.
 
-        Again with UNORDERED: before a second batch is written while another is not synced.
+        Call it again with UNORDERED before a second batch is written while another is not synced.
         """
         with self._turns:
             self._share.check_file()
             self._partitions.make_dirty(directory, state)
 
     def make_clean(self, *directories: Path) -> None:
-        """After the last change of partitions: they are whole on the disk, and their recovery points are their ends.
+        """Call after the last change of partitions, when they are whole on the disk and their recovery points are their
+        ends.
 
-        Where all other partitions are clean too, Kafka's mark comes back; with `gathers`, at close().
+        If all other partitions are clean too, Kafka's mark is put back; with `gathers`, at close().
         """
         with self._turns:
             self._share.check_file()
@@ -203,7 +206,7 @@ class LogDirState:
             self._settles = True
 
     def partitions(self) -> list[TopicPartition]:
-        """(topic, partition) of what stands here, in order; not what is marked as deleted, future or stray."""
+        """(topic, partition) of each partition here, in order, except those marked as deleted, future or stray."""
         return sorted((p.topic, p.partition) for _, p in self._partitions.partition_dirs() if not p.mark)
 
 

@@ -1,10 +1,10 @@
-"""The checkpoint files of a log dir, as one holder of it knows them: parsed once, and changes gathered.
+"""The checkpoint files of a log dir, as one holder keeps them: parsed once, with changes gathered.
 
-Each file speaks for all partitions, so that to read or to write one costs as much as there are partitions. A holder
-therefore keeps what it parsed, and reads a file again only where somebody else wrote it. And what nothing relies on yet
-is gathered here, and written with what something does rely on, once for many logs.
+Each file is for all partitions, so that the cost of reading or writing one grows with their number. A holder therefore
+keeps what it parsed, and reads a file again only if another process wrote it. Changes that nothing relies on yet are
+gathered here, and written together with one that must be written, once for many logs.
 
-All methods are called within a turn (fs.lock.turns), in which no other process and no other thread changes the files.
+All methods are called within a turn (fs.lock.turns), during which no other process or thread changes the files.
 """
 import logging
 import os
@@ -28,22 +28,22 @@ from seglog.state.checkpoints import (
 
 _LOG = logging.getLogger(__name__)
 
-# What was gathered is written with the first change that comes so long after the last write, or that makes it so many.
+# Gathered changes are written with the first change that comes this long after the last write, or makes them this many.
 GATHER_S = 5.0
 GATHER_PARTITIONS = 256
 
 
 class _CheckpointFile:
-    """One checkpoint file: what it says, and which file said so."""
+    """One checkpoint file: its parsed contents, and the open file that they are from."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._opened: OpenedFile | None = None
         self._offsets: dict[TopicPartition, int] | None = {}
-        self._lines: dict[TopicPartition, bytes] | None = None      # as they are written; made for the first write
+        self._lines: dict[TopicPartition, bytes] | None = None      # formatted; built for the first write
 
     def offsets(self) -> dict[TopicPartition, int] | None:
-        """Empty if there is no file, None where it does not parse."""
+        """The offsets: empty if there is no file, None if it does not parse."""
         if self._opened is None or not self._opened.is_current():
             self.close()
             self._opened = OpenedFile(self._path)
@@ -53,10 +53,10 @@ class _CheckpointFile:
         return self._offsets
 
     def write(self, fs: FileSystem, changes: Mapping[TopicPartition, int | None]) -> bool:
-        """Let the lines of these partitions say this, None for no line; False where they do.
+        """Change the lines of these partitions, None for no line. Returns False if they are the same already.
 
-        Durable when the caller has synced the directory. A file that does not parse is kept beside as `<name>.bak`:
-        its other lines cannot be.
+        Durable when the caller has synced the directory. A file that does not parse is kept as `<name>.bak`, because
+        its other lines cannot be kept.
         """
         found = self.offsets()
         changes = {where: offset for where, offset in changes.items() if (found or {}).get(where) != offset}
@@ -76,7 +76,7 @@ class _CheckpointFile:
         backup = None
         if found is None:
             backup = self._path.with_name(self._path.name + names.BACKUP_SUFFIX)
-            _LOG.warning("%s: kept as %s, and started again", self._path, backup.name)
+            _LOG.warning("%s: kept as %s; a new file was started", self._path, backup.name)
         self.close()
         write_atomically(fs, self._path, join_offset_checkpoint(lines.values()), backup=backup, sync_names=False)
         self._opened = OpenedFile(self._path)
@@ -91,10 +91,10 @@ class _CheckpointFile:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What the files shall say of one partition, and do not say yet.
+    """Lines of one partition that are not written yet.
 
-    `lock`: that of the partition, under which it was gathered; it may be released since. `gone`: the partition was
-    removed.
+    `lock`: the partition's lock under which they were gathered; it may have been released since. `gone`: the partition
+    was removed.
     """
 
     offsets: dict[str, int | None] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class _Gathered:
 
 
 class OffsetCheckpoints:
-    """Kafka's checkpoint files of one log dir (names.OFFSET_CHECKPOINTS). Not for several threads: take turns."""
+    """Kafka's checkpoint files of one log dir (names.OFFSET_CHECKPOINTS). Not thread-safe: take turns."""
 
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
         self._fs = fs
@@ -113,20 +113,20 @@ class OffsetCheckpoints:
         self._written_s = time.monotonic()
 
     def offset(self, checkpoint: str, where: TopicPartition) -> int | None:
-        """What a file says of a partition, or is going to say; None where nothing."""
+        """The line of a partition in a file, or the gathered one; None if there is none."""
         gathered = self._gathered.get(where)
         if gathered is not None and checkpoint in gathered.offsets:
             return gathered.offsets[checkpoint]
         return (self._files[checkpoint].offsets() or {}).get(where)
 
     def has_lines(self, where: TopicPartition) -> bool:
-        """Whether a file says something of a partition, or is going to."""
+        """Whether a partition has a line in a file, or a gathered one."""
         return where in self._gathered or any(where in (file.offsets() or ()) for file in self._files.values())
 
     def gather(
         self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None, gone: bool = False
     ) -> None:
-        """Let the files say this with the next write. `lock`: that of the partition, if it may be released before.
+        """Write these lines with the next write. `lock`: the partition's lock, if it may be released before that.
 
         `gone`: the partition was removed.
         """
@@ -135,11 +135,11 @@ class OffsetCheckpoints:
         gathered.lock, gathered.gone = lock, gone
 
     def is_due(self) -> bool:
-        """Whether what was gathered has waited for long, or is much."""
+        """Whether gathered lines have waited long enough, or are many."""
         return len(self._gathered) >= GATHER_PARTITIONS or time.monotonic() - self._written_s >= GATHER_S
 
     def take_up(self, where: TopicPartition, lock: Lock) -> None:
-        """The partition was locked again. Where somebody else had it meanwhile, what was gathered says nothing."""
+        """The partition was locked again. If another process had it in between, drop its gathered lines."""
         gathered = self._gathered.get(where)
         if gathered is not None:
             if gathered.gone or gathered.lock is None or gathered.lock.note != lock.found_note:
@@ -148,7 +148,7 @@ class OffsetCheckpoints:
                 gathered.lock = lock
 
     def write(self) -> None:
-        """Write what was gathered, durably. A crash leaves some of the files, each whole."""
+        """Write the gathered lines, durably. A crash may leave only some files written, each whole."""
         gathered, self._gathered = self._gathered, {}
         self._written_s = time.monotonic()
         locks: list[Lock] = []
@@ -170,7 +170,7 @@ class OffsetCheckpoints:
             file.close()
 
     def _is_ours(self, where: TopicPartition, gathered: _Gathered, locks: list[Lock]) -> bool:
-        """Whether nobody else had the partition since its change was gathered; `locks` hold it until it is written."""
+        """Whether no other process had the partition since the lines were gathered; `locks` hold it until the write."""
         directory = self._log_dir / names.partition_dir(*where)
         if gathered.gone:
             return not os.path.lexists(directory)

@@ -1,8 +1,8 @@
 """The transactions of one partition that readers of committed data must wait for.
 
-Kafka's ProducerStateManager.ongoingTxns and unreplicatedTxns. A transaction is undecided from its first
-record to its marker. Its marker counts once it is published: what readers cannot see decides nothing, as in
-a broker a marker above the high watermark does not. Here the high watermark is the published end of the log.
+Kafka's ProducerStateManager.ongoingTxns and unreplicatedTxns. A transaction is undecided from its first record to its
+marker. The marker counts once readers can see it, just as a broker ignores a marker above the high watermark. Here the
+high watermark is the published end of the log.
 """
 import threading
 from collections import deque
@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 
 class Transactions:
-    """Begun and completed in log order by whoever appends; the last stable offset is asked from any thread."""
+    """Transactions that the appending thread begins and completes in log order; any thread may ask for the last stable
+    offset."""
 
     def __init__(self, ongoing: Iterable[tuple[int, int]] = ()) -> None:
         """`ongoing`: (first offset, producer id) of transactions that a snapshot left open."""
-        # Guards both. Transactions begin and end in offset order, so that each is sorted as it grows.
+        # Guards both fields. Transactions begin and end in offset order, so both stay sorted.
         self._lock = threading.Lock()
         self._ongoing = {producer_id: first_offset for first_offset, producer_id in sorted(ongoing)}
         self._completed: deque[tuple[int, int]] = deque()   # (first offset, offset of the marker)
@@ -25,18 +26,19 @@ class Transactions:
             self._ongoing[producer_id] = first_offset
 
     def complete(self, producer_id: int, marker_offset: int) -> int:
-        """The producer's transaction has its marker: the last stable offset that it leaves.
+        """The producer's transaction has its marker. Returns the last stable offset after it.
 
-        That is what a .txnindex keeps beside it: the first of other transactions still open, else one past
-        the marker (ProducerStateManager.lastStableOffset). Batches of one append are taken one by one, as
-        when a broker recovers the log.
+        A .txnindex entry keeps this offset: the first of other transactions still open, or one past the marker
+        (ProducerStateManager.lastStableOffset). Batches of one append are processed one by one, as when a broker
+        recovers the log.
         """
         with self._lock:
             self._completed.append((self._ongoing.pop(producer_id), marker_offset))
             return next(iter(self._ongoing.values()), marker_offset + 1)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where everything is decided, for readers that see the log up to `high_watermark`, exclusive."""
+        """The offset up to which everything is decided, for readers that see the log up to `high_watermark`, exclusive.
+        """
         with self._lock:
             stable = min(high_watermark, next(iter(self._ongoing.values()), high_watermark))
             for first_offset, marker_offset in reversed(self._completed):
@@ -46,7 +48,7 @@ class Transactions:
             return stable
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forget the completed transactions whose marker readers see."""
+        """Forget the completed transactions whose markers readers can see."""
         if not self._completed:
             return
         with self._lock:
@@ -55,7 +57,7 @@ class Transactions:
 
     @property
     def producer_ids(self) -> list[int]:
-        """Of the open transactions, in the order of their offsets."""
+        """The producers of the open transactions, in the order of their offsets."""
         with self._lock:
             return list(self._ongoing)
 

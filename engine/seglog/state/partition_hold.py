@@ -1,4 +1,4 @@
-"""What one open log holds and keeps outside of its segments: its locks, its lines in the log dir, its clean mark.
+"""What an open log holds outside its segments: its locks, its lines in the log dir, its clean mark.
 
     hold = PartitionHold(fs, "data/orders-0")
     ...                                 # recover, unless hold.clean
@@ -7,7 +7,7 @@
     hold.put(recovery_point=end, high_watermark=end)
     hold.close(clean=True)
 
-A crash anywhere in between leaves the partition dirty: the next open recovers it, a broker recovers all.
+A crash anywhere in between leaves the partition dirty: the next opening recovers it, a broker recovers all partitions.
 """
 import os
 from pathlib import Path
@@ -28,22 +28,22 @@ class PartitionHold:
 
     path              absolute
     created           the directory was made here
-    clean             as of opening: what is on disk can be trusted; else recover before writing
+    clean             as of opening: what is on the disk can be trusted; if not, recover before writing
     unordered         as of opening: a crash may have left a later batch on the disk without an earlier one
-    unsynced_from     as of opening: what is read from this offset on may be in the page cache alone, since a writer of
+    unsynced_from     as of opening: what is read from this offset on may be in the page cache only, because a writer of
                       ours did not close the log; None if the log is clean, or if only a broker wrote it
-    dirty             our mark stands in the partition: before_first_write() was called
+    dirty             our mark is in the partition: before_first_write() was called
     recovery_point, log_start_offset, high_watermark, cleaner_offset
-                      what the log dir's checkpoint files say; None where they do not
+                      from the log dir's checkpoint files; None if they have no line
     """
 
     def __init__(
         self, fs: FileSystem, path: str | os.PathLike[str], *, create: bool = True, log_dir: LogDirState | None = None
     ) -> None:
-        """`log_dir`: who holds the log dir for several logs, and goes on holding it.
+        """`log_dir`: an existing hold of the log dir for several logs, which stays open.
 
-        Raises LogLockedError, InvalidArgumentError (no name of a partition), NotALogError (a file, or nothing and
-        not `create`), StorageError, UnsupportedVersionError (a newer seglog was here)."""
+        Raises LogLockedError, InvalidArgumentError (not the name of a partition), NotALogError (a file, or missing and
+        not `create`), StorageError, UnsupportedVersionError (a newer seglog wrote here)."""
         self.path = Path(os.path.abspath(path))
         self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
@@ -65,7 +65,7 @@ class PartitionHold:
         try:
             if self.created:
                 self._log_dir.forget(self._where)
-            make_directory(fs, self.path)       # the log dir is not empty: its lock file lies there
+            make_directory(fs, self.path)       # the log dir is not empty: its lock file is there
             self._lock = lock.lock_partition(fs, self.path)
             try:
                 known = self._log_dir.take_up(self.path, self._where, self._lock)
@@ -85,18 +85,18 @@ class PartitionHold:
         self.dirty = False
 
     def check(self) -> None:
-        """For before each change. Raises ForkedHandleError in a child of the process, StorageError once closed."""
+        """Call before each change. Raises ForkedHandleError in a child of the process, StorageError after close()."""
         self._lock.check()
 
     def before_first_write(self) -> None:
-        """Before anything in the partition changes: it is dirty from here on, durably. Costs next to nothing again."""
+        """Call before anything in the partition changes: marks it dirty, durably. Later calls cost next to nothing."""
         if not self.dirty:
             self._lock.check_file()
             self._log_dir.make_dirty(self.path)
             self.dirty = True
 
     def before_unordered_writes(self) -> None:
-        """Before a second batch is written while another is not synced: whoever recovers knows of it, durably."""
+        """Call before a second batch is written while another is not synced: recorded durably, for recovery."""
         self._lock.check_file()
         self._log_dir.make_dirty(self.path, PartitionState.UNORDERED)
 
@@ -110,13 +110,14 @@ class PartitionHold:
         cleaner_offset: int | None = None,
         closing: bool = False,
     ) -> None:
-        """Let the checkpoint files say this, durably; None leaves what is there. A value that stands costs no write.
+        """Write these values to the checkpoint files, durably; None leaves a line as it is. An unchanged value costs no
+        write.
 
-        `closing`: the partition is about to be clean, its recovery point the end. Who holds the log dir for several
-        logs may write the lines later then, with those of others.
+        `closing`: the partition is about to be clean, and its recovery point is the end. A log dir that is held for
+        several logs may then write the lines later, with those of others.
 
-        The log start offset has a line only where it lies above the first segment's base offset
-        (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, put the recovery point back.
+        The log start offset has a line only if it is above the first segment's base offset
+        (LogManager.checkpointLogStartOffsetsInDir). Before a truncation, lower the recovery point.
         """
         self._lock.check_file()
         lines: dict[str, int | None] = {}
@@ -135,9 +136,9 @@ class PartitionHold:
             self._log_dir.put_offsets(self._where, lines)
 
     def advance(self, recovery_point: int) -> bool:
-        """The recovery point moves forward: let the checkpoint file say so some time, with other changes.
+        """Move the recovery point forward; it is written to the checkpoint file later, with other changes.
 
-        Until then a recovery has more to read and to write. True where it was written.
+        Until then a recovery must read and write more. Returns True if it was written.
         """
         self._lock.check_file()
         self.recovery_point = recovery_point
@@ -145,10 +146,10 @@ class PartitionHold:
         return self._log_dir.gather_offsets(self._where, line, lock=self._lock)
 
     def close(self, *, clean: bool) -> None:
-        """Let go, always. May be called twice, and in a child process.
+        """Release everything, even after an error. Idempotent; may also be called in a child process.
 
-        `clean`: everything is on disk, also the recovery point, which is the end of the log. Else the
-        partition stays as dirty as it is.
+        `clean`: everything is on the disk, including the recovery point, which is the end of the log. Otherwise the
+        partition stays dirty if it is.
         """
         try:
             if clean and self._lock.held and (self.dirty or not self.clean):
@@ -166,23 +167,23 @@ class PartitionHold:
 
 
 def named_partition(directory: Path) -> TopicPartition:
-    """(topic, partition) as the name of a partition directory says. Raises InvalidArgumentError where it is none."""
+    """(topic, partition) from the name of a partition directory. Raises InvalidArgumentError if it is not one."""
     parsed = names.parse_partition_dir(directory.name)
     if parsed is None or parsed.mark or str(parsed) != directory.name:
         raise InvalidArgumentError(
-            f"{directory.name!r} is no name for a partition directory", file=directory,
+            f"{directory.name!r} is not a valid name for a partition directory", file=directory,
             hint="name it <topic>-<partition>, such as orders-0",
         )
     return names.validate_topic(parsed.topic), parsed.partition
 
 
 def refuse_file_in_the_way(directory: Path) -> None:
-    """Raise NotALogError where `directory`, or one above it, is there and no directory: a file, a link to nothing."""
+    """Raise NotALogError if `directory`, or one above it, exists and is not a directory: a file, or a broken link."""
     path = directory
     while not os.path.lexists(path) and path != path.parent:
         path = path.parent
     if not path.is_dir():
-        what = "a link to nothing" if path.is_symlink() else "a file"
+        what = "a broken symbolic link" if path.is_symlink() else "a file"
         raise NotALogError(
             f"expected a directory, found {what}", file=path, hint="choose another path, or move it away"
         )

@@ -1,8 +1,8 @@
 """`partition.metadata`: the topic id of a partition directory (KIP-516, Kafka 2.8). docs/formats/partition_metadata.md.
 
 Two lines, `version: 0` and `topic_id: <base64url uuid, no padding>`, the second without a line end
-(PartitionMetadata.encode).
-A conversion copies it; nobody invents one: a broker refuses a directory whose id is another topic's.
+(PartitionMetadata.encode). A conversion copies it; seglog never invents one: a broker refuses a directory with the id
+of another topic.
 """
 import base64
 import binascii
@@ -36,13 +36,13 @@ class PartitionMetadata:
                 raise CorruptCheckpointError(f"{line[:80]!r} is not `<name>: <value>`", file=file)
             fields[name] = value
         if {"version", "topic_id"} - fields.keys():
-            raise CorruptCheckpointError("no `version` or no `topic_id`", file=file)
+            raise CorruptCheckpointError("`version` or `topic_id` is missing", file=file)
         version = parse_int(fields["version"], file, 1)
         if version < VERSION:
-            raise CorruptCheckpointError(f"version {version}", file=file)
+            raise CorruptCheckpointError(f"invalid version {version}, expected {VERSION} or later", file=file)
         topic_id = parse_topic_id(fields["topic_id"], file)
         if topic_id.int == 0:
-            raise CorruptCheckpointError("the topic id is zero, which no topic has", file=file)
+            raise CorruptCheckpointError("the topic id is zero, which is not a valid id", file=file)
         return cls(topic_id)
 
     @classmethod
@@ -60,7 +60,7 @@ def parse_topic_id(text: str, file: str | os.PathLike[str] | None = None) -> uui
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != 16:
-        raise CorruptCheckpointError(f"{text[:80]!r} is no topic id (base64url of 16 bytes)", file=file)
+        raise CorruptCheckpointError(f"{text[:80]!r} is not a topic id (base64url of 16 bytes)", file=file)
     return uuid.UUID(bytes=raw)
 
 

@@ -1,6 +1,6 @@
 """`<20 digits>.snapshot`: the idempotent producers as of the offset in the name. docs/formats/producer_snapshot.md.
 
-Made at each roll and clean close; the offset is exclusive (ProducerStateManager.java, ProducerSnapshot.json).
+Written at each roll and clean close; the offset is exclusive (ProducerStateManager.java, ProducerSnapshot.json).
 """
 import os
 import struct
@@ -24,8 +24,8 @@ ENTRY_SIZE = _ENTRY.size
 class ProducerEntry:
     """One producer: its last batch (sequence, offset, offset delta, timestamp ms) and its open transaction.
 
-    `last_sequence` and `last_offset` are -1 where it has written only a marker; `coordinator_epoch` is -1
-    before its first marker; `current_txn_first_offset` is -1 outside a transaction.
+    `last_sequence` and `last_offset` are -1 if it has only a marker; `coordinator_epoch` is -1 before its first marker;
+    `current_txn_first_offset` is -1 outside a transaction.
     """
 
     producer_id: int
@@ -40,13 +40,13 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshot:
-    """The producers, in the order of the file (Kafka's is that of a hash map: it says nothing)."""
+    """The producers, in the order of the file (Kafka's order is that of a hash map, and has no meaning)."""
 
     producers: tuple[ProducerEntry, ...] = ()
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """From the bytes of the file. Raises CorruptSnapshotError; also for another version, which Kafka drops too."""
+        """From the bytes of the file. Raises CorruptSnapshotError, also for another version, which Kafka drops, too."""
         return cls(tuple(ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(checked_body(raw, file=file))))
 
     @classmethod
@@ -62,7 +62,7 @@ class ProducerSnapshot:
         return struct.pack(">hI", VERSION, crc32c(body)) + body
 
     def body(self) -> bytes:
-        """The entries as they stand in the file, behind its header."""
+        """The entries as they are in the file, after its header."""
         return b"".join([
             _ENTRY.pack(
                 p.producer_id, p.producer_epoch, p.last_sequence, p.last_offset, p.offset_delta,
@@ -76,10 +76,10 @@ def checked_body(raw: bytes, *, file: str | os.PathLike[str] | None = None) -> m
     """The entries in the bytes of the file. Raises CorruptSnapshotError."""
     if len(raw) < _HEADER.size:
         raise CorruptSnapshotError(
-            f"{len(raw)} bytes where a header of {_HEADER.size} begins", file=file, position=0)
+            f"the file has {len(raw)} bytes, its header alone needs {_HEADER.size}", file=file, position=0)
     version, crc, count = _HEADER.unpack_from(raw)
     if version != VERSION:
-        raise CorruptSnapshotError(f"version {version}, and {VERSION} is the only one", file=file, position=0)
+        raise CorruptSnapshotError(f"unknown version {version}; expected {VERSION}", file=file, position=0)
     computed = crc32c(memoryview(raw)[_CRC_END:])
     if crc != computed:
         raise CorruptSnapshotError(f"the CRC is {crc:08x}, the bytes give {computed:08x}", file=file, position=2)

@@ -1,7 +1,7 @@
-"""The `<20 digits>.snapshot` files of one partition: taken at each roll and close, loaded when the log is opened.
+"""The `<20 digits>.snapshot` files of one partition: written at each roll and close, loaded when the log is opened.
 
-The disk half of Kafka's ProducerStateManager. What a snapshot holds: `seglog.state.producer_snapshot`; how a
-state grows from it: `seglog.state.producer_state`. Each is written aside and durable when it is there.
+The disk half of Kafka's ProducerStateManager. `seglog.state.producer_snapshot` has the format,
+`seglog.state.producer_state` the state that is built from it. Each file is written atomically and durably.
 """
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,22 +16,22 @@ from seglog.fs.mapping import read_file
 from seglog.state.producer_state import ProducerState
 from seglog.state.snapshot_writer import SnapshotWriter
 
-# The snapshot of so many is made and synced in less time than a thread and a second sync of the directory take.
+# Writing a snapshot of this many takes less time than a thread and a second sync of the directory.
 WRITTEN_AT_ONCE = 1000
 
 
 class ProducerSnapshots:
     """The snapshot files of `directory`, which is listed once. The caller holds the partition's lock.
 
-    Those that are being written in the background (`begin`) count among them: whatever removes or needs one waits for
-    those first.
+    They include those that are being written in the background (`begin`): calls that remove or need a snapshot wait for
+    these first.
     """
 
     def __init__(
         self, fs: FileSystem, directory: Path, offsets: Iterable[int] | None = None, *, are_kept: bool = True
     ) -> None:
-        """`offsets`: of the files that are there, if the directory was just listed. Not `are_kept`: the log's records
-        have no producers, and no snapshot is taken."""
+        """`offsets`: of the existing files, if the directory was just listed. `are_kept=False`: the log's records have
+        no producers, and no snapshot is written."""
         self._are_kept = are_kept
         self._fs = fs
         self._directory = directory
@@ -41,14 +41,13 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Up to which offsets, exclusive, there are snapshots; rising."""
+        """The offsets, exclusive, up to which there are snapshots; in rising order."""
         return tuple(self._offsets)
 
     def take(self, state: ProducerState, end_offset: int, *, sync_names: bool = True) -> Path | None:
-        """Write what is known up to `end_offset`. None where that is no further than the last one, or the log start.
+        """Write the state as of `end_offset`. None if that is not past the last snapshot, or the log start.
 
-        `sync_names` False: the caller syncs the directory.
-        Raises StorageError; then there is no new snapshot.
+        `sync_names=False`: the caller syncs the directory. Raises StorageError; then there is no new snapshot.
         """
         self.settle()
         if end_offset <= self._last or not self._are_kept:
@@ -60,10 +59,11 @@ class ProducerSnapshots:
         return path
 
     def begin(self, state: ProducerState, end_offset: int) -> None:
-        """As `take` where there are few producers, and the caller syncs the directory; of many in the background.
+        """As `take` if there are few producers, but the caller syncs the directory; for many, write in the background.
 
-        A log that rolls more quickly than that leaves snapshots out. What relies on one calls `settle` before: whatever
-        removes records, which the snapshot may be the last to tell of. Raises StorageError, also of an earlier one.
+        A log that rolls too quickly for that leaves snapshots out. Call `settle` before a change that relies on a
+        snapshot, such as removing records of which only the snapshot tells. Raises StorageError, also of an earlier
+        one.
         """
         if end_offset <= self._last or not self._are_kept:
             return
@@ -77,7 +77,7 @@ class ProducerSnapshots:
         self._last = end_offset
 
     def settle(self) -> None:
-        """Return when every snapshot that was begun is on the disk. Raises StorageError where one is not."""
+        """Return when every snapshot that was begun is on the disk. Raises StorageError if one could not be written."""
         self._writer.settle()
 
     @property
@@ -86,17 +86,17 @@ class ProducerSnapshots:
         return self._writer.is_busy
 
     def wait(self) -> None:
-        """Return when none is being written, whatever came of it. Also without the lock, so that `settle` is quick."""
+        """Return when none is being written, even if one failed. May be called without the lock, before `settle`."""
         self._writer.wait()
 
     def load(
         self, log_start_offset: int, log_end_offset: int, now_ms: int, expiration_ms: int
     ) -> tuple[ProducerState, int]:
-        """The state of the newest snapshot in (start, end] that reads well, and the offset from where to replay.
+        """The state of the newest readable snapshot in (start, end], and the offset from which to replay.
 
-        Snapshots outside of the log and damaged ones are deleted, durably: the log may grow again over an offset at
-        which one was taken of what was cut off. Expired producers are left out. Without a snapshot the log start is
-        where to replay from. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
+        Snapshots outside the log and damaged ones are deleted, durably: otherwise the log may later grow past the
+        offset of a snapshot of records that were cut off. Expired producers are left out. Without a snapshot, replay
+        from the log start. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
         """
         self._delete([o for o in self._offsets if not log_start_offset < o <= log_end_offset])
         state = ProducerState()
@@ -118,13 +118,13 @@ class ProducerSnapshots:
         self._delete([o for o in self._offsets if o < offset])
 
     def delete(self, offset: int) -> None:
-        """Delete the snapshot at the base offset of a segment that goes; nothing if there is none."""
+        """Delete the snapshot at the base offset of a removed segment, if there is one."""
         self._delete([o for o in self._offsets if o == offset])
 
     def remove_strays(self, segment_base_offsets: Sequence[int]) -> None:
-        """Delete the snapshots that stand beside no segment, but for the newest behind the last one.
+        """Delete the snapshots that belong to no segment, except the newest one after the last segment's.
 
-        That one was taken where the log was closed. (ProducerStateManager.removeStraySnapshots)
+        That one was written when the log was closed. (ProducerStateManager.removeStraySnapshots)
         """
         bases = set(segment_base_offsets)
         strays = [o for o in self._offsets if o not in bases]
@@ -163,11 +163,11 @@ def rebuild(
     expiration_ms: int,
     clean: bool = False,
 ) -> ProducerState:
-    """What a log remembers when it is opened or was cut: the newest snapshot in it, and a replay of what follows.
+    """The producer state of a log that was opened or cut: its newest snapshot, and a replay of what follows.
 
-    Leaves a snapshot at the end and, where the replay passes them, at the last two segments, so that the next one is
-    short. `tables_from(offset)` gives the batches from the one that holds `offset`, no table from two segments. A log
-    that was closed cleanly without a snapshot was last written by a Kafka without them, and has no producers.
+    Writes a snapshot at the end and, if the replay passes them, at the last two segments, so that the next replay is
+    short. `tables_from(offset)` returns the batches from the one that holds `offset` on, no table from two segments. A
+    log that was closed cleanly without a snapshot was last written by a Kafka without snapshots, and has no producers.
     (UnifiedLog.rebuildProducerState)
     """
     due = sorted({*segment_base_offsets[-2:], log_end_offset})

@@ -1,14 +1,12 @@
-"""What a log remembers of each producer: what it refuses, what it takes as a repetition, what is still undecided.
+"""The producers of a log: which batches to refuse, which are duplicates, and which transactions are still open.
 
-Kafka's ProducerStateManager and ProducerAppendInfo in memory; the files are `seglog.state.producer_snapshots`.
-An append asks `prepare` before it writes, which changes nothing, and gives the answer to `apply` after the
-write. A replay feeds `add` with the batches in log order, and nothing is refused, for the log was accepted
-once already. Both learn from v2 batches with a producer id and pass over all others; a batch is opened only
-where it is a transaction marker.
+Kafka's ProducerStateManager and ProducerAppendInfo in memory; the files are in `seglog.state.producer_snapshots`. An
+append calls `prepare` before it writes, which changes nothing, and passes the result to `apply` after the write. A
+replay calls `add` with the batches in log order, and nothing is refused, because the log was accepted once already.
+Both use only v2 batches with a producer id; a batch is opened only if it is a transaction marker.
 
-A log that retention or compaction has shortened does not tell everything: begin with the
-snapshot that lies at its start, and where a broker's own snapshot agrees with the log
-(`contradiction`), prefer it.
+A log that retention or compaction has shortened does not tell everything: begin with the snapshot at its start, and if
+a broker's own snapshot agrees with the log (`contradiction`), prefer it.
 """
 import enum
 import os
@@ -42,23 +40,23 @@ _END_MARKER = struct.Struct(">hi")
 
 _NONE = -1      # Kafka's NO_TIMESTAMP, NO_SEQUENCE, NO_PRODUCER_EPOCH, and "no offset"
 
-# How many batches of a producer are known again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN): as many as a
-# producer may have on the way at once.
+# How many batches of a producer are remembered (ProducerStateEntry.NUM_BATCHES_TO_RETAIN): as many as a producer may
+# have in flight.
 BATCHES_REMEMBERED = 5
 _SEQUENCES = 1 << 31
 _ALL = 2**63 - 1
 
 
 class Origin(enum.Enum):
-    """Who appends, and so what is asked: Kafka's AppendOrigin."""
+    """The origin of an append, which decides what is checked: Kafka's AppendOrigin."""
 
-    CLIENT = "client"               # epoch, sequence, repetition
-    COORDINATOR = "coordinator"     # epoch: what a coordinator writes carries no sequences
-    REPLICATION = "replication"     # nothing: it was asked where it was first written
+    CLIENT = "client"               # epoch, sequence, duplicates
+    COORDINATOR = "coordinator"     # epoch: a coordinator's batches have no sequences
+    REPLICATION = "replication"     # nothing: it was checked where it was first written
 
 
 class Duplicate(NamedTuple):
-    """An append that is in the log already: where, and the largest timestamp of its last batch (ms)."""
+    """An append that is in the log already: its offsets, and the largest timestamp of its last batch (ms)."""
 
     first_offset: int
     last_offset: int
@@ -133,7 +131,7 @@ class EndMarker(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """What of a v2 batch concerns its producer: small, without the bytes of the batch. `marker`: of a control batch."""
+    """The part of a v2 batch that concerns its producer, without the batch's bytes. `marker`: of a control batch."""
 
     producer_id: int
     producer_epoch: int
@@ -146,9 +144,9 @@ class ProducerBatch(NamedTuple):
 
     @classmethod
     def of(cls, batch: RecordBatch) -> "ProducerBatch | None":
-        """None where it concerns none: no producer id, or a marker that compaction took.
+        """None if the batch concerns no producer: it has no producer id, or compaction removed the marker.
 
-        Raises CorruptRecordError where a control batch does not hold a readable marker.
+        Raises CorruptRecordError if a control batch does not hold a readable marker.
         """
         if batch.producer_id < 0:
             return None
@@ -175,7 +173,7 @@ class _Completed(NamedTuple):
 
 @dataclass(slots=True)
 class Update:
-    """What `prepare` found that an append will change. Good for one `apply`, of the state that made it."""
+    """The changes that `prepare` found for an append. Valid for one `apply`, of the state that made it."""
 
     producers: dict[int, _Producer] = field(default_factory=dict)
     transactions: list[_Begun | _Completed] = field(default_factory=list)
@@ -187,27 +185,27 @@ class Update:
 
 
 class ProducerState:
-    """The producers of one partition up to a place in its log.
+    """The producers of one partition up to an offset of its log.
 
-    Not thread-safe but for `last_stable_offset` and `first_undecided_offset`.
+    Not thread-safe, except for `last_stable_offset` and `first_undecided_offset`.
     """
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._begin(ProducerSnapshot.of(entries).body())
 
     def _begin(self, body: "Buffer") -> None:
-        # All producers, as a snapshot tells of them.
+        # All producers, as in a snapshot.
         self._table = ProducerTable()
         self._table.load(body)
-        # Of those that wrote since: more than their last batch.
+        # Those that have written since, with more than their last batch.
         self._producers: dict[int, _Producer] = {}
-        # The epochs that were given out last: a producer may have written nothing yet with its own.
+        # The last epochs that were given to producers, even if nothing was written with them yet.
         self.fences: Mapping[int, int] = {}
         self._transactions = Transactions(self._table.open_transactions())
 
     @classmethod
     def from_snapshot(cls, raw: bytes, *, file: str | os.PathLike[str] | None = None) -> Self:
-        """As a snapshot remembers it. Raises CorruptSnapshotError."""
+        """The state in a snapshot. Raises CorruptSnapshotError."""
         self = cls.__new__(cls)
         self._begin(checked_body(raw, file=file))
         return self
@@ -226,9 +224,9 @@ class ProducerState:
     def prepare(self, batches: Iterable[RecordBatch], origin: Origin = Origin.CLIENT) -> Update | Duplicate:
         """What appending `batches` would change, or where in the log they are already. Changes nothing.
 
-        The batches have the offsets that they will have in the log. A Duplicate, of a client only, says that each of
-        them is among the last five of its producer: nothing is to be written. Control batches have no sequences, and
-        are not asked for them.
+        The batches have the offsets that they will have in the log. A Duplicate (only for a client) says that each of
+        them is among the last five of its producer: nothing must be written. Control batches have no sequences to
+        check.
 
         Raises OutOfOrderSequenceError, InvalidProducerEpochError; InvalidTxnStateError for a plain batch while the
         producer has a transaction open, and for a marker of a fenced coordinator; CorruptRecordError for a control
@@ -253,7 +251,7 @@ class ProducerState:
         self._check_epoch(self._known(producer_id) or _Producer(), producer_id, epoch, offset)
 
     def apply(self, update: Update) -> list[AbortedTransaction]:
-        """Remember an append that was written: the lines for the .txnindex of the segment that it is in."""
+        """Record an append that was written. Returns the entries for the .txnindex of its segment."""
         self._producers.update(update.producers)
         for producer_id, p in update.producers.items():
             last = p.last_batch
@@ -272,16 +270,16 @@ class ProducerState:
         return ended
 
     def add(self, batch: RecordBatch) -> AbortedTransaction | None:
-        """Learn from the next batch of a log that readers see; the transaction that it ends by an abort, else None.
+        """Record the next batch of a log that readers see. Returns the transaction that it aborts, or None.
 
-        The result is the line that belongs into the .txnindex of the segment that holds the batch.
-        Raises CorruptRecordError where a control batch does not hold a readable marker.
+        The result is the entry for the .txnindex of the segment that holds the batch. Raises CorruptRecordError if a
+        control batch does not hold a readable marker.
         """
         found = ProducerBatch.of(batch)
         return None if found is None else self.replay(found)
 
     def replay(self, batch: ProducerBatch) -> AbortedTransaction | None:
-        """`add` of what was kept of a batch."""
+        """As `add`, from the kept part of a batch."""
         producer = self._known(batch.producer_id) or _Producer()
         update = Update()
         if batch.marker is None:
@@ -304,10 +302,10 @@ class ProducerState:
         return ended
 
     def _find_duplicate(self, batches: list[RecordBatch]) -> Duplicate | None:
-        """Where the batches were appended before (ProducerStateEntry.findDuplicateBatch); None where one was not.
+        """Where the batches were appended before (ProducerStateEntry.findDuplicateBatch); None if one was not.
 
-        A broker takes one batch at a time from a producer. Of several that are appended at once all must be
-        repeated: of some old and some new ones the old are out of sequence.
+        A broker takes one batch at a time from a producer. If several are appended at once, all must be duplicates: in
+        a mix of old and new ones, the old ones are out of sequence.
         """
         found = []
         for batch in batches:
@@ -327,7 +325,7 @@ class ProducerState:
         last = max(producer.producer_epoch, self.fences.get(producer_id, _NONE))
         if epoch < last:
             raise InvalidProducerEpochError(
-                f"producer {producer_id} writes with epoch {epoch}, and its last one is {last}", offset=offset)
+                f"producer {producer_id} writes with epoch {epoch}, but its last epoch is {last}", offset=offset)
 
     def _prepare_data(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
         if origin is not Origin.REPLICATION:
@@ -336,8 +334,8 @@ class ProducerState:
                 _check_sequence(producer, batch)
             if producer.current_txn_first_offset >= 0 and not batch.is_transactional:
                 raise InvalidTxnStateError(
-                    f"producer {batch.producer_id} writes a plain batch while its transaction is open that began at "
-                    f"offset {producer.current_txn_first_offset}", offset=batch.base_offset)
+                    f"producer {batch.producer_id} writes a plain batch while its transaction from offset "
+                    f"{producer.current_txn_first_offset} is open", offset=batch.base_offset)
         _note_data(update, producer, batch)
 
     def _prepare_marker(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
@@ -348,14 +346,14 @@ class ProducerState:
             self._check_epoch(producer, batch.producer_id, batch.producer_epoch, batch.base_offset)
             if marker.coordinator_epoch < producer.coordinator_epoch:
                 raise InvalidTxnStateError(
-                    f"a marker for producer {batch.producer_id} of a coordinator of epoch {marker.coordinator_epoch}, "
-                    f"after one of epoch {producer.coordinator_epoch}", offset=batch.base_offset)
+                    f"the marker for producer {batch.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                    f"below the last one, {producer.coordinator_epoch}", offset=batch.base_offset)
         _note_marker(update, producer, batch, marker)
 
     # --- what is decided -------------------------------------------------------------------------
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """One past the last offset that readers of committed data see, where others see up to `high_watermark`."""
+        """One past the last offset that readers of committed data see, if others see up to `high_watermark`."""
         return self._transactions.last_stable_offset(high_watermark)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
@@ -370,41 +368,42 @@ class ProducerState:
     # --- the whole of it -------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int, expiration_ms: int, at_most: int = _ALL) -> None:
-        """Forget who wrote nothing for `expiration_ms` and has no transaction open (removeExpiredProducers).
+        """Forget producers that wrote nothing for `expiration_ms` and have no transaction open (removeExpiredProducers)
 
-        `at_most`: so many of them; the rest the next time.
+        `at_most`: the most to forget in this call; the rest go in later calls.
         """
         for producer_id in self._table.expire(max(now_ms - expiration_ms, -(2**63)), at_most):
             self._producers.pop(producer_id, None)
 
     def frozen(self) -> FrozenProducers:
-        """The snapshot to be taken here, to be encoded at any time by any thread: what follows does not change it."""
+        """A snapshot of the current state, which any thread may encode at any time: later changes do not affect it."""
         return self._table.freeze()
 
     def to_snapshot(self) -> bytes:
-        """The bytes of a snapshot taken here, by producer id."""
+        """The bytes of a snapshot of the current state, by producer id."""
         return self.frozen().encode()
 
     def entries(self) -> tuple[ProducerEntry, ...]:
-        """The lines of a snapshot taken here, by producer id. (Kafka's order is that of a Java HashMap: no meaning.)"""
+        """The entries of a snapshot of the current state, by producer id. (Kafka's order, a Java HashMap's, has no
+        meaning.)"""
         return tuple(ProducerEntry(*fields) for fields in self.frozen().rows())
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """The line of one producer; None if it is not known."""
+        """The entry of one producer; None if it is unknown."""
         fields = self._table.get(producer_id)
         return None if fields is None else ProducerEntry(*fields)
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """The producers that have a transaction open, in the order in which these began."""
+        """The producers with an open transaction, in the order in which the transactions began."""
         entries = (self.entry(producer_id) for producer_id in self._transactions.producer_ids)
         return [entry for entry in entries if entry is not None]
 
     def contradiction(self, entries: Iterable[ProducerEntry], end_offset: int) -> str | None:
-        """Why a snapshot found at `end_offset` cannot be of this log up to there; None where it can.
+        """Why a snapshot found at `end_offset` cannot belong to this log up to there; None if it can.
 
-        A broker's snapshot may know less (producers expire after a day) and more (batches that compaction
-        removed, epochs bumped by a removed marker) than the log. It may not be behind the log in what it
-        does tell, nor tell of offsets that are not before it.
+        A broker's snapshot may know less (producers expire after a day) and more (batches that compaction removed,
+        epochs bumped by a removed marker) than the log. But what it says must not be older than the log, nor be about
+        offsets at or past its end.
         """
         for entry in entries:
             name = f"producer {entry.producer_id}"
@@ -429,7 +428,7 @@ def _from_fields(
     producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int,
     coordinator_epoch: int, current_txn_first_offset: int,
 ) -> _Producer:
-    """A producer as a snapshot remembers it: with the last one of its batches."""
+    """A producer as in a snapshot: with only its last batch."""
     batches = (_Batch(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
     return _Producer(producer_epoch, batches, timestamp, coordinator_epoch, current_txn_first_offset)
 
@@ -437,8 +436,8 @@ def _from_fields(
 def _check_sequence(producer: _Producer, batch: RecordBatch) -> None:
     """ProducerAppendInfo.checkSequence.
 
-    A producer that is not known may begin anywhere: its batches may have been deleted, and it expired. A known
-    one begins each epoch at 0, and goes on with the sequence after its last.
+    An unknown producer may begin anywhere: its batches may have been deleted, and it may have expired. A known one
+    begins each epoch at 0, and continues with the sequence after its last.
     """
     if producer.producer_epoch == _NONE:
         return
@@ -462,7 +461,7 @@ def _note_data(update: Update, producer: _Producer, batch: RecordBatch | Produce
 def _note_marker(
     update: Update, producer: _Producer, batch: RecordBatch | ProducerBatch, marker: EndMarker
 ) -> None:
-    # A marker without data before it decides nothing: only the producer's line changes.
+    # A marker without data before it decides nothing: only the producer's entry changes.
     if producer.current_txn_first_offset >= 0:
         update.transactions.append(_Completed(
             batch.producer_id, producer.current_txn_first_offset, batch.base_offset, marker.is_abort))
@@ -473,7 +472,7 @@ def _note_marker(
 def _read_marker(batch: RecordBatch) -> EndMarker | None:
     """The end-of-transaction marker of a control batch (EndTransactionMarker.deserialize).
 
-    None where compaction removed it: the whole transaction had gone before it.
+    None if compaction removed it: the whole transaction was removed before it.
     """
     record = next(iter(batch), None)
     if record is None:
@@ -481,14 +480,14 @@ def _read_marker(batch: RecordBatch) -> EndMarker | None:
     key, value = record.key, record.value
     if key is None or len(key) < _CONTROL_KEY.size or value is None or len(value) < _END_MARKER.size:
         raise CorruptRecordError(
-            "a control batch of a producer without a readable end-of-transaction marker",
+            "the control batch of a producer has no readable end-of-transaction marker",
             position=batch.position, offset=batch.base_offset,
         )
     _, kind = _CONTROL_KEY.unpack_from(key)
     _, coordinator_epoch = _END_MARKER.unpack_from(value)
     if kind not in (_ABORT, _COMMIT):
         raise CorruptRecordError(
-            f"control record type {kind} with a producer id, expected {_ABORT} (abort) or {_COMMIT} (commit)",
+            f"unknown control record type {kind} with a producer id; expected {_ABORT} (abort) or {_COMMIT} (commit)",
             position=batch.position, offset=batch.base_offset,
         )
     return EndMarker(kind == _ABORT, coordinator_epoch, record.timestamp)

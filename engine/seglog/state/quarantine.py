@@ -1,8 +1,8 @@
 """`quarantine/` in a partition directory: damaged bytes that recovery took out of the log. docs/formats/quarantine.md.
 
-A broker ignores sub-directories of a partition. Each range is a file of its own, bytes as they were; the index beside
-them says where they stood. A range that is there already, by place and content, is not kept twice, so that a recovery
-that was killed may begin again.
+A broker ignores subdirectories of a partition. Each range is a separate file with the unchanged bytes; the index beside
+them says where they were. A range that is there already, by place and content, is not kept twice, so that a killed
+recovery may begin again.
 """
 import json
 import os
@@ -29,9 +29,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRange:
-    """One range: in which file of the quarantine it lies, where it stood, and the offsets that may be in it.
+    """One range: its file in the quarantine, its place in the log, and the offsets that may be in it.
 
-    `last_offset` is -1 where it is not known. `crc32c` is that of the bytes, not of any batch in them.
+    `last_offset` is -1 if it is unknown. `crc32c` is that of the bytes, not of any batch in them.
     """
 
     file: str
@@ -45,7 +45,7 @@ class QuarantinedRange:
 
 
 def read_quarantine(partition_dir: Path) -> tuple[QuarantinedRange, ...]:
-    """What is in the quarantine of a partition, in the order in which it came; empty if there is none.
+    """The ranges in the quarantine of a partition, in the order in which they came; empty if there are none.
 
     Raises CorruptCheckpointError, UnsupportedVersionError.
     """
@@ -93,7 +93,7 @@ def parse_index(raw: bytes, *, file: str | os.PathLike[str] | None = None) -> tu
             raise KeyError("format")
         if content["version"] != VERSION:
             raise UnsupportedVersionError(
-                f"version {content['version']} of a quarantine's index, this release reads {VERSION}", file=file
+                f"the quarantine's index has version {content['version']}, this release reads {VERSION}", file=file
             )
         stored = content.pop("crc32c")
         ranges = tuple(QuarantinedRange(**one) for one in content["ranges"])
@@ -110,5 +110,6 @@ def _checksum(content: dict[str, Any]) -> int:
 
 def _corrupt(why: str, file: str | os.PathLike[str] | None) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        f"the index of a quarantine: {why}", file=file, hint="move the quarantine directory away: the log needs it not"
+        f"the index of a quarantine: {why}", file=file,
+        hint="move the quarantine directory away: the log does not need it"
     )

@@ -1,4 +1,4 @@
-"""`.seglog.cursor-<name>`: how far a named reader of a log has come. docs/formats/reader_cursor.md."""
+"""`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md."""
 import os
 import re
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ LOCK_SUFFIX = ".lock"
 FORMAT = "seglog-reader-cursor"
 VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_HINT = "set it by `seglog cursors reset`, or remove the file: the reader begins at the start of the log then"
+_HINT = "set it with `seglog cursors reset`, or remove the file: the reader then begins at the start of the log"
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderCursor:
-    """offset: of the first record that is still to be read. committed_at_ms: when that was said."""
+    """offset: the next offset to read. committed_at_ms: when it was committed."""
 
     name: str
     offset: int
@@ -46,7 +46,7 @@ class ReaderCursor:
         try:
             found = parse_json(raw, FORMAT, VERSION, path, cls._of)
             if cursor_path(path.parent, found.name) != path:
-                raise CorruptCheckpointError(f"the cursor of another reader, {found.name!r}", file=path)
+                raise CorruptCheckpointError(f"the file is the cursor of another reader, {found.name!r}", file=path)
         except CorruptCheckpointError as error:
             error.hint = _HINT
             raise
@@ -69,22 +69,22 @@ class ReaderCursor:
         )
 
     def put(self, fs: FileSystem, directory: Path) -> None:
-        """Durably. The caller holds the lock of the name. Raises StorageError, and leaves the file as it was."""
+        """Write it durably. The caller holds the lock of the name. Raises StorageError; then it is unchanged."""
         write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
 
 
 def committed_cursors(directory: Path) -> list[ReaderCursor]:
-    """Of all readers of a partition that have committed anything. Raises as ReaderCursor.read."""
+    """The cursors of all readers of a partition that have committed. Raises what ReaderCursor.read raises."""
     found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in cursor_files(directory))
     return [cursor for cursor in found if cursor is not None]
 
 
 def checked_name(name: object) -> str:
-    """Raises InvalidArgumentError for what cannot be the name of a reader."""
+    """Raises InvalidArgumentError if it is not a valid name of a reader."""
     if not isinstance(name, str) or not _is_name(name):
         raise InvalidArgumentError(
-            f"not the name of a reader: {name!r:.60}",
-            hint="1 to 100 ASCII letters, digits, '.', '_' and '-', and neither .tmp nor .lock at the end",
+            f"not a valid name of a reader: {name!r:.60}",
+            hint="use 1 to 100 ASCII letters, digits, '.', '_' and '-', not ending in .tmp or .lock",
         )
     return name
 
@@ -98,12 +98,12 @@ def cursor_path(directory: Path, name: str) -> Path:
 
 
 def lock_path(directory: Path, name: str) -> Path:
-    """Of the file that every reader by this name has locked."""
+    """The path of the file that every reader with this name locks."""
     return directory / f"{PREFIX}{name}{LOCK_SUFFIX}"
 
 
 def cursor_files(directory: Path) -> Iterator[Path]:
-    """Those of a partition, by name. Raises StorageError."""
+    """The cursor files of a partition, by name. Raises StorageError."""
     with refusals("list", directory):
         found = sorted(os.listdir(directory))
     for name in found:

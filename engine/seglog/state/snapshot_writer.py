@@ -1,4 +1,4 @@
-"""Snapshots of many producers, written in the background: nobody who appends waits for their bytes or their sync.
+"""Snapshots of many producers, written in the background: appends do not wait for their bytes or their sync.
 
 It knows the file system and frozen rows, not the log.
 """
@@ -13,9 +13,9 @@ Snapshot = tuple[Path, FrozenProducers]
 
 
 class SnapshotWriter(BackgroundWork[Snapshot]):
-    """One is being written, and one waits at most: a later one takes its place.
+    """At most one snapshot is being written and one waits: a later one replaces the waiting one.
 
-    `put` and `settle` are called with the lock of the log, or by who has it for itself; `wait` by anybody.
+    Call `put` and `settle` with the lock of the log, or if no other thread has the log; `wait` may always be called.
     """
 
     _DOES_WITHOUT_THREAD = True
@@ -26,14 +26,14 @@ class SnapshotWriter(BackgroundWork[Snapshot]):
         self._failure: BaseException | None = None
 
     def put(self, path: Path, producers: FrozenProducers) -> Path | None:
-        """Write `path` as soon as may be; the path that still waited, and is not written now. Raises what went wrong
-        with an earlier one."""
+        """Write `path` soon. Returns the path that was still waiting, and will not be written. Raises the error of an
+        earlier one."""
         self._refuse_after_failure()
         replaced = self._put((path, producers), is_latest=True)
         return None if replaced is None else replaced[0]
 
     def settle(self) -> None:
-        """Return when all that was put is on the disk. Raises what went wrong, from then on each time."""
+        """Return when everything that was put is on the disk. After an error, raises it at each call."""
         self.wait()
         self._refuse_after_failure()
 

@@ -1,6 +1,6 @@
-"""The shape that Kafka's checkpoint files share (CheckpointFile.java): a version, a count, as many lines.
+"""The format that Kafka's checkpoint files share (CheckpointFile.java): a version, a count, and that many lines.
 
-UTF-8 text, one value a line, each line ended by a line feed; a file is replaced whole, never edited.
+UTF-8 text; each line ends with a line feed; a file is replaced whole, never edited.
 """
 import os
 import re
@@ -13,23 +13,23 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")      # int() takes more than Long.pars
 
 
 def parse_checkpoint(text: str, file: str | os.PathLike[str] | None) -> list[str]:
-    """The lines behind version and count. Raises CorruptCheckpointError.
+    """The lines after version and count. Raises CorruptCheckpointError.
 
-    Another version is corruption, as it is to Kafka: there has been one only, and a flipped bit must not keep
-    anybody from the log that the file stands beside.
+    Another version is corruption, as in Kafka: there has only been one, and a flipped bit must not make the log beside
+    the file unreadable.
     """
     if not text:
-        return []       # made, never written: Kafka reads no entries too
+        return []       # created, never written: Kafka reads no entries either
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     if len(lines) < 2:
-        raise CorruptCheckpointError(f"{len(lines)} lines where a version and a count begin", file=file)
+        raise CorruptCheckpointError(f"expected a version and a count, found {len(lines)} lines", file=file)
     version, count = parse_int(lines[0], file, 1), parse_int(lines[1], file, 2)
     if version != VERSION:
-        raise CorruptCheckpointError(f"line 1: version {version}, and {VERSION} is the only one", file=file)
+        raise CorruptCheckpointError(f"line 1: unknown version {version}; expected {VERSION}", file=file)
     if count != len(lines) - 2:
-        raise CorruptCheckpointError(f"{len(lines) - 2} entries where the second line says {count}", file=file)
+        raise CorruptCheckpointError(f"line 2 says {count} entries, found {len(lines) - 2}", file=file)
     return lines[2:]
 
 
@@ -38,14 +38,14 @@ def format_checkpoint(entries: Sequence[str]) -> str:
 
 
 def checkpoint_head(count: int) -> str:
-    """The lines before as many entries."""
+    """The lines before the entries."""
     return f"{VERSION}\n{count}\n"
 
 
 def parse_int(text: str, file: str | os.PathLike[str] | None, line: int) -> int:
     """A decimal number of at most 64 bits. Raises CorruptCheckpointError."""
     if not _NUMBER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-        raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is no number", file=file)
+        raise CorruptCheckpointError(f"line {line}: {text[:80]!r} is not a number", file=file)
     return int(text)
 
 
