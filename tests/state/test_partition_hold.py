@@ -377,7 +377,7 @@ def test_a_damaged_checkpoint_is_ignored_and_kept_beside(log_dir, caplog):
     (log_dir / names.RECOVERY_POINT_CHECKPOINT).write_bytes(damaged)
     held = hold(log_dir)
     assert held.recovery_point is None
-    assert "taken for 0" in caplog.text
+    assert "count as 0" in caplog.text
     held.put(recovery_point=2)
     held.close(clean=True)
     assert (log_dir / (names.RECOVERY_POINT_CHECKPOINT + ".bak")).read_bytes() == damaged
