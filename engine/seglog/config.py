@@ -305,7 +305,8 @@ class LogConfig(Settings):
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5, "min.cleanable.dirty.ratio", "ratio",
-        "a compacted log is cleaned when more than this part of its bytes, without the active segment, is not cleaned",
+        "a compacted log is cleaned when more than this part of its bytes, not counting the active segment, has not "
+        "been cleaned yet",
         "LogConfig.DEFAULT_MIN_CLEANABLE_DIRTY_RATIO",
         low=0, high=1,
     )
@@ -330,8 +331,8 @@ class LogConfig(Settings):
     )
     compaction_upgrade_format: bool = setting(
         False, "compaction.upgrade.format", "boolean",
-        "whether compaction writes the v0 and v1 records that it keeps as v2, as Kafka 4 does; otherwise they keep "
-        "their version, as up to 3.9. If so, it also keeps the last batch of a round, even if empty (KAFKA-17076)",
+        "whether compaction writes the v0 and v1 records that it keeps as v2, and keeps the last batch of a round even "
+        "if empty (KAFKA-17076), as Kafka 4 does; otherwise records keep their version, as up to 3.9",
         "ours: Kafka 4 always does (KAFKA-13093), 3.9 never",
     )
     compaction_merge_bytes: int = setting(
@@ -344,9 +345,9 @@ class LogConfig(Settings):
     )
     cleaner_dedupe_exact: str = setting(
         "uncompressed", "cleaner.dedupe.exact", "name",
-        "whether compaction compares a record's key with the later record's before it drops the record: if neither is "
-        "compressed; true: always, which is slow with compressed batches; false: never, 128 bits of SipHash with a "
-        "secret key decide",
+        "when compaction compares a record's key with the later record's before it drops the record. uncompressed: if "
+        "neither is compressed; true: always, which is slow with compressed batches; false: never, 128 bits of SipHash "
+        "with a secret key decide",
         "ours: Kafka trusts the MD5 of a key",
         choices=("uncompressed", "true", "false"),
     )

@@ -327,7 +327,7 @@ class EncryptedPayloadError(SeglogError):
     hint = "read the payload as it is stored, and decrypt it with a Pulsar client that has the key"
 
 
-# --- somebody else holds it: exit 5 ------------------------------------------------------
+# --- another process holds it: exit 5 ----------------------------------------------------
 
 
 class LogLockedError(SeglogError):

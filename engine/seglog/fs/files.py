@@ -290,7 +290,7 @@ class OsFile(WritableFile):
     def give_back(self) -> bool:
         if self._fd < 0 or self._unsynced or self._failure is not None:
             return False
-        with refusals("look at", self.path):
+        with refusals("stat", self.path):
             self._left = os.fstat(self._fd)
         self.close_descriptor(os.close)
         return True

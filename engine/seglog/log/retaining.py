@@ -107,7 +107,7 @@ class AgedSegment:
         assert self.largest_timestamp is not None
 
     def _stat(self) -> None:
-        with refusals("look at", self.segment.path):
+        with refusals("stat", self.segment.path):
             status = os.stat(self.segment.path)
         self._size_bytes, self._file_time_ms = status.st_size, status.st_mtime_ns // 1_000_000
 

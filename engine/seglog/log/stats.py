@@ -84,7 +84,7 @@ class DirectorySizes:
     def look(self, active: Path) -> dict[str, int]:
         """`active`: the .log that grows. Raises StorageError."""
         stem = active.name[: -len(active.suffix)]
-        with refusals("look at", self._directory):
+        with refusals("stat", self._directory):
             changed_ns = os.stat(self._directory).st_mtime_ns
         known = self._known
         if known is None or known[:2] != (changed_ns, stem):

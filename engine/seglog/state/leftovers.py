@@ -58,7 +58,7 @@ class File:
             try:
                 self._size_bytes = file_size(self.location)
             except OSError as error:
-                raise storage_error(error, "look at", self.location) from error
+                raise storage_error(error, "stat", self.location) from error
         return self._size_bytes
 
 
