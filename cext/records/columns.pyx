@@ -136,13 +136,13 @@ cdef class Columns:
 
     offset      int64
     timestamp   int64, ms since 1970; -1: none (v0, or a producer that gave none)
-    key, value  byte strings; null and empty are two things
-    headers     a list of (key, value) a record: the key never null, the value may be
+    key, value  byte strings; null and empty are different
+    headers     a list of (key, value) per record: the key is never null, the value may be
 
-    `columns[i]` is one record as plain Python, for tests and for a look; the buffers are the
-    purpose. To Arrow goes timestamp[ms, UTC], null where there is none. Header keys go as binary,
-    not utf8: a broker stores what a producer sent, nobody has checked that it is UTF-8, the proof
-    digest wants the very bytes, and a type that depends on the data would be no schema.
+    `columns[i]` is one record as plain Python, for tests and inspection; use the buffers for anything else. In Arrow,
+    timestamps are timestamp[ms, UTC], null if a record has none. Header keys are binary, not utf8: a broker stores what
+    a producer sent without checking that it is UTF-8, the proof digest needs the exact bytes, and a schema must not
+    depend on the data.
     """
 
     def __cinit__(self):
@@ -177,7 +177,7 @@ cdef class Columns:
 
     @property
     def timestamp(self):
-        """memoryview of int64: ms, -1 where there is none."""
+        """memoryview of int64: ms, -1 if there is none."""
         return lend(self, self.c.timestamp, self.c.rows, 8, b"q")
 
     @property
@@ -218,11 +218,11 @@ cdef class Columns:
         return export_schema()
 
     def __arrow_c_array__(self, requested_schema=None):
-        """A struct array: one field a column. `requested_schema` is not heeded, as the interface allows."""
+        """A struct array with one field per column. `requested_schema` is ignored, as the interface allows."""
         return export_schema(), export_array(self, &self.c, self._timestamp_validity, self._timestamp_nulls)
 
     def to_arrow(self):
-        """A pyarrow.RecordBatch on the same memory. ImportError where there is no pyarrow."""
+        """A pyarrow.RecordBatch on the same memory. ImportError if pyarrow is not installed."""
         try:
             import pyarrow
         except ImportError as e:
@@ -232,7 +232,7 @@ cdef class Columns:
     def numpy(self):
         """{name: arrays} of offset, timestamp (ms, -1: none), key and value (BinaryColumn.numpy), on the same memory.
 
-        append_columns takes it. The arrays are read-only, and keep the memory for as long as one of them lives."""
+        Pass it to append_columns. The arrays are read-only, and keep the memory as long as one of them lives."""
         import numpy
         return {
             "offset": numpy.asarray(self.offset), "timestamp": numpy.asarray(self.timestamp),
@@ -426,7 +426,7 @@ cdef int raise_too_large(BatchTable table, const BatchHeader* row) except -1:
 @cython.final
 @cython.no_gc
 cdef class BinaryColumn:
-    """A column of byte strings: `column[i]` is bytes, or None where null."""
+    """A column of byte strings: `column[i]` is bytes, or None if null."""
     cdef Columns _owner
     cdef const seg_binary* _column      # inside the owner
     cdef int64_t _rows
@@ -467,7 +467,7 @@ cdef class BinaryColumn:
         return numpy.asarray(self.offsets), numpy.asarray(self.data), numpy.asarray(self.validity)
 
     def matrix(self):
-        """All rows as one array of uint8, a row a record, on the same memory.
+        """All rows as one array of uint8, one row per record, on the same memory.
 
         InvalidArgumentError unless all have equally many bytes and none is null."""
         import numpy

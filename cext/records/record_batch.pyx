@@ -42,10 +42,10 @@ cdef RecordBatch batch_of(Window window, object decompress, const BatchHeader* h
 @cython.final
 @cython.freelist(64)
 cdef class RecordBatch:
-    """The header of a batch, and the way to its records. Made by a BatchTable only.
+    """The header of a batch; iterate over it to read its records. Made only by a BatchTable.
 
-    In v0 and v1 each message is a batch: a bare one of one record, or a wrapper. Fields that a
-    format version does not have are as Kafka gives them: -1, False, None.
+    In v0 and v1 each message is a batch: a bare one with one record, or a wrapper. Fields that a format version does
+    not have are as Kafka returns them: -1, False, None.
     """
 
     def __init__(self):
@@ -53,12 +53,12 @@ cdef class RecordBatch:
 
     @property
     def position(self):
-        """Of the first byte, in the window."""
+        """The position of the first byte, in the window."""
         return self.header.position
 
     @property
     def size_bytes(self):
-        """Of the whole batch, offset and size fields included."""
+        """The size of the whole batch, offset and size fields included."""
         return self.header.size_bytes
 
     @property
@@ -71,7 +71,7 @@ cdef class RecordBatch:
 
     @property
     def base_offset(self):
-        """The first offset. Of a wrapper that is its first message's: this opens it."""
+        """The first offset. For a wrapper this is its first message's: reading it opens the wrapper."""
         if not hides_first_offset(&self.header):
             return self.header.base_offset
         return next(iter(self)).offset
@@ -83,7 +83,7 @@ cdef class RecordBatch:
 
     @property
     def codec(self):
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 name none."""
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are not assigned."""
         return self.header.attributes & CODEC_MASK
 
     @property
@@ -93,7 +93,7 @@ cdef class RecordBatch:
 
     @property
     def base_timestamp(self):
-        """v2: of the header, which is the delete horizon where there is one. Below: the message's."""
+        """v2: the header's, which is the delete horizon if there is one. Below v2: the message's."""
         return self.header.base_timestamp
 
     @property
@@ -122,17 +122,17 @@ cdef class RecordBatch:
 
     @property
     def last_sequence(self):
-        """-1 where the batch has no sequence; wraps at 2**31."""
+        """-1 if the batch has no sequence; wraps at 2**31."""
         return sequence_at(&self.header, self.header.last_offset)
 
     @property
     def last_offset_delta(self):
-        """v2: last offset - base offset. 0 below."""
+        """v2: last offset - base offset. 0 below v2."""
         return <int32_t>(<uint32_t>self.header.last_offset - <uint32_t>self.header.base_offset)
 
     @property
     def count(self):
-        """Of the records. -1 below v2: the header does not say."""
+        """The number of records. -1 below v2: the header does not say."""
         return self.header.count
 
     @property
@@ -141,7 +141,7 @@ cdef class RecordBatch:
 
     @property
     def is_control(self):
-        """Its records are markers of transactions or of the broker, not data."""
+        """Whether its records are markers of transactions or of the broker, not data."""
         return has_bit(&self.header, CONTROL_BIT)
 
     @property
@@ -157,7 +157,7 @@ cdef class RecordBatch:
         return valid
 
     def find_bad_message(self):
-        """The slot of the first message in a wrapper whose own CRC does not fit; -1: all fit, or it is no wrapper.
+        """The slot of the first message in a wrapper whose own CRC is wrong; -1: all are right, or it is not a wrapper.
 
         The wrapper's CRC covers the compressed bytes only. Kafka's consumer checks both, its broker the outer one.
         Raises what iterating raises.
@@ -166,16 +166,16 @@ cdef class RecordBatch:
 
     @property
     def bounds_time(self):
-        """Is no record later than `max_timestamp`? Of a wrapper nobody knows before it was opened.
+        """Whether no record is later than `max_timestamp`. For a wrapper this is unknown until it is opened.
 
-        v0 tells no time and may hold messages of v1; brokers before 0.10.1 stored a v1 wrapper with whatever time its
-        producer gave it.
+        v0 has no timestamps, and a v0 wrapper may hold v1 messages; brokers before 0.10.1 stored a v1 wrapper with any
+        time that its producer gave it.
         """
         return bounds_time(&self.header)
 
     @property
     def largest_timestamp(self):
-        """Of its records: `max_timestamp` where that bounds them, else a wrapper is opened.
+        """The largest timestamp of its records: `max_timestamp` if that bounds them, otherwise a wrapper is opened.
 
         Raises what iterating raises.
         """
@@ -184,9 +184,9 @@ cdef class RecordBatch:
         return self.survey_wrapper()[1]
 
     def survey_wrapper(self):
-        """(find_bad_message, the largest timestamp, holds messages of another format than its own), opened once.
+        """(find_bad_message, the largest timestamp, whether it holds messages of another format), opened only once.
 
-        (-1, max_timestamp, False) where it is no wrapper. Raises what iterating raises.
+        (-1, max_timestamp, False) if it is not a wrapper. Raises what iterating raises.
         """
         cdef Span records
         cdef Window _opened         # keeps the bytes of `records`
@@ -217,13 +217,13 @@ cdef class RecordBatch:
         return bad, largest, is_mixed
 
     def raw(self):
-        """The whole batch as it lies in the file."""
+        """The whole batch as it is in the file."""
         if self.window is None:
             raise TypeError(NOT_SCANNED)
         return self.window.view(self.window.base + self.header.position, self.header.size_bytes)
 
     def payload(self):
-        """What the header stands before: v2 records as stored, the value of a message or wrapper."""
+        """What follows the header: v2 records as stored, or the value of a message or wrapper."""
         cdef Span payload
         cdef int status
         if self.window is None:
@@ -260,10 +260,10 @@ cdef object view_of(Window window, const uint8_t* start, int64_t size):
 @cython.freelist(256)
 @cython.no_gc
 cdef class Record:
-    """One record where it lies. Made by iterating; reading a field makes the Python object for it.
+    """One record, read in place. Made by iterating; reading a field makes the Python object for it.
 
-    Two are equal if they say the same, in whatever format; `size_bytes` is not asked. A copy that was pickled holds
-    its own bytes.
+    Two records are equal if their contents are, whatever their format; `size_bytes` is not compared. A pickled copy
+    holds its own bytes.
     """
 
     def __init__(self):
@@ -285,12 +285,12 @@ cdef class Record:
 
     @property
     def sequence(self):
-        """Of an idempotent producer; -1 where there is none."""
+        """The sequence number of an idempotent producer; -1 if there is none."""
         return self.sequence_
 
     @property
     def size_bytes(self):
-        """As encoded and not compressed: v2 with its length field, below v2 with offset and size."""
+        """The encoded size, not compressed: in v2 with its length field, below v2 with offset and size fields."""
         return self.size_bytes_
 
     @property

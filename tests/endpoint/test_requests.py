@@ -326,7 +326,7 @@ def test_settings_that_are_read_and_written_back_are_taken(served, client):
     assert again == {**settings, "retention.ms": "1000"}
     error, said = altered(client, "orders", {**settings, "message.dialect": "tagged"})
     assert (error, said) == (
-        Errors.INVALID_CONFIG, "only a conversion changes message.dialect: seglog convert --to")
+        Errors.INVALID_CONFIG, "only a conversion can change message.dialect: seglog convert --to")
     assert served.log("orders").config.retention_ms == 1000
 
 

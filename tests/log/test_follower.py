@@ -382,7 +382,7 @@ def test_a_file_that_cannot_be_written_harms_no_append(path, caplog):
             assert values(follower.read()) == [b"value"]
             log.append(b"more")
             assert values(follower.read()) == [b"value", b"more"]
-    assert "cannot be written" in caplog.text
+    assert "cannot write" in caplog.text
 
 
 # --- pictures, and who is told what to do ----------------------------------------------------------------

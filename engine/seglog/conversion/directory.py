@@ -108,27 +108,29 @@ def convert(
     fs: FileSystem | None = None,
     prove_again: int = 0,
 ) -> Plan:
-    """The plan to convert the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as `dst`;
+    """Plan the conversion of the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as `dst`;
     `plan.run()` carries it out.
 
     Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
-    by default batches come out as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into larger
-    ones, `codec` ("none", "gzip", "snappy", "lz4", "zstd") recompresses. `config` gives the topic's `segment.bytes`,
-    `index.interval.bytes`, `segment.index.bytes`, which a directory does not tell. `delete_horizon_ms` stamps batches
-    with tombstones as a compaction would. `progress(done, total)` is called with bytes of work.
+    by default batches are written as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into
+    larger batches, `codec` ("none", "gzip", "snappy", "lz4", "zstd") recompresses. `config`: the topic's
+    `segment.bytes`, `index.interval.bytes` and `segment.index.bytes`, which a directory does not record.
+    `delete_horizon_ms` stamps batches with tombstones as a compaction would. `progress(done, total)` is called with
+    bytes of work.
 
-    To 0 or 1, batches come out as Kafka gave them to old consumers (FileRecords.downConvert). What has no place there
-    (headers, control batches, producers; in v0 timestamps) is counted in `plan.losses` and needs `allow_lossy`;
-    To "tagged", messages with tags (docs/formats/tagged_message.md): what has no place there is counted, too.
-    Where records of aborted or open transactions are among it, `aborted` says whether to "drop" or to "keep" them.
+    To 0 or 1, batches are written as Kafka sent them to old consumers (FileRecords.downConvert); to "tagged", as tagged
+    messages (docs/formats/tagged_message.md). What the format cannot hold (headers, control batches, producers; in v0
+    also timestamps) is counted in `plan.losses`, and needs `allow_lossy`. If there are records of aborted or open
+    transactions, `aborted` says whether to "drop" or to "keep" them.
 
-    `prove_again`: every so many-th segment, and the last one, is proven a second time by plain Python, which shares no
-    code with what converts and proves; slow (some MB/s), and needs the `witness` extra.
+    `prove_again`: every n-th segment, and the last one, is proven a second time by plain Python, which shares no code
+    with the conversion and its proof; slow (some MB/s), and needs the `witness` extra.
 
     Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
-    no damage); UnfinishedChangeError; InvalidArgumentError for a target that exists or cannot be meant; LogLockedError
-    where a broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
-    UnsupportedForMessageFormatError for losses without leave; UnsupportedCompressionTypeError for zstd below v2.
+    not damage); UnfinishedChangeError; InvalidArgumentError for an invalid or existing target; LogLockedError if a
+    broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
+    UnsupportedForMessageFormatError for losses without `allow_lossy`; UnsupportedCompressionTypeError for zstd below
+    v2.
     """
     version = version_of(to) if isinstance(to, str) else to
     options = Options(version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, prove_again)

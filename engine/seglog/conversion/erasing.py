@@ -23,15 +23,15 @@ def erase(
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Plan:
-    """The plan to erase the records of these keys from the partition directory `src`; `plan.run()` carries it out.
+    """Plan to erase the records with these keys from the partition directory `src`; `plan.run()` carries it out.
 
-    `plan.losses.erased_records` counts them; `plan.changes_nothing` if there are none. Without `backup` it is a dry
-    run. `backup`: a directory beside the log dir, in which what was there goes on under its name, with the erased
-    records, until somebody removes it. All other records keep offset, timestamp, key, value and headers; a v2 batch
-    that loses all of its records stays without them. Each replica of the partition needs it.
+    `plan.losses.erased_records` counts them; `plan.changes_nothing` is true if there are none. Without `backup` it is a
+    dry run. `backup`: a directory beside the log dir that keeps the old partition directory under its name, erased
+    records included, until you remove it. All other records keep offset, timestamp, key, value and headers; a v2 batch
+    that loses all its records stays as an empty batch. Repeat it for each replica of the partition.
 
-    Raises as seglog.convert and conversion.in_place.plan_in_place; InvalidArgumentError without a key, and where the
-    last records of a log in format v0 or v1, or with tags, would go.
+    Raises what seglog.convert and conversion.in_place.plan_in_place raise; InvalidArgumentError without a key, and if
+    the last records of a log in format v0 or v1, or of a tagged log, would be erased.
     """
     options = erasing(keys, config)
     if backup is None:

@@ -36,11 +36,11 @@ MODES = ("truncate", "quarantine")
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a recovery took out of a log, or would. Files are named as in `source`.
+    """What a recovery removed from a log, or would remove. Files are named as in `source`.
 
-    `target`: the directory that was recovered: the copy, the source, or None of a dry run. `log_end_offset`: as it is
-    then. `repairs`: what else was put right, and cost no record; indexes, producers and epochs are not listed.
-    `backups`: the files that keep what was in place before.
+    `target`: the directory that was recovered: the copy, the source, or None for a dry run. `log_end_offset`: the end
+    after the recovery. `repairs`: other repairs, which lost no record; indexes, producers and epochs are not listed.
+    `backups`: the files that keep the old contents.
     """
 
     source: Path
@@ -69,14 +69,14 @@ def recover(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Recovery:
-    """Recover the partition directory `src`: into a copy `out`, `in_place`, or, with neither, say what would be lost.
+    """Recover the partition directory `src`: into a copy `out`, or `in_place`; with neither, only report the losses.
 
-    `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" takes out the damage alone, keeps
-    its bytes in `quarantine/`, and every later batch with its offsets. `backup`: in place, a .log that changes or goes
-    stays as `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not tell.
+    `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" moves only the damaged bytes to
+    `quarantine/`, and keeps every later batch with its offsets. `backup`: in place, keep a changed or removed .log as
+    `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not record.
 
-    Raises NotALogError; InvalidArgumentError for a target that exists or a backup that is there; LogLockedError where a
-    broker or another writer holds the log dir that is written to; StorageError; InvalidConfigError.
+    Raises NotALogError; InvalidArgumentError if the target or a backup exists already; LogLockedError if a broker or
+    another writer holds the log dir that is written to; StorageError; InvalidConfigError.
     """
     if mode not in MODES:
         raise InvalidArgumentError(f"unknown recovery mode {mode!r}", hint=f"choose {' or '.join(MODES)}")

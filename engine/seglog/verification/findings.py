@@ -234,7 +234,8 @@ KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found. position: byte in the file; offset: of the record; size_bytes: of the damage, where known."""
+    """One problem found. position: byte in the file; offset: of the record; size_bytes: of the damage; None if unknown.
+    """
 
     code: str
     file: str
@@ -247,7 +248,7 @@ class Finding:
 
     @classmethod
     def of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
-        """Bytes of a ledger's .log that are no whole batches."""
+        """A finding for bytes of a ledger's .log that are not whole batches."""
         return cls(
             code, os.fspath(log), damage.start, damage.first_offset, damage.stop - damage.start, found=damage.reason
         )
@@ -272,9 +273,9 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` looked at and what it found. `records` counts legacy records only at level "deep".
+    """What `verify` checked and what it found. `records` counts legacy records only at level "deep".
 
-    `witnessed`: of so many segments every batch was read a second time, by plain Python.
+    `witnessed`: the number of segments that plain Python read a second time.
     """
 
     path: str

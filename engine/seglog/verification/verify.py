@@ -43,14 +43,14 @@ def verify(
     progress: Progress | None = None,
     witness_every: int = 0,
 ) -> Report:
-    """Look at a partition directory; `report.ok` says whether it is clean, `report.findings` what is not.
+    """Check a partition directory; `report.ok` says whether it is clean, `report.findings` lists the problems.
 
-    level: "headers" reads batch headers only; "crc" every checksum, too; "deep" decodes every record.
-    config: as the broker's (`segment.index.bytes`, `index.interval.bytes`, …); a directory does not tell it.
-    progress: called with (bytes done, bytes in all).
-    witness_every: read every so many-th segment, and the last one, a second time by plain Python, which shares no code
-    with the kernels, and compare; 0: none. Slow (some MB/s), and needs the `witness` extra.
-    Raises NotALogError, InvalidConfigError, StorageError if the directory cannot be listed; damage is a finding, never
+    level: "headers" reads only batch headers; "crc" also verifies every checksum; "deep" also decodes every record.
+    config: the broker's (`segment.index.bytes`, `index.interval.bytes`, …); a directory does not record it.
+    progress: called with (bytes done, total bytes).
+    witness_every: read every n-th segment, and the last one, a second time by plain Python, which shares no code with
+    the kernels, and compare; 0: none. Slow (some MB/s), and needs the `witness` extra.
+    Raises NotALogError, InvalidConfigError, StorageError if the directory cannot be listed. Damage is a finding, never
     an exception, and so is a file that cannot be read.
     """
     with Partition(path, config=config) as partition:
