@@ -1,9 +1,8 @@
 """`seglog` on the command line: the group, and what every command has in common.
 
-A command is one file beside this one, loaded when it is called: `seglog --version` and
-`seglog --help` import the engine's error classes and nothing else of weight. A command returns
-its exit status; whatever it raises becomes three lines on stderr (report.py) and a status.
-docs/cli.md is the user's page.
+A command is one file beside this one, loaded when it is called: `seglog --version` and `seglog --help` import only
+the engine's error classes. A command returns its exit status; any exception it raises is shown as three lines on
+stderr (report.py) and becomes an exit status. docs/cli.md is the user's page.
 """
 import os
 import signal
@@ -23,8 +22,8 @@ from . import report, terminal
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# name -> its line in `seglog --help`. Said here and not asked of the commands, so that help loads none of
-# them. The module of that name (with _ for -) holds the command as `command`.
+# name -> its line in `seglog --help`. The lines are kept here, so that help loads no command. The module of that name
+# (with _ for -) holds the command as `command`.
 COMMANDS = {
     "ls": "List partitions or segments: bytes, offsets, times, formats.",
     "dump": "Print records, batches, index entries, checkpoints.",
@@ -53,7 +52,7 @@ COMMANDS = {
     "demo": "Show it all on a small partition that a real broker wrote.",
 }
 
-# Modules that are not called like their commands: report.py is how all of them print.
+# Modules whose names differ from their commands: report.py holds the printing that all commands share.
 _MODULES = {"report": "picture"}
 
 EPILOG = (
@@ -70,7 +69,7 @@ class Command(click.Command):
         self.params += terminal.display_options()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options, then those that every command has."""
+        """Write the command's own options, then those that every command has."""
         lines = [(parameter.get_help_record(ctx), parameter.expose_value) for parameter in self.get_params(ctx)]
         for title, own in (("Options", True), ("Display", False)):
             if rows := [line for line, is_own in lines if line is not None and is_own == own]:
@@ -99,7 +98,7 @@ class Command(click.Command):
 
 
 def _drop_what_stdout_refuses() -> None:
-    """Else the interpreter tries to write it once more when it ends, fails, and ends with its own status 120."""
+    """Discard buffered output that cannot be written: at exit, Python would try again, and exit with status 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -109,7 +108,7 @@ def _drop_what_stdout_refuses() -> None:
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and imports one when it is called."""
+    """A group that knows its commands by name, and imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -124,7 +123,7 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
         from click.shell_completion import CompletionItem
 
-        # As click has it, but from the names alone: a key press should not load every command.
+        # As in click, but from the names only: completion should not load every command.
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
@@ -132,7 +131,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click's own message, and the nearest name: `seglog verfy` is a slip.
+        # click's own message, and the nearest name, for typing errors such as `seglog verfy`.
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
@@ -157,7 +156,7 @@ class LazyGroup(click.Group):
     ) -> Any:
         terminal.forget_wishes()
         given = list(sys.argv[1:] if args is None else args)
-        if given[:1] == ["help"]:       # `seglog help dump`, as git has it
+        if given[:1] == ["help"]:       # `seglog help dump`, as in git
             given = [*given[1:], "--help"]
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
@@ -168,11 +167,11 @@ class LazyGroup(click.Group):
             status = e.exit_code
         except click.UsageError as e:
             path = e.ctx.command_path if e.ctx else "seglog"
-            words = " ".join(e.format_message().split())      # click lists choices by tabs and newlines
+            words = " ".join(e.format_message().split())      # click separates choices by tabs and newlines
             error = SeglogError(words.rstrip("."), hint=f"{path} --help")
             error.code, error.exit_status = "usage", 2
             status = report.show_error(error, path, as_json="--json" in given)
-        except (click.Abort, KeyboardInterrupt) as e:       # click makes an Abort of an interrupt
+        except (click.Abort, KeyboardInterrupt) as e:       # click turns an interrupt into Abort
             status = report.show_interrupt(e.__cause__ or e)
         except Exception as e:      # a command that cannot be loaded: a broken installation
             if os.environ.get("SEGLOG_DEBUG"):
@@ -182,19 +181,19 @@ class LazyGroup(click.Group):
 
 
 def _die_of_sigpipe() -> NoReturn:
-    """End as `cat` does when its reader has gone: by the signal, without a word.
+    """End as `cat` does when its reader has gone: killed by the signal, without a message.
 
-    Python ignores SIGPIPE and raises instead; the shell should still see what happened.
+    Python ignores SIGPIPE and raises instead, but the shell should see the signal.
     """
     devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())      # what is still buffered goes nowhere
+    os.dup2(devnull, sys.stdout.fileno())      # discards what is still buffered
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     raise AssertionError("unreachable")
 
 
 def _end_in_order(number: int, _: object) -> NoReturn:
-    # Another one must not stop the cleaning up; SIGKILL still does.
+    # A second signal must not interrupt the cleanup; SIGKILL still does.
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise report.Terminated(number)
@@ -204,9 +203,9 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def _catch_signals() -> None:
-    """Let SIGTERM and SIGHUP end a command as ^C does: by an exception, so that what is half made is removed.
+    """Let SIGTERM and SIGHUP end a command like ^C: by an exception, so that unfinished output is removed.
 
-    One that whoever started us wants ignored (nohup) stays so.
+    A signal that the parent process ignores (nohup) stays ignored.
     """
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -228,8 +227,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script."""
-    if sys.stderr is None:      # closed by the shell (2>&-): nobody listens
+    """Run the console script."""
+    if sys.stderr is None:      # closed by the shell (2>&-)
         sys.stderr = StringIO()
     if sys.stdout is None:
         sys.stdout = StringIO()

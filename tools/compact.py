@@ -1,4 +1,4 @@
-"""`seglog compact`: of each key the last record, in a log that nobody has open."""
+"""`seglog compact`: keep the last record of each key, in a log that is not open elsewhere."""
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def command(
     if directory.is_file():
         raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")
     if dry_run and verify:
-        raise click.UsageError("--verify proves what was written: a dry run writes nothing")
+        raise click.UsageError("--verify cannot be combined with --dry-run: a dry run writes nothing to verify")
     done = compact(
         directory, config=dict(settings), dry_run=dry_run, verify=verify, keyless_go=drop_keyless
     )
@@ -71,7 +71,7 @@ def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
         yield f"  {done.plan.why_not}"
         return
     yield report.table(
-        ("segments", "before", "after", "records", "kept", "why the others go"),
+        ("segments", "before", "after", "records", "kept", "why others are removed"),
         [_row(group) for group in cleaned.groups], left=(0, 5),
     )
     would = "would be " if dry_run else ""
@@ -81,16 +81,16 @@ def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
         f"{cleaned.end_offset:,}{rounds}"
     )
     if done.proven_keys is not None:
-        yield f"proven: of {report.count_of(done.proven_keys, 'key')} the last record is there, and no other"
+        yield f"proven: the log holds only the last record of each of {report.count_of(done.proven_keys, 'key')}"
     if dry_run:
-        yield "a dry run, nothing was changed"
+        yield "dry run: nothing was changed"
 
 
 def _row(group: CleanedGroup) -> list[str]:
     first, *others = group.base_offsets
     reasons = [
-        (group.superseded, "later ones of their key"), (group.tombstones, "tombstones whose time has come"),
-        (group.keyless, "without a key"), (group.dropped, "aborted, or markers"),
+        (group.superseded, "superseded by later records"), (group.tombstones, "expired tombstones"),
+        (group.keyless, "without a key"), (group.dropped, "aborted or markers"),
     ]
     return [
         f"{first:020}" + (f" and {len(others)} more" if others else ""), report.size(group.bytes_before),

@@ -1,4 +1,4 @@
-"""`seglog completion`: the script by which a shell completes commands, options and paths."""
+"""`seglog completion`: print the script that completes commands, options and paths in a shell."""
 import click
 from click.shell_completion import get_completion_class
 
@@ -10,7 +10,7 @@ _VARIABLE = "_SEGLOG_COMPLETE"
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print what SHELL needs to complete `seglog` commands, options and paths.
+    """Print the script with which SHELL completes `seglog` commands, options and paths.
 
     \b
     bash:  seglog completion bash >> ~/.bash_completion

@@ -56,7 +56,7 @@ def command(names: tuple[str, ...], as_json: bool) -> int:
 
 
 def _settings() -> Iterator[tuple[str, Key, Any]]:
-    """Subject, key and default of every setting."""
+    """Give subject, key and default of every setting."""
     for subject, config in _SUBJECTS.items():
         defaults = {field.name: field.default for field in fields(config)}
         for attribute, key in keys(config):
@@ -64,7 +64,7 @@ def _settings() -> Iterator[tuple[str, Key, Any]]:
 
 
 def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, Key, Any]]:
-    """That of the name, else all whose names hold it. Raises InvalidConfigError where none does."""
+    """Find the setting of this name, else all whose names contain it. Raises InvalidConfigError if none does."""
     wanted = name.strip().lower()
     found = [setting for setting in settings if setting[1].name.lower() == wanted]
     found = found or [setting for setting in settings if wanted in setting[1].name.lower()]
@@ -72,7 +72,7 @@ def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, K
         return found
     if wanted in OTHER_TOPIC_SETTINGS:
         raise InvalidConfigError(
-            f"{wanted} is a topic setting of Kafka that seglog keeps with a log, and does not use",
+            f"{wanted} is a Kafka topic setting that seglog stores with a log but does not use",
             hint="seglog config lists the keys that are used",
         )
     raise InvalidConfigError(
@@ -94,7 +94,7 @@ def _text(subject: str, key: Key, default: Any) -> str:
 
 
 def _plain(default: object) -> object:
-    """As JSON can say it: a set of names as they are given, separated by commas."""
+    """Make a default fit for JSON: a set of names becomes one string, separated by commas."""
     return ",".join(sorted(default)) if isinstance(default, frozenset) else default
 
 

@@ -1,4 +1,4 @@
-"""What `seglog convert` says of one partition (plan, result, losses) and of many; as text and as JSON lines."""
+"""What `seglog convert` reports on one partition (plan, result, losses) and on many, as text and as JSON lines."""
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -64,7 +64,7 @@ def print_row(row: PartitionRow) -> None:
 
 
 def print_summary(rows: Sequence[PartitionRow]) -> None:
-    """The last line of a run over many partitions."""
+    """Print the last line of a run over many partitions."""
     known = [row.bytes_out for row in rows if row.bytes_out is not None]
     report.print_json(
         "summary", partitions=len(rows), **{status: len(rows_of(rows, status)) for status in STATUSES},
@@ -83,9 +83,9 @@ def rows_of(rows: Sequence[PartitionRow], status: str) -> list[PartitionRow]:
 
 
 def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False) -> Iterable[str]:
-    """A line for each partition and one for all, then what failed, what is lost, what to know.
+    """Give a line for each partition and one for all, then the failures, the losses and the remarks.
 
-    `with_steps`: of how many segments an earlier run, or another attempt, has done the work.
+    `with_steps`: also count the segments that an earlier run or another attempt has converted.
     """
     lines = [
         [
@@ -117,12 +117,12 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         if row.losses and row.losses.undecided_records:
             lost.append(row.losses.undecided_words)
         if lost:
-            yield f"no place in {version_words(to)}: {report.printable(row.partition)}: {'; '.join(lost)}"
+            yield f"{version_words(to)} cannot store: {report.printable(row.partition)}: {'; '.join(lost)}"
     yield from rows_remarks(rows)
 
 
 def rows_remarks(rows: Sequence[PartitionRow]) -> Iterable[str]:
-    """What to know of each partition, what failed, and what to do about it."""
+    """Give the remarks on each partition, the failures, and what to do about them."""
     for row in rows:
         for warning in row.warnings:
             yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
@@ -149,8 +149,8 @@ def plan_text(plan: Plan, src: Path) -> Iterable[str]:
     yield from _losses_text(plan)
     yield from _remarks(plan, plan.warnings, ())
     yield (
-        f"a dry run, nothing was written: seglog convert {report.printable(str(src))} DST{_options_text(plan)}"
-        " carries it out"
+        f"dry run: nothing was written. To convert: seglog convert {report.printable(str(src))} DST"
+        f"{_options_text(plan)}"
     )
 
 
@@ -179,17 +179,17 @@ def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
     yield (
         f"{report.count_of(result.proof.records, 'record')}: "
         f"{fields.get(to, 'offset, timestamp, key, value and headers')} are the same in "
-        f"both, read again from the files ({os.path.join(result.target.name, PROOF_FILE)})"
+        f"both, compared by reading the files again ({os.path.join(result.target.name, PROOF_FILE)})"
     )
     if result.proven_again:
         yield f"{report.count_of(result.proven_again, 'segment')} proven a second time, by plain Python"
 
 
 def _losses_text(plan: Plan) -> Iterable[str]:
-    """Each kind of loss with its count, and the question that only the user can answer."""
+    """Give each kind of loss with its count, and the decision that only the user can make."""
     losses = plan.losses
     if losses.kinds:
-        yield f"no place in {version_words(plan.to)} for:"
+        yield f"{version_words(plan.to)} cannot store:"
         width = max(len(f"{count:,}") for count, _ in losses.kinds)
         for count, what in losses.kinds:
             yield f"  {count:>{width},}  {what}"
@@ -206,7 +206,7 @@ _ABORTED = {
 
 
 def _options_text(plan: Plan) -> str:
-    """The options of a dry run, and those that a run wants as well."""
+    """Give the options of the dry run, and those that the conversion also needs."""
     profile = plan.profile
     options = []
     if plan.to < 2:
@@ -227,8 +227,8 @@ def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Itera
         yield f"{report.paint('warning:', 'yellow')} {report.printable(warning)}"
     if plan.tail is not None:
         yield (
-            f"not carried over: {report.size(plan.tail.size_bytes)} behind the last batch of {plan.tail.file}, "
-            f"from byte {plan.tail.position:,} on: a write that did not finish"
+            f"not carried over: {report.size(plan.tail.size_bytes)} after the last batch of {plan.tail.file}, "
+            f"from byte {plan.tail.position:,} on: an unfinished write"
         )
     if plan.left_behind:
         yield f"not carried over: {', '.join(map(report.printable, plan.left_behind))}"
@@ -236,7 +236,7 @@ def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Itera
         yield f"note: {report.printable(note)}"
 
 
-_AS_KAFKA = {False: "batch for batch, as Kafka 4 does it", True: "batch for batch, as Kafka gave it to old consumers"}
+_AS_KAFKA = {False: "batch by batch, as Kafka 4 does", True: "batch by batch, as Kafka did for old consumers"}
 
 
 def _profile_text(plan: Plan) -> str:

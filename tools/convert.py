@@ -28,7 +28,7 @@ from .conversion_report import plan_text, print_json, print_row, print_summary, 
 from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
 from .targets import Place, check_output_file
 
-# What --proof may say instead of a file; one of that name is ./independent.
+# The value of --proof that is not a file name; for a file of this name, pass ./independent.
 _INDEPENDENT = "independent"
 
 
@@ -115,25 +115,25 @@ def command(
     )
     if src.is_file():
         raise NotALogError(
-            "neither a partition directory nor a log dir", file=src, hint="convert takes a whole one, such as orders-0"
+            "neither a partition directory nor a log dir", file=src, hint="pass a directory, such as orders-0"
         )
     is_partition = not src.is_dir() or bool(names.log_files(src))
     if is_partition and topics:
-        raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
+        raise click.UsageError("--topic needs a log dir: SRC is a single partition")
     if backup is not None and str(backup).startswith("--"):
-        raise click.UsageError(f"--backup wants a directory, not {backup}")
+        raise click.UsageError(f"--backup needs a directory, and {backup} is none")
     if in_place and rollback:
-        raise click.UsageError("--in-place and --rollback are there and back: one of them")
+        raise click.UsageError("--in-place and --rollback exclude each other")
     if (backup is not None) != (in_place or rollback):
-        raise click.UsageError("--backup belongs to --in-place and --rollback, and they need it")
+        raise click.UsageError("--backup must be combined with --in-place or --rollback, and they need it")
     if dst is not None and backup is not None:
-        raise click.UsageError("DST is a new directory: not together with --in-place and --rollback")
+        raise click.UsageError("DST cannot be combined with --in-place or --rollback")
     if proof_file is not None and ((dst is None and not in_place) or not is_partition):
-        raise click.UsageError("--proof needs DST, and one partition: of many, each has its own beside it")
+        raise click.UsageError("--proof needs DST and a single partition: in a log dir, each has its own proof")
     if prove_again and dst is None and not in_place:
-        raise click.UsageError("--proof independent needs DST: a dry run makes nothing to prove")
+        raise click.UsageError("--proof independent needs DST: a dry run has nothing to prove")
     if resume and dst is None and not in_place:
-        raise click.UsageError("--resume needs DST: a dry run leaves nothing to go on with")
+        raise click.UsageError("--resume needs DST: a dry run leaves nothing to resume")
     if rollback and backup is not None:
         return roll_back_each([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
     for file in filter(None, (proof_file, report_file)):
@@ -171,7 +171,7 @@ def command(
     else:
         print("\n".join(rows_text(rows, options.to)))
         if dst is None and backup is None:
-            print("a dry run, nothing was written: DST, a log dir to make, carries it out, or --in-place --backup DIR")
+            print("dry run: nothing was written. To convert, pass DST, a new log dir, or --in-place --backup DIR")
     return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
 
 
@@ -179,10 +179,10 @@ def roll_back_each(
     partitions: Sequence[Path], backup: Path, *, as_json: bool, command: str = "seglog convert",
     before: str = "before it was converted",
 ) -> int:
-    """Each by itself. Of a log dir those that were changed in place; the others stay as they are."""
+    """Restore each partition by itself. In a log dir, partitions that were not changed in place stay as they are."""
     converted = [partition for partition in partitions if has_journal(partition, backup)]
     status = 0
-    for partition in converted or partitions[:1]:       # without any, the first one says so
+    for partition in converted or partitions[:1]:       # if there are none, the first one raises the error
         try:
             roll_back(partition, backup)
         except SeglogError as error:
@@ -194,7 +194,7 @@ def roll_back_each(
         if as_json:
             report.print_json("rolled_back", partition=partition.name)
         else:
-            print(f"{report.printable(str(partition))} is again what it was {before}")
+            print(f"{report.printable(str(partition))} is restored to what it was {before}")
     return status
 
 
@@ -221,7 +221,7 @@ def _convert_partition(
         if as_json:
             print_row(row)
         else:
-            print(f"every batch of {report.printable(str(src))} is as it would be made: nothing to do")
+            print(f"every batch of {report.printable(str(src))} already has the requested form: nothing to do")
         return row
     result = None if plan.target is None else plan.run(watch("converting", source.name))
     watch.close()
@@ -235,13 +235,13 @@ def _convert_partition(
         print("\n".join(result_text(result, src, dst or src)))
         if backup is not None:
             kept = report.printable(str(backup / source.name))
-            print(f"what was there is {kept}; --rollback puts it back, and once it is removed there is no way back")
+            print(f"the old partition is kept as {kept}; --rollback restores it, until you remove it")
     seconds = time.monotonic() - began_s
     return PartitionRow.of_plan(plan, seconds) if result is None else PartitionRow.of_result(result, seconds)
 
 
 def _done(source: Path, dst: Path | None, backup: Path | None, options: Options) -> PartitionRow | None:
-    """The row of what an earlier run has done; None where it has not, or the source has changed since."""
+    """The row of an earlier run that converted this source; None if there is none or the source has changed since."""
     if backup is not None:
         if not is_converted(source, backup):
             return None
@@ -253,7 +253,7 @@ def _done(source: Path, dst: Path | None, backup: Path | None, options: Options)
 
 @contextmanager
 def as_open_as(directory: Path) -> Iterator[None]:
-    """What is made meanwhile is as open to others as `directory`, whatever the umask: it takes the place of the old."""
+    """Give new files the permissions of `directory`, whatever the umask: the result replaces this directory."""
     before = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
     try:
         yield
@@ -262,7 +262,7 @@ def as_open_as(directory: Path) -> Iterator[None]:
 
 
 class Watch:
-    """One progress bar over all that is read and converted, held to a rate; `close` wipes it."""
+    """One progress bar over everything that is read and converted, throttled to a rate; `close` wipes it."""
 
     def __init__(self, throttle: Throttle, partitions: Iterable[Path], phases: int, *, enabled: bool) -> None:
         self._throttle = throttle

@@ -1,4 +1,4 @@
-"""`seglog cursors ls | reset`: the named readers of a log, and where they go on."""
+"""`seglog cursors ls | reset`: the named readers of a log, and where they continue."""
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
             committed_at_ms=found.committed_at_ms, is_gone=is_gone,
         )
         return
-    committed = f"committed {report.moment(found.committed_at_ms)}" + (", outside of the log" if is_gone else "")
+    committed = f"committed {report.moment(found.committed_at_ms)}" + (", outside the log" if is_gone else "")
     print(f"{place.name}  {found.name}  offset {found.offset}  lag {lag}  {committed}")
 
 
@@ -93,7 +93,7 @@ def reset(
     if as_json:
         report.print_json("cursor", partition=place.name, name=name, offset=offset, lag=lag)
     else:
-        print(f"{place.name}  {name}  goes on at offset {offset}, lag {lag}")
+        print(f"{place.name}  {name}  continues at offset {offset}, lag {lag}")
     return 0
 
 

@@ -11,16 +11,16 @@ Decode = Literal["utf8", "json", "base64"]
 
 
 def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
-    """The bytes as text; with "json" a value is JSON in one line, and keys and headers are plain text.
+    """Give the bytes as text; with "json", a value becomes JSON in one line, and keys and headers are plain text.
 
-    Raises InvalidArgumentError for what is not such text.
+    Raises InvalidArgumentError if the bytes are not such text.
     """
     if decode == "base64":
         return b2a_base64(data, newline=False).decode()
     if decode == "json" and is_value:
         try:
             return json.dumps(json.loads(data, parse_constant=_refused), separators=(",", ":"), ensure_ascii=False)
-        except ValueError as error:     # UnicodeDecodeError is one
+        except ValueError as error:     # includes UnicodeDecodeError
             raise _wrong(record, "value", f"is not JSON: {error}") from None
     try:
         return data.decode()
@@ -30,20 +30,20 @@ def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> s
 
 
 def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
-    """The same as a JSON value: a text in quotes, or what the JSON itself is."""
+    """Give the same as a JSON value: text in quotes, or the JSON itself."""
     text = text_of(record, data, decode, is_value=is_value)
     return text if decode == "json" and is_value else json_string(text)
 
 
 def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> bytes:
-    """The same as bytes, for a template: without `decode` they are the bytes themselves, and nothing for null."""
+    """Give the same as bytes, for a template: without `decode` the bytes themselves, and nothing for null."""
     if data is None:
         return b""
     return data if decode is None else text_of(record, data, decode, is_value=is_value).encode()
 
 
 def escaped(data: bytes) -> bytes:
-    """The bytes as a terminal may get them: with an escape for each control character but newline and tab."""
+    """Give the bytes in a form safe for terminals: all control characters but newline and tab are escaped."""
     text = data.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text).encode()
 
@@ -53,7 +53,7 @@ def _escaped(letter: str) -> str:
 
 
 def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _wrong(record: Record, what: str, why: str) -> InvalidArgumentError:

@@ -21,9 +21,9 @@ from .cli import Command
 from .options import PATH, PositionType, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
-# `count` without times: what is due until then.
+# `count` without times: the times up to which due messages are counted.
 HORIZONS = {"now": 0, "in an hour": HOUR_MS, "in 2 hours": 2 * HOUR_MS, "in a day": 24 * HOUR_MS}
-# Behind the last millisecond that there is.
+# One past the largest timestamp.
 FOREVER = 2**63
 
 path_argument = click.argument("path", metavar="PATH", type=PATH)
@@ -139,7 +139,7 @@ def verify(path: Path, subscription: str | None, as_json: bool) -> int:
     else:
         print(f"{report.count_of(buckets, 'bucket')}, {report.count_of(problems, 'problem')}")
         if problems:
-            print("  nothing is lost: clear the snapshots, and the log is indexed again")
+            print("  no message is lost: clear the snapshots, and the log is indexed again")
     return 1 if problems else 0
 
 
@@ -150,7 +150,7 @@ def _stored(path: Path, subscription: str | None) -> list[StoredIndex]:
     named = [index for index in found if index.name == subscription]
     if not named:
         there = ", ".join(index.name for index in found) or "none"
-        raise InvalidArgumentError(f"{subscription!r} has no snapshots; of these there are: {there}", file=path)
+        raise InvalidArgumentError(f"{subscription!r} has no snapshots; these have some: {there}", file=path)
     return named
 
 
@@ -238,7 +238,7 @@ def list_messages(
         else:
             print(f"{report.moment(at)}  {ledger}:{entry}")
     if len(found) > limit:
-        report.note(f"{len(found) - limit:,} more: see --limit")
+        report.note(f"{len(found) - limit:,} more: raise --limit to see them")
 
 
 @command.command(cls=Command)
@@ -286,7 +286,7 @@ def _opened(
     new_worker: Callable[[], Worker] = IdleWorker,
     needs_buckets: bool = False,
 ) -> Iterator[DelayedIndex]:
-    """The index of a subscription, or the shared one, that knows every delayed message of the log."""
+    """Open the index of a subscription, or the shared one; it then knows every delayed message of the log."""
     with ManagedLedger(path, create=False) as topic:
         names = [name for name in topic.cursors if name != BUILDING_CURSOR]
         with DelayedDelivery.as_found(topic, new_worker=new_worker) as delayed:
@@ -298,18 +298,18 @@ def _opened(
                 )
             if not config.shared_index and subscription is None:
                 raise InvalidArgumentError(
-                    "enableShareDelayedMessageIndex is off here: each subscription has an index of its own",
+                    "enableShareDelayedMessageIndex is off here: each subscription has its own index",
                     file=path, hint=f"pass --subscription: {', '.join(names) or 'there is none'}",
                 )
             if needs_buckets and not config.bucket_tracker:
                 raise InvalidArgumentError(
                     "enableBucketDelayedDeliveryTracker is off here: there are no snapshots", file=path,
-                    hint="nothing needs to be cleared",
+                    hint="there is nothing to clear",
                 )
             name = BUILDING_CURSOR if subscription is None else subscription
             if name not in topic.cursors:
                 raise InvalidArgumentError(
-                    f"unknown subscription {name!r}", file=path, hint=f"there are: {', '.join(names) or 'none'}"
+                    f"unknown subscription {name!r}", file=path, hint=f"known are: {', '.join(names) or 'none'}"
                 )
             cursor = topic.open_cursor(name)
             yield delayed.index(cursor)

@@ -1,8 +1,8 @@
-"""`seglog demo`: the main job, by the real commands, on a partition that a real broker wrote.
+"""`seglog demo`: the main task, done with the real commands on a partition that a real broker wrote.
 
-Copies the sample that is shipped with the package (tools/sample/README.md), shows it, verifies it,
-seeks in it, converts it to v2, verifies the result, and compares the two record by record in a way that
-owes nothing to the proof of `convert`.
+Copies the sample that is shipped with the package (tools/sample/README.md), shows it, verifies it, seeks in it,
+converts it to v2, verifies the result, and compares the two record by record, independently of the proof of
+`convert`.
 """
 import contextlib
 import hashlib
@@ -26,30 +26,30 @@ from . import report
 from .cli import Command, cli
 from .options import json_option
 
-# The sample's own setting, of its broker: a directory does not tell it.
+# The setting of the sample's broker: the directory does not contain it.
 _INTERVAL = "index.interval.bytes=256"
 OLD, NEW = "old-log-dir/orders-0", "new-log-dir/orders-0"
 ON_SPARK = "spark-log-dir/orders-0"
 STEPS = (
-    ("What is here: two segments, written while the message format went from v0 by v1 to v2.",
+    ("What is here: two segments, written while the message format changed from v0 to v1 to v2.",
      ["ls", OLD]),
-    ("Some records of it, across the border from v0 to v1.",
+    ("Some records, across the change from v0 to v1.",
      ["dump", OLD, "--from-offset", "38", "--to-offset", "46"]),
-    ("Is it whole?",
+    ("Is it intact?",
      ["verify", OLD, "--config", _INTERVAL]),
     ("The first record at or after a time, and how it was found.",
      ["seek", OLD, "--time", "2023-11-14T22:16:20Z"]),
-    ("Everything to v2, in a new directory. The old one is only read.",
+    ("Convert everything to v2, in a new directory. The old one is only read.",
      ["convert", OLD, NEW, "--config", _INTERVAL]),
-    ("Is the result whole, with the indexes that its log gives?",
+    ("Is the result intact, and do its indexes match its log?",
      ["verify", NEW, "--config", _INTERVAL]),
-    ("And it is v2 through and through. (Times are what batch headers tell; a v1 wrapper tells only its latest.)",
+    ("It is all v2 now. (Times come from batch headers; a v1 wrapper has only its latest.)",
      ["ls", NEW]),
 )
 
 
 SPARK_STEP = (
-    "The same by Apache Spark, which whole topics are for: segment by segment, wherever there is a core.",
+    "The same with Apache Spark, for whole topics: each task converts segments on any free core.",
     ["spark", "convert", "old-log-dir", "spark-log-dir", "--config", _INTERVAL, "--master", "local[1]"],
 )
 
@@ -94,13 +94,13 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
             yield Path(temporary)
         return
     if directory.exists() and any(directory.iterdir()):
-        raise InvalidArgumentError("the directory is not empty", file=directory, hint="name a new one, or none")
+        raise InvalidArgumentError("the directory is not empty", file=directory, hint="pass a new one, or none")
     directory.mkdir(parents=True, exist_ok=True)
     yield directory
 
 
 def _compare(paths: list[str], as_json: bool) -> int:
-    """Read all sides record by record in Python, and say whether they are the same."""
+    """Read all sides record by record in Python, and report whether they are the same."""
     sides: list[dict[str, Any]] = []
     for path in paths:
         digest, count = hashlib.sha256(), 0
@@ -114,7 +114,7 @@ def _compare(paths: list[str], as_json: bool) -> int:
     if as_json:
         report.print_json("comparison", same=same, sides=sides)
     else:
-        print("\n# Did a record change? All of it, read once more: offset, timestamp, key, value, headers.")
+        print("\n# Did a record change? Read everything again: offset, timestamp, key, value, headers.")
         width = max(len(side["path"]) for side in sides)
         for side in sides:
             versions = ", ".join(side["formats"])

@@ -1,4 +1,4 @@
-"""`seglog doctor`: what of a Spark conversion's needs is here, and what to change."""
+"""`seglog doctor`: check what a conversion on Spark needs, and say what to change."""
 import os
 import platform
 import sys
@@ -14,14 +14,14 @@ from .cli import Command
 from .options import json_option
 
 _PYSPARK_MIN, _PYARROW_MIN = (4, 1), (18,)
-# The newest Java that a PySpark runs on: newer ones have no Subject.getSubject, which its Hadoop calls.
+# The newest Java that a PySpark runs on: its Hadoop calls Subject.getSubject, which newer versions lack.
 _JAVA_MAX: dict[tuple[int, ...], int] = {(4, 0): 21, (4, 1): 21}
 _EXTRA = "pip install 'seglog[spark]'"
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """`hint` empty: as it should be."""
+    """One thing that was checked; an empty `hint` means that it is as it should be."""
 
     what: str
     found: str
@@ -77,7 +77,7 @@ def _pyarrow() -> _Finding:
 
 
 def _workers() -> _Finding:
-    """The interpreter of Spark's Python workers on this machine."""
+    """Find the interpreter of Spark's Python workers on this machine."""
     workers = os.environ.get("PYSPARK_PYTHON")
     if workers is None:
         return _Finding("Python of workers", f"{sys.executable} (seglog sets PYSPARK_PYTHON for local sessions)")

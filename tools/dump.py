@@ -1,6 +1,6 @@
-"""`seglog dump`: what the files hold, record by record, batch by batch, entry by entry.
+"""`seglog dump`: print the contents of files, record by record, batch by batch, entry by entry.
 
-Reads batch by batch and keeps none: memory does not grow with the log.
+Reads batch by batch and keeps none, so memory use does not grow with the log.
 """
 import sys
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place
 
-# What --format can use of the parameters below, as a table and as a template: any other that is given is refused.
+# The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
 _OF_TABLES = _OF_BOTH | {"columns"}
 _OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
@@ -55,7 +55,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in FORMATS and not is_template(value):
-            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}, {RAW}, nor a template such as '%o %k %s\\n'",
+            self.fail(f"{value!r} is neither one of {', '.join(FORMATS)}, {RAW} nor a template such as '%o %k %s\\n'",
                       param, ctx)
         return str(value)
 
@@ -145,7 +145,7 @@ def command(
                 "with a table, --format can be combined only with offsets, times, --columns, --decode, --output and "
                 "--on-corrupt"
             )
-        from seglog.frames.scan import scan as topic_scan  # a fifth of the start of a dump
+        from seglog.frames.scan import scan as topic_scan  # takes a fifth of the start-up time of a dump
 
         scan = topic_scan(
             paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
@@ -157,12 +157,14 @@ def command(
             _note_lost(len(scan.lost))
         return report.PARTIAL if scan.lost else 0
     if columns is not None or (output and format_ is None):
-        raise click.UsageError("--columns and --output go with --format, --columns with that of a table")
+        raise click.UsageError("--output needs --format, and --columns needs --format with a table")
     if format_ is not None and not _given() <= _OF_TEMPLATES:
         raise click.UsageError("a template cannot be combined with --batches, --control, --json or --max-value-bytes")
     matching = RecordFilter.of(keys, pattern, headers)
     if what and matching is not None:
-        raise click.UsageError("--key, --grep and --header choose records: not with --batches or --control")
+        raise click.UsageError(
+            "--key, --grep and --header select records: they cannot be combined with --batches or --control"
+        )
     selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows, matching)
     if follows:
         _refuse_to_follow(paths, on_corrupt)
@@ -170,9 +172,9 @@ def command(
     on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
     small = {path for path in paths if small_files.is_one(path)}
     if format_ is not None and small:
-        raise click.UsageError(f"--format shows records, and {min(small)} holds no records")
+        raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
-    # A template checks its directives before the first partition is opened.
+    # Creating the template checks its directives before the first partition is opened.
     template = None if format_ is None else Template(format_, text, output)
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
@@ -200,13 +202,13 @@ def command(
 
 
 def _given() -> set[str]:
-    """The names of the parameters that the user gave."""
+    """Give the names of the parameters that the user gave."""
     context = click.get_current_context()
     return {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
 
 def _note_lost(ranges: int) -> None:
-    report.note(f"{report.count_of(ranges, 'range')} of bytes skipped: `seglog verify` says what they were")
+    report.note(f"{report.count_of(ranges, 'range')} of bytes skipped: `seglog verify` says what is wrong there")
 
 
 def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:
@@ -244,13 +246,13 @@ def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], No
 
 
 class Renderer(Protocol):
-    """How the items of a partition look."""
+    """Shows the items of a partition."""
 
     def show(self, item: Item) -> None: ...
 
 
 class JsonLines:
-    """A line for each record or batch."""
+    """Writes a line for each record or batch."""
 
     def __init__(
         self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
@@ -280,7 +282,7 @@ _BATCH_COLUMNS = _BATCH_ROW.format(
 
 
 class TextTable:
-    """A row for each record or batch, under the name of its segment. A terminal gets of it what fits its width."""
+    """Writes a row for each record or batch, under the name of its segment; on terminals, cut to their width."""
 
     def __init__(
         self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
@@ -305,7 +307,7 @@ class TextTable:
                 self._write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
 
     def _write_heading(self, segment: Segment) -> None:
-        """The segment's name, and for batches the names of the columns under it."""
+        """Write the segment's name, and for batches the column names below it."""
         sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
         if self._what == "batches":
             self._write(_BATCH_COLUMNS)
@@ -322,7 +324,7 @@ class TextTable:
         else:
             key = lines.decoded_shown(record, record.key, self._decode, is_value=False)
             rest = self._value(record)
-        # The column grows with what it has seen: a table without a look ahead.
+        # The column widens as longer values come: the table does not look ahead.
         self._key_width = max(self._key_width, min(len(key), 24))
         headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
         return (
@@ -348,7 +350,7 @@ def _batch_row(batch: RecordBatch) -> str:
 
 
 def _end_of(partition: Partition) -> int:
-    """About where the offsets end: for the width of a column, damage is no matter."""
+    """Give about where the offsets end: damage does not matter for the width of a column."""
     try:
         return partition.log_end_offset
     except CorruptRecordError:

@@ -1,4 +1,4 @@
-"""`seglog dump --format`: records as a table, in files that other programs read. Rows come batch by batch."""
+"""`seglog dump --format`: write records as a table, for other programs to read. Rows are written batch by batch."""
 import base64
 import json
 import sys
@@ -18,14 +18,14 @@ FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
 
 def write(scan: "TopicScan", kind: str, output: Path | None) -> int:
-    """Write the rows to a file, or to stdout; give how many. Raises what reading raises, and StorageError."""
+    """Write the rows to a file or to stdout; return their number. Raises what reading raises, and StorageError."""
     with opened(output) as file:
         return _WRITERS[kind](scan, file)
 
 
 @contextmanager
 def opened(output: Path | None) -> Iterator[Any]:
-    """The new file that bytes go to, or stdout."""
+    """Open the new file to write to, or stdout."""
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -59,7 +59,7 @@ def _all(reader: Any, write_batch: Callable[[Any], object]) -> int:
 
 
 def _csv(scan: "TopicScan", file: Any) -> int:
-    """RFC 4180; null is an empty field, an empty text a quoted one."""
+    """Write RFC 4180; null is an empty field, an empty string is ""."""
     file.write((",".join(scan.columns) + "\r\n").encode())
     rows = 0
     for row in _rows(scan):
@@ -86,7 +86,7 @@ def _jsonl(scan: "TopicScan", file: Any) -> int:
 
 
 def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
-    """Rows as JSON has values: bytes in base64, times in ISO 8601."""
+    """Give rows of JSON values: bytes in base64, times in ISO 8601."""
     plain: dict[str, Callable[[Any], object]] = {
         "key": _text, "value": _text, "timestamp": _time,
         "headers": lambda headers: [{"key": h["key"], "value": _text(h["value"])} for h in headers],

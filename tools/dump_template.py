@@ -1,4 +1,4 @@
-"""`seglog dump --format '%o %k %s\\n'`: a line of the user's own for each record, with kcat's directives.
+"""`seglog dump --format '%o %k %s\\n'`: print each record by a template with kcat's directives.
 
 `%o` offset, `%t` topic, `%p` partition, `%T` timestamp in ms, `%k` key, `%s` value, `%K` and `%S` their lengths (-1 of
 null), `%R` the value's length as a big-endian int32, `%h` headers, `%%`; and \\n \\t \\r \\0 \\xHH.
@@ -27,7 +27,7 @@ _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 
 
 class Template:
-    """A template whose directives were checked. `to` gives what writes the records of a partition by it."""
+    """A template whose directives have been checked. `to` gives the writer for a partition's records."""
 
     def __init__(self, template: str, decode: Decode | None, output: Path | None) -> None:
         self._pieces = _pieces("%s" if template == RAW else template)
@@ -40,9 +40,9 @@ class Template:
 
 
 class TemplateRows:
-    """Writes each record by the template, as bytes. Control records are left out, as clients see none.
+    """Writes each record by the template, as bytes. Leaves out control records, since clients do not see them.
 
-    A terminal gets what the log holds with escapes for what would command it.
+    For a terminal, control characters in the data are escaped.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TemplateRows:
         try:
             for _, record in item.records:
                 rows.append(b"".join([part(record) for part in parts]))
-        finally:        # also what stands before a record that is not text
+        finally:        # also write what comes before a record that is not text
             self._out.write(b"".join(rows))
 
     def _directives(self) -> dict[str, _Part]:
@@ -95,13 +95,13 @@ class TemplateRows:
 
 
 def _pieces(template: str) -> Sequence[bytes]:
-    """Text and directives in turn. Raises click.UsageError."""
+    """Split into text and directives, alternating. Raises click.UsageError."""
     pieces = re.split(rb"(%.?)", template.encode(errors="surrogateescape"), flags=re.DOTALL)
     for directive in pieces[1::2]:
         if directive[1:] not in _DIRECTIVES:
             raise click.UsageError(
-                f"--format has no directive {directive.decode(errors='replace')!r}: "
-                f"it has %{' %'.join(d.decode() for d in _DIRECTIVES)}"
+                f"unknown directive {directive.decode(errors='replace')!r} in --format; expected one of "
+                f"%{' %'.join(d.decode() for d in _DIRECTIVES)}"
             )
     return [piece if n % 2 else _ESCAPE.sub(_sign, piece) for n, piece in enumerate(pieces)]
 

@@ -1,4 +1,4 @@
-"""The partitions of a command line, one by one: what cannot be read is told, and the others are read all the same."""
+"""The partitions of a command line, one by one: if one cannot be read, it is reported and the others are still read."""
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ from .targets import Place, resolve
 class EachPlace:
     """`for place in places: with places.reading(place): ...`, then `places.status(found=...)`.
 
-    Of a single place an error ends the command, as elsewhere. Of several it is shown, on stderr and as a JSON line
-    `error`, and the next place follows. A partition that was removed meanwhile is passed over.
+    With a single place, an error ends the command, as elsewhere. With several, it is shown on stderr and as a JSON line
+    `error`, and the next place follows. A partition that was removed meanwhile is skipped.
     """
 
     def __init__(self, paths: Iterable[Path], *, as_json: bool) -> None:
@@ -33,11 +33,11 @@ class EachPlace:
         return iter(self._places)
 
     def under(self, path: Path) -> Sequence[Place]:
-        """Those of one path."""
+        """Give the places under one path."""
         return self._under[path]
 
     def progress(self, label: str, *, enabled: bool) -> "PlacesProgress":
-        """One bar over all of them. An error wipes it."""
+        """Show one bar over all of them. An error wipes it."""
         self._progress = PlacesProgress(label, self._places, enabled=enabled)
         return self._progress
 
@@ -51,7 +51,7 @@ class EachPlace:
             if self._progress is not None:
                 self._progress.wipe()
             error = report.as_seglog_error(e)
-            # (A setting that is wrong is wrong for all of them.)
+            # (A wrong setting is wrong for all of them.)
             if len(self._places) == 1 or error.exit_status == click.UsageError.exit_code:
                 raise
             if place.in_log_dir and not os.path.lexists(place.directory):
@@ -61,7 +61,7 @@ class EachPlace:
             report.show_error(error, click.get_current_context().command_path, as_json=self._as_json)
 
     def status(self, *, found: bool) -> int:
-        """The exit status: 7 if something could not be read, else 1 for findings."""
+        """Give the exit status: 7 if something could not be read, otherwise 1 if there are findings."""
         return report.PARTIAL if self.unread else int(found)
 
 
@@ -71,10 +71,10 @@ class PlacesProgress(report.Progress):
     def __init__(self, label: str, places: Sequence[Place], *, enabled: bool) -> None:
         super().__init__(label, enabled=enabled)
         self._doing = label
-        # Nobody lists ten thousand segments for a bar that is not shown.
+        # Without a visible bar, do not list ten thousand segments for it.
         self._sizes = {place: place.log_bytes() for place in places} if self.is_shown else {}
         self.total_bytes = sum(self._sizes.values())
 
     def of(self, place: Place) -> Callable[[int, int], None]:
-        """The part of this place: to be called with (done, total) of it."""
+        """Give the callback for this place's part; call it with (done, total) of the place."""
         return self.part(f"{self._doing} {place.name}", self._sizes.get(place, 0))

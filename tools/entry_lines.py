@@ -22,7 +22,7 @@ CODECS = tuple(codec.name for codec in PayloadCodec)
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An entry, and where it stands: in a ledger, or in a plain file."""
+    """An entry and its place in a ledger or in a plain file."""
 
     data: bytes | memoryview
     number: int
@@ -34,9 +34,9 @@ class Placed:
 
 
 def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
-    """The entries of a managed ledger, a ledger, or a plain file of (size uint32 big-endian, entry), in order.
+    """Give the entries of a managed ledger, a ledger, or a plain file of (size uint32 big-endian, entry), in order.
 
-    From `first` on. Raises NotALogError where it is none of them, and what reading does.
+    Starts at `first`. Raises NotALogError if the path is none of them, and the errors of reading.
     """
     if is_managed_ledger(path):
         with ClosedManagedLedger(path) as topic:
@@ -65,7 +65,7 @@ def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
 
 
 def no_entries(path: Path) -> NotALogError:
-    """Of what holds no entries that `seglog ledger` reads."""
+    """Make the error for a path without entries that `seglog ledger` can read."""
     return NotALogError(
         "neither a managed ledger, nor a ledger, nor a file of entries", file=path,
         hint="pass a directory with a manifest, one of its ledger-<id>, or a file of entries preceded by their sizes",
@@ -73,7 +73,7 @@ def no_entries(path: Path) -> NotALogError:
 
 
 def fields_of(placed: Placed) -> dict[str, Any]:
-    """A line of `ledger dump --json`. Raises what entry_fields does."""
+    """Give a line of `ledger dump --json`. Raises what entry_fields raises."""
     where: dict[str, Any] = {"i": placed.number}
     if placed.position is not None:
         where = {"ledger_id": placed.position.ledger_id, "entry_id": placed.position.entry_id}
@@ -81,7 +81,7 @@ def fields_of(placed: Placed) -> dict[str, Any]:
 
 
 def text_of(placed: Placed) -> str:
-    """A line for people."""
+    """Give a line of text."""
     try:
         entry = Entry(placed.data)
         fields, metadata = entry.fields(), entry.metadata

@@ -22,7 +22,7 @@ from .conversion_report import rows_remarks
 from .convert import Watch, as_open_as, roll_back_each
 from .options import PATH, SizeType, config_option, json_option, progress_option
 
-# What a conversion calls a row, and what it is here.
+# A conversion's status of a row, and its name here.
 _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", "failed": "failed"}
 
 
@@ -57,13 +57,13 @@ def command(
     for each replica. If a partition of a log dir fails, it is reported and the others are processed: status 7.
     """
     if src.is_file():
-        raise NotALogError("neither a partition directory nor a log dir", file=src, hint="name one, such as orders-0")
+        raise NotALogError("neither a partition directory nor a log dir", file=src, hint="pass one, such as orders-0")
     is_partition = not src.is_dir() or bool(names.log_files(src))
     if is_partition and topics:
-        raise click.UsageError("--topic chooses partitions of a log dir, and SRC is one partition")
+        raise click.UsageError("--topic needs a log dir: SRC is a single partition")
     if rollback:
         if backup is None or keys or key_files:
-            raise click.UsageError("--rollback takes --backup and no keys")
+            raise click.UsageError("--rollback needs --backup, and takes no keys")
         partitions = [src] if is_partition else partitions_in(src, topics)
         return roll_back_each(
             partitions, backup, as_json=as_json, command="seglog erase", before="before records were erased"
@@ -104,7 +104,7 @@ def command(
 
 
 def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> list[bytes]:
-    """Raises click.UsageError, OSError."""
+    """Collect the keys of all options. Raises click.UsageError, OSError."""
     if not keys and not key_files:
         raise click.UsageError("pass the keys whose records to erase with --key or --key-file")
     found = [os.fsencode(key) for key in keys]
@@ -112,7 +112,7 @@ def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> li
         lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
         if b"" in lines:
             raise click.UsageError(
-                f"--key-file {file}: line {lines.index(b'') + 1} is empty; for records with an empty key say --key ''"
+                f"--key-file {file}: line {lines.index(b'') + 1} is empty; for records with an empty key pass --key ''"
             )
         found += lines
     if not is_hex:
@@ -141,8 +141,8 @@ def _print_json(rows: Sequence[PartitionRow], keys: int) -> None:
 
 
 def _text(rows: Sequence[PartitionRow], keys: int, backup: Path | None) -> Iterable[str]:
-    head = ("partition", "status", "segments", "records to go" if backup is None else "records gone", "bytes", "after",
-            "digest of the rest")
+    head = ("partition", "status", "segments", "records to erase" if backup is None else "records erased", "bytes",
+            "after", "digest of the rest")
     yield report.table(head, [
         [
             row.partition, _STATUS[row.status], str(row.segments), f"{_erased(row):,}", report.size(row.bytes_in),
@@ -153,11 +153,11 @@ def _text(rows: Sequence[PartitionRow], keys: int, backup: Path | None) -> Itera
     yield from rows_remarks(rows)
     count, of = report.count_of(sum(map(_erased, rows)), "record"), report.count_of(keys, "key")
     if backup is None:
-        yield f"{count} of {of}: a dry run, nothing was changed; --backup DIR carries it out"
+        yield f"{count} of {of}: dry run: nothing was changed. To erase, pass --backup DIR"
     elif any(row.status == "converted" for row in rows):
         yield (
-            f"{count} of {of} erased; all others are the same, read again from the files. "
-            f"{report.printable(str(backup))} still holds the erased records: remove it once you need no --rollback"
+            f"{count} of {of} erased; all others are unchanged, compared by reading the files again. "
+            f"{report.printable(str(backup))} still contains the erased records: remove it when you need no --rollback"
         )
     else:
         yield f"no record of {of}: nothing was changed"

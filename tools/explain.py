@@ -1,4 +1,4 @@
-"""`seglog explain`: what an error, a finding or an exit status means, and what to do: without the docs."""
+"""`seglog explain`: what an error, a finding or an exit status means, and what to do; works offline."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,24 +13,24 @@ from . import report
 from .cli import Command
 from .options import json_option
 
-# What belongs to the command line alone, and no class of errors says.
+# The meanings that only the command line has; no error class states them.
 _STATUSES = {
-    0: ("clean", "everything was done, and nothing was found"),
+    0: ("clean", "everything was done, and no problem was found"),
     1: ("findings", "the command ran to its end and found damage, or something that a broker would change"),
-    2: ("usage", "an unknown command or option, a value that cannot be meant, or an offset outside the log"),
+    2: ("usage", "an unknown command or option, an invalid value, or an offset outside the log"),
     3: ("I/O", "the operating system refused: no space, no permission, a failed sync"),
-    4: ("not a Kafka log", "the path holds no log, or a file of a newer version than this release reads"),
-    5: ("locked", "another process, a live broker perhaps, holds the lock; reading needs none"),
+    4: ("not a Kafka log", "the path holds no log, or a file in a newer version than this release reads"),
+    5: ("locked", "another process, such as a live broker, holds the lock; reading needs no lock"),
     6: ("codec not installed", "a batch needs a codec whose library is not installed"),
     7: ("partial", "something could not be read or was left out, and the rest was done"),
-    130: ("interrupted", "Ctrl-C; what was half made is removed"),
-    143: ("terminated", "SIGTERM or SIGHUP; what was half made is removed"),
+    130: ("interrupted", "Ctrl-C; unfinished output was removed"),
+    143: ("terminated", "SIGTERM or SIGHUP; unfinished output was removed"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """`what`: "error", "finding" or "exit status"; `exit_status` and `severity` where the topic has one."""
+    """`what`: "error", "finding" or "exit status"; `exit_status` and `severity` if the topic has one."""
 
     code: str
     what: str
@@ -73,7 +73,7 @@ def _topics() -> Iterator[_Topic]:
             yield _Topic(each.code, "error", _plain(each.__doc__ or ""), each.hint, each.exit_status)
     yield _Topic("usage", "error", "An unknown command or option, or a value that does not parse.", "COMMAND --help", 2)
     yield _Topic(
-        "internal", "error", "A fault of seglog itself.", "run it with SEGLOG_DEBUG=1 and report the traceback", 3
+        "internal", "error", "A bug in seglog itself.", "run it with SEGLOG_DEBUG=1 and report the traceback", 3
     )
     for code, kind in KINDS.items():
         yield _Topic(code, "finding", kind.meaning, kind.fix, None, str(kind.severity), kind.level)
@@ -82,12 +82,12 @@ def _topics() -> Iterator[_Topic]:
 
 
 def _named(code: str, topics: list[_Topic]) -> list[_Topic]:
-    """An error and a finding may share a code: both are told. Raises InvalidArgumentError if there is none."""
+    """Find the topics of a code, which an error and a finding may share. Raises InvalidArgumentError if none has it."""
     wanted = code.strip().strip("[]").replace("-", "_").lower()
     found = [topic for topic in topics if topic.code == wanted]
     if not found:
         raise InvalidArgumentError(
-            f"nothing here has the code {code!r}{suggestion(wanted, [topic.code for topic in topics])}",
+            f"unknown code {code!r}{suggestion(wanted, [topic.code for topic in topics])}",
             hint="seglog explain lists all codes",
         )
     return found

@@ -1,8 +1,8 @@
-"""Write engine/seglog/pulsar_pb/ from proto/: python -m seglog.tools.gen_pulsar_pb, where grpcio-tools is.
+"""Write engine/seglog/pulsar_pb/ from proto/: python -m seglog.tools.gen_pulsar_pb; needs grpcio-tools.
 
-The output is committed, so that neither a build nor an installation needs a compiler of schemas. Generated code runs
-with the protobuf release that it was made for and with later ones, therefore the oldest release is the one to use:
-`pip install --group pulsar_pb` in an environment of its own says which.
+The output is committed, so that neither a build nor an installation needs a schema compiler. Generated code runs with
+the protobuf release that it was generated for and with later ones, so use the oldest supported release:
+`pip install --group pulsar_pb` installs it, in a separate environment.
 """
 import subprocess
 import sys
@@ -14,7 +14,7 @@ PULSAR_PB = TOP / "engine/seglog/pulsar_pb"
 
 
 def command(target: Path) -> list[str]:
-    """The compiler's arguments that write a module and its .pyi for every schema into `target`."""
+    """Give the compiler's arguments that write a module and its .pyi for each schema into `target`."""
     schemas = sorted(path.name for path in PROTO.glob("*.proto"))
     out = [f"--python_out={target}", f"--pyi_out={target}"]
     return [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={PROTO}", *out, *schemas]

@@ -1,4 +1,4 @@
-"""`seglog index check | rebuild | stats`: the index files of a log, against it and from it."""
+"""`seglog index check | rebuild | stats`: check the index files of a log, or write them from it."""
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
@@ -33,7 +33,7 @@ def command() -> None:
 
 # --- check -------------------------------------------------------------------------------
 
-# By suffix, how the file of a Segment is read.
+# How to read the file of a Segment, by suffix.
 _READ_AS: Mapping[str, Callable[[Segment], Sized | None]] = {
     names.OFFSET_INDEX_SUFFIX: attrgetter("offset_index"), names.TIME_INDEX_SUFFIX: attrgetter("time_index"),
     names.MINUTE_INDEX_SUFFIX: attrgetter("minute_index"),
@@ -96,7 +96,7 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
 def _look_at(
     place: Place, settings: dict[str, object], progress: Progress
 ) -> tuple[list[tuple[Path, int | None, int]], list[Finding]]:
-    """The index files of a place, as `_indexes_of` gives them, and what is found in them."""
+    """Give the index files of a place, in the form of `_indexes_of`, and the findings in them."""
     whole = verify.check(place, "headers", settings, progress=progress)
     with place.open(settings) as partition:
         indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
@@ -104,12 +104,12 @@ def _look_at(
 
 
 def _is_clean(findings: Iterable[Finding]) -> bool:
-    """Notes alone are clean, as for `seglog verify`."""
+    """Whether there are no findings but notes, as in `seglog verify`."""
     return all(finding.severity == Severity.NOTE for finding in findings)
 
 
 def _is_index(finding: Finding) -> bool:
-    """Is it about an index file? So is a .log that cannot be read: nobody can tell what its indexes are worth."""
+    """Whether it is about an index file, or about a .log that cannot be read: then its indexes cannot be judged."""
     if finding.code == "timeindex_none":
         return True
     parsed = names.parse_file_name(os.path.basename(finding.file))
@@ -122,14 +122,14 @@ def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
-    """(path, entries, size) of the index files of a segment; None entries where it does not parse."""
+    """Give (path, entries, size) of the index files of a segment; entries is None if the file does not parse."""
     for suffix, read in _READ_AS.items():
         if suffix not in segment.dialect.indexes:
             continue
         path = segment.path.with_suffix(suffix)
         try:
             size = path.stat().st_size
-        except OSError:         # none, or removed since the directory was listed; what cannot be read is a finding
+        except OSError:         # missing, or removed since the listing; a file that cannot be read is a finding
             continue
         try:
             index = read(segment)
@@ -199,14 +199,14 @@ def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
     then 7.
     """
     written = partial(write_column_stats, config=dict(settings))
-    return _write_each(paths, "looking at", written, no_progress=no_progress, as_json=as_json)
+    return _write_each(paths, "checking", written, no_progress=no_progress, as_json=as_json)
 
 
 def _write_each(
     paths: Sequence[Path], label: str, write: Callable[..., Iterator[RebuiltIndex | RefusedSegment]], *,
     no_progress: bool, as_json: bool,
 ) -> int:
-    """Call `write(directory, only=, progress=)` for each partition and show what it did; the exit status."""
+    """Call `write(directory, only=, progress=)` for each partition, show what it did, and return the exit status."""
     rows: list[list[str]] = []
     refused = changed = 0
     places = resolve(paths)
@@ -226,7 +226,7 @@ def _write_each(
         report.print_json("summary", rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused)
     else:
         print(report.table(("index", "entries", "bytes", "before", ""), rows, left=(0, 4)))
-        print(f"{report.count_of(changed, 'file')} written, {len(rows) - changed} right already")
+        print(f"{report.count_of(changed, 'file')} written, {len(rows) - changed} already correct")
     return report.PARTIAL if refused else 0
 
 

@@ -1,6 +1,6 @@
 """`seglog ledger ls | dump | verify | seek | recover | ...`: managed ledgers, single ledgers, files of Pulsar entries.
 
-Its `compact` and `convert`: ledger_compact.py.
+`compact` and `convert` are in ledger_compact.py.
 """
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -235,18 +235,17 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
     """Repair a managed ledger: seal a ledger whose writer died, reseal one that lost bytes, and rebuild a manifest
     that is missing or damaged.
 
-    Without --in-place, show a dry run. After a crash this is not needed: opening a
-    managed ledger recovers it. Cursors do not change; properties of a damaged manifest are lost. Status 0 if no bytes
-    of entries are lost, otherwise 1.
+    Without --in-place, show a dry run. After a crash this is not needed: opening a managed ledger recovers it. Cursors
+    do not change; properties of a damaged manifest are lost. Status 0 if no bytes of entries are lost, otherwise 1.
     """
     if path.is_file() or not is_managed_ledger(path):
-        raise NotALogError("no managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
+        raise NotALogError("not a managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
     plan = plan_recovery(path)
     if in_place:
         if plan.bad_middles and not truncate:
             raise InvalidArgumentError(
                 "a ledger is damaged in its middle", file=plan.lost[0].file, position=plan.lost[0].position,
-                hint="--truncate cuts it there",
+                hint="--truncate cuts the ledger there",
             )
         plan.apply(truncate=truncate)
     if as_json:
@@ -267,11 +266,11 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
 def _recover_text(path: Path, plan: RecoveryPlan, done: bool) -> Iterator[str]:
     would = "" if done else "would be "
     if plan.makes_manifest:
-        yield f"manifest: {would}made anew from {report.count_of(len(plan.ledger_ids), 'ledger')}"
+        yield f"manifest: {would}rebuilt from {report.count_of(len(plan.ledger_ids), 'ledger')}"
     for ledger_id in plan.open_ledgers:
         yield f"ledger-{ledger_id}: {would}sealed"
     for ledger_id in plan.resealed_ledgers:
-        yield f"ledger-{ledger_id}: {would}sealed again with the entries that are left"
+        yield f"ledger-{ledger_id}: {would}sealed again with the remaining entries"
     for lost in plan.lost:
         yield f"  {would}cut at byte {lost.position}, {report.size(lost.size_bytes)}: {lost.reason}"
     if not (plan.makes_manifest or plan.open_ledgers or plan.resealed_ledgers):

@@ -1,4 +1,4 @@
-"""`seglog ledger compact | convert`: the last message of each key of a topic, and the form that it is kept in."""
+"""`seglog ledger compact | convert`: keep a topic's last message of each key; convert the stored form."""
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from .options import ConfigType, json_option, paths_argument
 
 
 def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
-    """None where it was never compacted. Raises CorruptManifestError where the pointer was lost."""
+    """None if the topic was never compacted. Raises CorruptManifestError if the pointer to it was lost."""
     states = {state.name: state for state in topic.cursors()}
     pointer = pointed_to(topic.path, states.get(COMPACTION_CURSOR))
     return None if pointer is None else open_compacted(topic.path, pointer)
@@ -38,8 +38,7 @@ def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
 def compact(paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool) -> int:
     """Write the last message of each key of a managed ledger to a separate compacted ledger.
 
-    Readers of the
-    compacted topic read that ledger; the topic itself does not change. No other process may write to it.
+    Readers of the compacted topic read that ledger; the topic itself does not change. No other process may write to it.
     """
     config = ManagedLedgerConfig.of(dict(settings))
     for path in paths:
@@ -64,7 +63,7 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
         )
         return
     if not found.rounds:
-        where = f"nothing to compact behind {found.horizon}" if found.horizon > EARLIEST else "the topic has no entries"
+        where = f"nothing to compact after {found.horizon}" if found.horizon > EARLIEST else "the topic has no entries"
         print(f"{name_of(path)}: {where}")
         return
     would = "would be left" if dry_run else "left"
@@ -75,7 +74,7 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
         f"({report.size(count.bytes_out)}), the last at {found.last}"
     )
     if count.unreadable:
-        print(f"  {report.count_of(count.unreadable, 'batch', 'batches')} could not be opened: kept whole")
+        print(f"  {report.count_of(count.unreadable, 'batch', 'batches')} could not be opened: kept unchanged")
 
 
 @click.command(cls=Command)
@@ -113,7 +112,7 @@ def _print_conversion(
     as_json: bool,
 ) -> None:
     if before is None or after is None:
-        raise InvalidArgumentError("the topic was never compacted", file=path, hint="seglog ledger compact does it")
+        raise InvalidArgumentError("the topic was never compacted", file=path, hint="run seglog ledger compact")
     proof = digest_of(after)
     was = next(name for name, known in FORMS.items() if known == before.properties.form)
     if as_json:

@@ -1,7 +1,7 @@
-"""`seglog ls`: what is here, from batch headers alone.
+"""`seglog ls`: list what is there, from batch headers only.
 
-Of a log dir a line a partition, of a partition a line a segment. No checksum is computed and nothing is
-decompressed; a file that is damaged is shown with what could be read of it, and marked.
+Prints a line for each partition of a log dir, or for each segment of a partition. Computes no checksums and
+decompresses nothing; a damaged file is listed with what could be read of it, and marked.
 """
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ from .targets import Place, resolve
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over batch headers of a segment, a partition or all. Timestamps in ms, -1 if there is none."""
+    """Sums over the batch headers of a segment, a partition or all. Timestamps are in ms, -1 if there is none."""
 
     segments: int = 0
     bytes: int = 0              # of the .log files
@@ -45,7 +45,7 @@ class Totals:
 
     @property
     def tail_bytes(self) -> int:
-        """Behind the last batch: a write that did not finish, or the zeros of a preallocated file."""
+        """The bytes after the last batch: an unfinished write, or the zeros of a preallocated file."""
         whole = self.bytes_v0 + self.bytes_v1 + self.bytes_v2 + self.bytes_tagged
         return self.bytes - whole - self.damaged_bytes
 
@@ -77,7 +77,7 @@ class Totals:
 
 
 def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None) -> tuple[Totals, int]:
-    """The segment's sums and its next offset, in one walk over its headers. `look` is shown them, too."""
+    """Give the segment's sums and its next offset, in one walk over its headers. Also passes them to `look`."""
     extent = Totals(
         segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()),
         time_ranges=int(time_ranges_path(segment.path).exists()),
@@ -136,7 +136,7 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
 
 
 def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, int, list[list[str]]]:
-    """The whole's extent, its next offset, and a row a segment."""
+    """Give the extent of the whole, its next offset, and a row for each segment."""
     whole, end, rows = Totals(), 0, []
     for segment in partition.segments:
         extent, end = extent_of(segment)
@@ -173,7 +173,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
             rows[-1][3:5] = [rows[0][3], rows[-2][4]]
         else:
             rows[-1][3:5] = ["", ""]
-    # What nothing has needs no column.
+    # Leave out columns without values.
     wanted = [
         n for n, title in enumerate(head)
         if not (title == "tagged" and not total.bytes_tagged)
@@ -186,9 +186,9 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     ]
     print(report.table(_pick(head, wanted), [_pick(row, wanted) for row in rows], total=summed))
     if total.tail_bytes:
-        report.note(f"{report.size(total.tail_bytes)} behind the last batches: a write that did not finish, or zeros")
+        report.note(f"{report.size(total.tail_bytes)} after the last batches: an unfinished write, or zeros")
     if total.damaged_bytes:
-        report.note(f"{report.size(total.damaged_bytes)} are no batches: run `seglog verify {places[0].path}`")
+        report.note(f"{report.size(total.damaged_bytes)} are not batches: run `seglog verify {places[0].path}`")
 
 
 def _pick(cells: Sequence[str], wanted: Iterable[int]) -> list[str]:

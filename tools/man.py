@@ -1,4 +1,4 @@
-"""`seglog man`: the manual pages, made of what `--help` says."""
+"""`seglog man`: the manual pages, generated from the `--help` texts."""
 import re
 from collections.abc import Iterator, Sequence
 from inspect import cleandoc
@@ -36,7 +36,7 @@ def command(words: Sequence[str], into: Path | None) -> None:
 
 
 def page(words: Sequence[str]) -> str:
-    """The page in roff. Raises click.UsageError for a command that does not exist."""
+    """Make the page in roff. Raises click.UsageError for an unknown command."""
     found, context = _find(words)
     return "\n".join(_lines(found, context)) + "\n"
 
@@ -76,7 +76,7 @@ def _lines(found: click.Command, context: click.Context) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     for paragraph in text.split("\n\n"):
         yield ".PP"
-        if paragraph.startswith("\b"):      # click's sign for lines that are kept as they are
+        if paragraph.startswith("\b"):      # click's mark for lines that must not be re-wrapped
             yield from (".nf", _roff(paragraph.lstrip("\b\n")), ".fi")
         else:
             yield _roff(" ".join(paragraph.split()))
@@ -100,6 +100,6 @@ def _lines(found: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """With what roff would take for a command escaped."""
+    """Escape what roff would take for a command."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return re.sub(r"^\.", r"\\&.", escaped, flags=re.MULTILINE)

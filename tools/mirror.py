@@ -1,4 +1,4 @@
-"""`seglog mirror`: batches of one partition into another, or into several, without opening what need not be opened."""
+"""`seglog mirror`: append batches of one partition to another, or to several, and open only those that must change."""
 import sys
 import time
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from .cli import Command
 from .options import PATH, config_option, json_option
 
 _LOOK_S = 0.2
-# Counts of what had to be looked at, and how they are told.
+# Counts of the batches that needed more work, and their names in the output.
 _COUNTS = {
-    "opened_batches": "opened", "rebuilt_batches": "built again", "left_out_batches": "empty and left out",
+    "opened_batches": "opened", "rebuilt_batches": "rebuilt", "left_out_batches": "empty, left out",
     "keyless_batches": "routed whole", "keyed_batches": "split by keys",
 }
 
@@ -46,13 +46,13 @@ def command(
     go whole to one DST after another. Records then get new offsets.
     """
     are_new = {path: not path.exists() for path in targets}
-    with Partition(source) as src:      # before a target is made
+    with Partition(source) as src:      # before a target is created
         own = {"message.dialect": src.dialect.name} if src.dialect.is_tagged else {}
         if from_offset is not None:
             check_begin(src, from_offset)
         if any(are_new.values()):
             for _ in src.tables(from_offset, src.log_end_offset):
-                break       # the first batch is not damaged
+                break       # the first batch is intact
     keeps_offsets = not new_offsets and not close_holes and len(targets) == 1
     logs: list[Log] = []
     with ExitStack() as opened:
@@ -78,10 +78,10 @@ def command(
 
 
 def _name_empty(error: SeglogError, made: Sequence[Log]) -> None:
-    """Name in the hint the logs that this run has made and left empty."""
+    """Name in the hint the logs that this run has created and left empty."""
     empty = [str(log.path) for log in made if log.log_end_offset == log.log_start_offset]
     if empty:
-        error.hint = f"{error.hint}; made and still empty: {', '.join(empty)}"
+        error.hint = f"{error.hint}; created and still empty: {', '.join(empty)}"
 
 
 def _print(done: Mirrored, logs: Sequence[Log], as_json: bool) -> None:
@@ -92,7 +92,7 @@ def _print(done: Mirrored, logs: Sequence[Log], as_json: bool) -> None:
             **{name: getattr(done, name) for name in _COUNTS},
             **({"log_end_offset": ends[0]} if len(ends) == 1 else {"log_end_offsets": ends}),
         )
-        sys.stdout.flush()      # --follow goes on: a pipe would keep it until there are some KiB
+        sys.stdout.flush()      # with --follow, a pipe would buffer some KiB before it passes them on
         return
     counts = "".join(f", {getattr(done, name)} {words}" for name, words in _COUNTS.items() if getattr(done, name))
     click.echo(

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, each said once."""
+"""Arguments and options that several commands share."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """A point in time, as milliseconds: see seglog.log.times. `words`: names that stand for Kafka's special values."""
+    """A point in time, in milliseconds: see seglog.log.times. `words`: names for Kafka's special values."""
 
     name = "time"
 
@@ -46,7 +46,7 @@ class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
 
 
 class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """`3:17`, entry 17 of ledger 3. `bare`: also `17`, of a plain file or a single ledger, as ledger 0."""
+    """`3:17`, entry 17 of ledger 3. `bare`: also accept `17`, for a plain file or a single ledger, as ledger 0."""
 
     name = "position"
 
@@ -63,7 +63,7 @@ class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic onl
 
 
 class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """`key=value`, in Kafka's own topic names."""
+    """`key=value`, with Kafka's names of topic settings."""
 
     name = "key=value"
 
@@ -77,7 +77,7 @@ class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
 
 def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
-    """These options of another command, as they are said there."""
+    """Take over these options of another command."""
     found = {parameter.name: parameter for parameter in command.params}
 
     def add(function: F) -> F:
@@ -88,7 +88,7 @@ def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
     return add
 
 
-# Click's own look at the permission would call a refusal of the system a wrong use.
+# click's own check of permissions would report an error of the system as a usage error.
 PATH = click.Path(path_type=Path, readable=False)
 
 
@@ -113,7 +113,7 @@ def config_option(function: F) -> F:
 
 
 def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]:
-    """`--limit N`: of each PATH, or each partition of a log dir, by itself; 0 shows none."""
+    """`--limit N`: applies to each PATH, or each partition of a log dir, separately; 0 shows none."""
     return click.option(
         "--limit", type=click.IntRange(0), metavar="N", default=default, show_default=default is not None,
         help=help_text,

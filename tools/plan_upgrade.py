@@ -1,4 +1,4 @@
-"""`seglog plan-upgrade`: what of a log dir is in old formats, what goes by itself, what a conversion would cost."""
+"""`seglog plan-upgrade`: how much of a log dir is in old formats, what goes by itself, and what a conversion costs."""
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -141,16 +141,16 @@ def _seconds(seconds: float | None) -> str:
 def _remarks(old: Sequence[PartitionUpgrade]) -> Iterable[str]:
     kinds = {row.verdict for row in old}
     yield ""
-    yield "Kafka 4.1 still reads v0 and v1. It finds no time in v0, and rewrites them only where it compacts."
+    yield "Kafka 4.1 still reads v0 and v1. v0 has no timestamps. It rewrites both only when it compacts."
     if "retention" in kinds:
-        yield "retention: as told by --config and --topic-config, else 7 days. v0 has no time: its file's counts."
+        yield "retention: from --config and --topic-config, else 7 days. v0 has no timestamps: the file's time counts."
     if "compaction" in kinds:
         yield (
             "compaction: the cleaner of 4.0 and newer writes v2, once a log is dirty enough"
             " (min.cleanable.dirty.ratio); never its active segment."
         )
         if any(row.active_old_bytes for row in old if row.verdict == "compaction"):
-            yield "  An active segment in an old format waits for the next roll: for somebody who writes to it."
+            yield "  An active segment in an old format stays until the log rolls, which needs new records."
 
 
 def _steps(log_dir: Path, old: Sequence[PartitionUpgrade], forecast: int) -> Iterable[str]:
@@ -161,9 +161,9 @@ def _steps(log_dir: Path, old: Sequence[PartitionUpgrade], forecast: int) -> Ite
     place = report.printable(str(log_dir))
     yield ""
     yield "A rolling migration, one broker after the other (docs/migrating.md):"
-    yield "  1. see that no partition is under-replicated, then stop the broker cleanly"
+    yield "  1. make sure that no partition is under-replicated, then stop the broker cleanly"
     yield f"  2. seglog convert {place} --in-place --backup {place}.before {chosen}{more}"
-    yield f"     the backups stay until you remove them: up to {report.size(forecast)} more on that disk"
+    yield f"     the backups stay until you remove them: they need up to {report.size(forecast)} more on that disk"
     yield "  3. start the broker, and wait until its replicas are in sync; then the next broker"
-    yield f"  4. when all are done and consumers are content: rm -r {place}.before, on each"
-    yield "Replicas may differ in format meanwhile: batches end at the same offsets. Not so after --repack."
+    yield f"  4. when all brokers are done and consumers work: rm -r {place}.before, on each"
+    yield "Meanwhile replicas may differ in format: their batches end at the same offsets, except after --repack."

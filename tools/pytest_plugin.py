@@ -1,10 +1,10 @@
-"""A plugin of pytest, for tests of programs that speak to Kafka: a server of this process instead of a container.
+"""A pytest plugin for tests of Kafka clients: a server in this process instead of a container.
 
     def test_orders_are_sent(seglog_kafka, seglog_topic):
         send_orders(seglog_kafka.bootstrap_servers, seglog_topic)
         assert [record.value for record in seglog_kafka.log(seglog_topic).read()] == [b"first", b"second"]
 
-pytest finds it where seglog is installed. docs/serve.md.
+pytest finds it if seglog is installed; see docs/serve.md.
 """
 import itertools
 import re
@@ -21,13 +21,13 @@ _NAME_LENGTH_MAX = 200
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "seglog_topic(partitions=1, config={}): how the topic of the fixture of this name is made")
+        "markers", "seglog_topic(partitions=1, config={}): settings of the topic that the fixture of this name creates")
 
 
 @pytest.fixture(scope="session")
 def seglog_kafka_arguments() -> dict[str, Any]:
-    """What `seglog.serve` is called with: override it in your conftest.py. By default nothing is synced, and the first
-    group or transaction makes one partition for all of them, not fifty."""
+    """The arguments of `seglog.serve`: override this fixture in your conftest.py. By default nothing is synced, and the
+    first group or transaction creates one partition for all of them instead of fifty."""
     return {
         "fsync": "never", "config": {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1},
     }
@@ -45,7 +45,7 @@ def _seglog_server(
 
 @pytest.fixture
 def seglog_kafka(_seglog_server: "LocalServer") -> "Iterator[LocalServer]":
-    """A server, one for all tests of the session. Faults that a test asked for end with it."""
+    """The server, one for all tests of the session. Faults that a test sets end with that test."""
     yield _seglog_server
     _seglog_server.clear_faults()
 
@@ -55,7 +55,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def seglog_topic(request: pytest.FixtureRequest, seglog_kafka: "LocalServer") -> str:
-    """The name of a topic that this test has for itself: @pytest.mark.seglog_topic(partitions=3, config={...})."""
+    """The name of a topic that only this test uses: @pytest.mark.seglog_topic(partitions=3, config={...})."""
     name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:_NAME_LENGTH_MAX]
     topic = f"{name}-{next(_numbers)}"
     marker = request.node.get_closest_marker("seglog_topic")

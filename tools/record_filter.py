@@ -1,4 +1,4 @@
-"""Which records `seglog dump` shows, by what is in them: --key, --grep, --header."""
+"""Selects the records that `seglog dump` shows by their contents: --key, --grep, --header."""
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class RecordFilter:
 
     keys: frozenset[bytes]
     pattern: re.Pattern[bytes] | None
-    headers: tuple[tuple[str, bytes | None], ...]      # a value of None: any
+    headers: tuple[tuple[str, bytes | None], ...]      # a value of None matches any value
 
     @classmethod
     def of(cls, keys: Sequence[str], pattern: str | None, headers: Sequence[str]) -> "RecordFilter | None":
-        """None if no option is given. Raises click.UsageError."""
+        """Make the filter; None if no option is given. Raises click.UsageError."""
         if not (keys or pattern or headers):
             return None
         try:

@@ -1,8 +1,8 @@
 """Records and batches as lines: JSON with the fields of docs/cli.md, or text for people.
 
-The JSON of a record is put together by hand, for a dump writes millions: what a batch's records share
-is formatted once a batch, numbers and base64 need no escaping, and the C encoder of `json` escapes
-the rest. tests/tools/test_dump.py holds it against the real decoder's lines.
+The JSON of a record is put together by hand, since a dump writes millions: what the records of a batch share is
+formatted once a batch, numbers and base64 need no escaping, and the C encoder of `json` escapes the rest.
+tests/tools/test_dump.py compares it with the lines of the real decoder.
 """
 import struct
 from binascii import b2a_base64
@@ -25,7 +25,7 @@ CONTROL_TYPES = (
     "ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS",
 )
 _BOOL = {False: "false", True: "true"}
-# Longer binary values are shorter, and no less readable, in base64.
+# Longer binary values are shown in base64: shorter, and no less readable.
 _HEX_LIMIT_BYTES = 32
 
 
@@ -34,12 +34,12 @@ def codec_name(codec: int) -> str:
 
 
 def format_name(magic: int) -> str:
-    """v0, v1, v2; tg of messages with tags."""
+    """Give v0, v1 or v2; tg for messages with tags."""
     return "tg" if magic < 0 else f"v{magic}"
 
 
 def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
-    """The first offset; of a wrapper that is open already, without opening it again."""
+    """Give the first offset, without opening a wrapper again that is already open."""
     if batch.magic in (0, 1):
         return records[0].offset if records else batch.last_offset
     return batch.base_offset
@@ -49,9 +49,9 @@ def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
 
 
 def batch_fields(segment: str, batch: RecordBatch) -> dict[str, object]:
-    """A line of `dump --batches --json`. count is null below v2, where only opening the batch would tell.
+    """Give a line of `dump --batches --json`. count is null below v2, where it needs opening the batch.
 
-    A message with tags has the magic -1, and `tags` beside: bytes in hex.
+    A message with tags has the magic -1, and additionally `tags`: bytes in hex.
     """
     tags = {str(tag): value.hex() if isinstance(value, bytes) else value for tag, value in tags_of(batch).items()}
     return {
@@ -87,7 +87,7 @@ def record_lines(
     max_value_bytes: int | None = None,
     decode: Decode | None = None,
 ) -> Iterator[str]:
-    """A JSON line for each (index in batch, record), `\\n` included.
+    """Give a JSON line for each (index in batch, record), `\\n` included.
 
     Values of more than `max_value_bytes` are given by size and SHA-256. Without `decode`, bytes are in base64.
     """
@@ -151,7 +151,7 @@ def _control_type(key: bytes | None) -> str:
 
 
 def control_type(key: bytes | None) -> str:
-    """ABORT, COMMIT, LEADER_CHANGE, ...; UNKNOWN for what this release cannot name."""
+    """Give ABORT, COMMIT, LEADER_CHANGE, ...; UNKNOWN for types that this release does not know."""
     if key is None or len(key) < 4:
         return "UNKNOWN"
     type_id = struct.unpack_from(">h", key, 2)[0]
@@ -159,7 +159,7 @@ def control_type(key: bytes | None) -> str:
 
 
 def control_fields(record: Record, batch: RecordBatch) -> dict[str, object]:
-    """What a control record says: its type, and for a transaction marker the coordinator's epoch.
+    """Decode a control record: its type, and for a transaction marker the coordinator's epoch.
 
     Key: int16 version, int16 type. Value of ABORT and COMMIT: int16 version, int32 coordinator epoch
     (EndTransactionMarker.java).
@@ -195,9 +195,9 @@ def control_text(record: Record, batch: RecordBatch) -> str:
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes for people: text in quotes where they are text, else hex, else (long ones) base64; `null` for none.
+    """Show bytes to people: text in quotes, otherwise hex, or base64 if long; `null` for None.
 
-    No two different values look the same, whatever stdout can show.
+    Different values never look the same, whatever stdout can show.
     """
     text = "null" if data is None else _shown(data)
     return text if terminal.shows(text) else text.encode("ascii", "backslashreplace").decode()
@@ -225,7 +225,7 @@ def value_shown(value: bytes | None, max_value_bytes: int | None) -> str:
 
 
 def decoded_shown(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> str:
-    """As `--decode` wants it; a text is in quotes. Raises InvalidArgumentError."""
+    """Show it as `--decode` asks; text is in quotes. Raises InvalidArgumentError."""
     if data is None or decode is None:
         return shown(data)
     text = text_of(record, data, decode, is_value=is_value)
@@ -242,7 +242,7 @@ def _header_name(name: str) -> str:
 
 
 def flags_of(batch: RecordBatch) -> str:
-    """What is special about a batch, in words; empty for most."""
+    """Describe what is special about a batch; empty for most."""
     words = []
     if batch.producer_id >= 0:
         words.append(f"producer {batch.producer_id}/{batch.producer_epoch}")

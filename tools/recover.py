@@ -1,4 +1,4 @@
-"""`seglog recover`: what a damaged log would lose, and the log without the damage."""
+"""`seglog recover`: show what a damaged log would lose, or recover it."""
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -34,11 +34,11 @@ def command(
     nothing is or would be lost, otherwise 1.
     """
     if out is not None and in_place:
-        raise click.UsageError("--out makes a copy and --in-place does not: pass only one of them")
+        raise click.UsageError("pass only one of --out and --in-place")
     if backup and not in_place:
-        raise click.UsageError("--backup needs --in-place: without it SRC does not change")
+        raise click.UsageError("--backup needs --in-place: otherwise SRC does not change")
     if src.is_file():
-        raise NotALogError("not a partition directory", file=src, hint="recover takes a whole one, such as orders-0")
+        raise NotALogError("not a partition directory", file=src, hint="pass a directory, such as orders-0")
     done = recover(src, out, mode=mode, in_place=in_place, backup=backup, config=dict(settings))
     if as_json:
         _print_json(done)
@@ -81,10 +81,10 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
     ranges = report.count_of(len(done.lost), "range")
     lost = f"{ranges}, {report.size(done.lost_bytes)}, {would}lost" if done.lost else f"nothing {would}lost"
     offsets = f"{done.log_start_offset:,}…{done.log_end_offset - 1:,}"
-    kept = f"offsets {offsets}" if done.log_end_offset > done.log_start_offset else "no offset"
+    kept = f"offsets {offsets}" if done.log_end_offset > done.log_start_offset else "no offsets"
     yield f"{lost}; the log then has {kept} in {report.count_of(done.segments, 'segment')}"
     if done.target is None:
-        yield "a dry run, nothing was written: --out DST recovers a copy, --in-place --backup the directory itself"
+        yield "dry run: nothing was written. Pass --out DST to recover a copy, or --in-place --backup to repair SRC"
 
 
 def _offsets(lost: LostRange) -> str:

@@ -1,7 +1,7 @@
-"""How a command speaks: tables, numbers, JSON lines, three-line errors, a progress line.
+"""The output of commands: tables, numbers, JSON lines, three-line errors, a progress line.
 
-Results go to stdout; errors, notes and progress to stderr. Text is for people and may change,
-JSON lines are the interface: one object a line, its `type` and `schema` first.
+Results go to stdout; errors, notes and progress to stderr. Text is for people and may change; JSON lines are the
+interface: one object a line, with `type` and `schema` first.
 """
 import datetime as dt
 import errno
@@ -26,12 +26,12 @@ SCHEMA = 1
 INTERRUPTED = 130
 PARTIAL = 7
 
-# A file that is as long as this claims to be read in well below a second: no progress line for it.
+# Files up to this size are read in well below a second: they get no progress line.
 _PATIENCE_S = 1.0
 _REDRAW_S = 0.1
 _BAR = 20
 _PROSE_WIDTH = 79
-# A column of text is not cut to less.
+# A column of text is not cut below this width.
 _NARROWEST = 8
 
 
@@ -39,12 +39,12 @@ _NARROWEST = 8
 
 
 def json_line(type_: str, /, **fields: object) -> str:
-    """One object: `type`, `schema`, then the fields in the order given."""
+    """Format one object: `type`, `schema`, then the fields in the order given."""
     return plain_json({"type": type_, "schema": SCHEMA, **fields})
 
 
 def plain_json(fields: Mapping[str, object]) -> str:
-    """One object of just these fields."""
+    """Format one object with only these fields."""
     return json.dumps(fields, separators=(",", ":"), default=_encode)
 
 
@@ -55,7 +55,7 @@ def print_json(type_: str, /, **fields: object) -> None:
 def _encode(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    raise TypeError(f"a {type(value).__name__} cannot be shown as JSON")
 
 
 # --- numbers and times -------------------------------------------------------------------
@@ -72,7 +72,7 @@ def count_of(n: int, noun: str, plural: str | None = None) -> str:
 
 
 def size(n: float) -> str:
-    """Bytes as people read them: `312 B`, `4.7 KiB`, `6.6 GiB`."""
+    """Format bytes for people: `312 B`, `4.7 KiB`, `6.6 GiB`."""
     if n < 1024:
         return f"{n:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -83,14 +83,14 @@ def size(n: float) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """A record's timestamp in UTC; `-` for none; the bare number where no calendar reaches it."""
+    """Format a record's timestamp in UTC; `-` for none; the number itself beyond the range of the calendar."""
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
     second = _second(timestamp_ms // 1000)
     return f"{second}.{timestamp_ms % 1000:03d}Z" if second else f"{timestamp_ms} ms"
 
 
-@lru_cache(4096)        # records of one second follow each other
+@lru_cache(4096)        # consecutive records often fall in the same second
 def _second(seconds: int) -> str:
     try:
         return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M:%S}"
@@ -115,7 +115,7 @@ def duration(ms: float) -> str:
 
 
 def ratio(part: float, whole: float) -> str:
-    """`41.3%`; `-` of nothing."""
+    """`41.3%`; `-` if the whole is 0."""
     return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
@@ -126,10 +126,10 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,), total: bool = False,
     indent: int = 0,
 ) -> str:
-    """Columns two spaces apart, numbers to the right, the columns `left` to the left.
+    """Format columns two spaces apart, right-aligned except for the columns `left`.
 
-    `total`: the last row is one, and a rule goes above it. A terminal gets a table of its width: cells are broken at
-    spaces, the widest first; then the widest of the columns `left` are cut; else each row becomes a block of lines.
+    `total`: the last row is a total, with a rule above it. On a terminal, a table that is too wide is fitted: cells
+    break at spaces, the widest first; then the widest of the columns `left` are cut; else each row becomes a block.
     """
     lines = [list(head), *(list(map(printable, row)) for row in rows)]
     lines = [list(map(terminal.plain, line)) for line in lines]
@@ -164,7 +164,7 @@ def _narrowed(widths: list[int], lines: Sequence[Sequence[str]], left: Iterable[
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) -> Iterator[str]:
-    """The lines of a row: of more than one, cells are broken at spaces."""
+    """Give the lines of a row: more than one if cells break at spaces."""
     broken = [_broken(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for parts in zip_longest(*broken, fillvalue=""):
         line = []
@@ -187,7 +187,7 @@ def _broken(text: str, width: int) -> Sequence[str]:
 
 
 def _blocks(lines: Sequence[Sequence[str]]) -> str:
-    """A line for each cell, with the name of its column: for a terminal that is too narrow for a table."""
+    """Format a line for each cell, with the name of its column, for a terminal that is too narrow for a table."""
     names, *rows = lines
     wide = max(map(terminal.width_of, names))
     return "\n\n".join(
@@ -197,14 +197,14 @@ def _blocks(lines: Sequence[Sequence[str]]) -> str:
 
 
 def wrapped(text: str, *, hanging: int = 0) -> list[str]:
-    """Prose in lines that fit a terminal, indented by two spaces, and by `hanging` more from the second line on."""
+    """Wrap prose to the terminal, indented by two spaces, and by `hanging` more from the second line on."""
     return textwrap.wrap(
         text, _PROSE_WIDTH, initial_indent="  ", subsequent_indent=" " * (2 + hanging), break_on_hyphens=False
     )
 
 
 def printable(text: str) -> str:
-    """With escapes for what would not show, or would command the terminal: names and topics come from disks, too."""
+    """Escape characters that would not show or would control the terminal: names and topics come from disks, too."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -216,7 +216,7 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
 def paint(text: str, *styles: str, err: bool = False) -> str:
-    """The text, made printable, in colour if it goes to a terminal or the user wants colour."""
+    """Make the text printable, in colour if it goes to a terminal or the user wants colour."""
     text = printable(text)
     if not terminal.has_colour(sys.stderr if err else sys.stdout):
         return text
@@ -227,7 +227,7 @@ def paint(text: str, *styles: str, err: bool = False) -> str:
 
 
 def as_seglog_error(error: Exception) -> SeglogError:
-    """What the operating system and the unexpected look like in our words."""
+    """Turn an error of the operating system, or an unexpected one, into a SeglogError."""
     if isinstance(error, SeglogError):
         return error
     if isinstance(error, OSError):
@@ -240,7 +240,7 @@ def as_seglog_error(error: Exception) -> SeglogError:
         f"unexpected {type(error).__name__}: {error}{at}".replace("\n", " "),
         hint="set SEGLOG_DEBUG=1 to see the whole traceback, and report it",
     )
-    # Not 1: a script must not take a fault of the program for findings in the data.
+    # Not 1: a script must not take a bug of the program for findings in the data.
     unexpected.code, unexpected.exit_status = "internal", 3
     return unexpected
 
@@ -250,14 +250,14 @@ _OS_HINTS = {
     errno.EACCES: "run as the user that owns the log dir (often `kafka`)",
     errno.EPERM: "run as the user that owns the log dir (often `kafka`)",
     errno.ENOSPC: "free space on the target's file system, or choose another",
-    errno.EIO: "the disk refuses: look into the kernel log (`dmesg`) before you trust this copy",
+    errno.EIO: "the disk failed: look into the kernel log (`dmesg`) before you trust this copy",
 }
 
 
 def show_error(error: SeglogError, command_path: str, *, as_json: bool) -> int:
-    """Three lines on stderr, and with `--json` a line on stdout too. Returns the exit status."""
+    """Print three lines on stderr, and with `--json` also a line on stdout. Returns the exit status."""
     where = error.where or command_path
-    with suppress(OSError):     # it may be stdout itself that takes no more: a full disk
+    with suppress(OSError):     # the error may be stdout's own, such as a full disk
         sys.stdout.flush()
     sys.stderr.write(
         f"{paint('error:', 'bold', 'red', err=True)} {_one_line(error.what)} [{error.code}]\n"
@@ -275,7 +275,7 @@ def show_error(error: SeglogError, command_path: str, *, as_json: bool) -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: as ^C, what is half made is removed on the way out."""
+    """SIGTERM or SIGHUP came: as with ^C, unfinished output is removed on the way out."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -283,14 +283,14 @@ class Terminated(KeyboardInterrupt):
 
 
 def show_interrupt(error: BaseException) -> int:
-    """Say that a signal ended the command. Returns the exit status: 128 and the number of the signal."""
-    with suppress(OSError):     # after SIGHUP nobody may listen
+    """Report that a signal ended the command. Returns the exit status: 128 plus the number of the signal."""
+    with suppress(OSError):     # after SIGHUP the terminal may be gone
         sys.stderr.write("terminated\n" if isinstance(error, Terminated) else "interrupted\n")
     return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 
 def note(text: str) -> None:
-    """A remark beside the result. --quiet leaves it out."""
+    """Print a remark on stderr. --quiet leaves it out."""
     if terminal.wishes.quiet:
         return
     sys.stdout.flush()
@@ -299,7 +299,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def verbosely() -> Iterator[None]:
-    """What the engine logs meanwhile goes to stderr; then the time and the memory that it took."""
+    """Show the engine's log messages on stderr meanwhile, then the time and the memory used."""
     import logging
     import resource
 
@@ -326,10 +326,10 @@ def _one_line(text: str) -> str:
 
 
 class Progress:
-    """A bar on stderr that says how far; for a terminal, and for work of more than a second.
+    """A progress bar on stderr, for terminals, and for work that takes more than a second.
 
-    Call it with (bytes done, bytes in all), as often as wanted. Work that consists of parts is one bar all the same:
-    give `total_bytes`, and call what `part` gives. As a context manager it wipes its line.
+    Call it with (bytes done, total bytes), as often as you like. Work that consists of parts is still one bar:
+    pass `total_bytes`, and call what `part` returns. As a context manager it wipes its line.
     """
 
     def __init__(self, label: str, *, total_bytes: int = 0, enabled: bool = True) -> None:
@@ -342,7 +342,7 @@ class Progress:
         self._width = 0
 
     def part(self, label: str, size_bytes: int) -> Callable[[int, int], None]:
-        """Begin the next part: call with (done, total) of it, in whatever unit."""
+        """Begin the next part: call the result with (done, total) of the part, in any unit."""
         self.label = label
         self._before += self._part
         self._part = size_bytes
@@ -373,7 +373,7 @@ class Progress:
         self._width = len(line)
 
     def wipe(self) -> None:
-        """Take the line away, so that a result can be printed in its place."""
+        """Remove the line, so that a result can be printed in its place."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`seglog retain`: what retention deletes of logs that nobody has open, or would."""
+"""`seglog retain`: delete what retention removes, from logs that are not open elsewhere, or show it."""
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -38,12 +38,12 @@ def command(
     """
     for path in paths:
         if path.is_file():
-            raise NotALogError("not a partition directory", file=path, hint="retain takes a whole one, or a log dir")
+            raise NotALogError("not a partition directory", file=path, hint="pass a partition directory or a log dir")
     places = EachPlace(paths, as_json=as_json)
     names = set(by_first_name(place.directory for place in places).values())
     done: list[LogRetention] = []
     if total_bytes is not None:
-        # One decision over all of them: an error in one is an error.
+        # One decision covers all of them, so an error in one ends the command.
         directories = [place.directory for place in places]
         for one in retain(directories, config=dict(settings), total_bytes=total_bytes, dry_run=dry_run):
             done.append(one)
@@ -51,7 +51,7 @@ def command(
     else:
         for place in places:
             if Path(os.path.abspath(place.directory)) not in names:
-                report.note(f"{place.name} is another name of a partition that was looked at")
+                report.note(f"{place.name} is another name of a partition that was already processed")
                 continue
             with places.reading(place):
                 for one in retain([place.directory], config=dict(settings), dry_run=dry_run):
@@ -66,12 +66,12 @@ def command(
             linked_bytes=linked_bytes, kept_bytes=sum(one.kept_bytes for one in done), unread=places.unread,
         )
     else:
-        would = "would go" if dry_run else "deleted"
+        would = "would be deleted" if dry_run else "deleted"
         print(f"{report.count_of(segments, 'segment')}, {report.size(gone_bytes)}, {would}")
         if linked_bytes:
-            print(f"{report.size(linked_bytes)} of it stay in use: the files have other names, perhaps in a hot backup")
+            print(f"{report.size(linked_bytes)} of it stay in use: the files have other names, as in a hot backup")
         if dry_run:
-            print("a dry run, nothing was changed")
+            print("dry run: nothing was changed")
     return places.status(found=False)
 
 
@@ -105,4 +105,4 @@ def _text(one: LogRetention) -> Iterable[str]:
     kept = f"{report.count_of(one.kept_segments, 'segment')}, {report.size(one.kept_bytes)}"
     yield f"  begins at {one.retained.log_start_offset:,}; {kept} stay"
     if one.next_ms is not None:
-        yield f"  the next one goes at {report.moment(one.next_ms)}"
+        yield f"  the next segment is due at {report.moment(one.next_ms)}"

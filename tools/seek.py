@@ -1,4 +1,4 @@
-"""`seglog seek`: the batch and the record at an offset or a time, and how they were found."""
+"""`seglog seek`: find the batch and the record at an offset or a time, and show how they were found."""
 import json
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ SPECIAL_TIMES = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP, "ma
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search ended. All but `answer` is None where the answer is no record: the log's end."""
+    """Where a search ended. If it ended at the log end, where no record is, all fields but `answer` are None."""
 
     answer: TimestampOffset
     segment: Segment | None = None
@@ -91,13 +91,13 @@ def _by_time(partition: Partition, time_ms: int) -> Found | None:
         return None
     found = partition.find_offset(answer.offset)
     if found is None:
-        return Found(answer)        # the log end offset: no record has it yet
+        return Found(answer)        # the log end offset, which no record has yet
     at = _open(partition, *found, answer.offset)
     return Found(answer, at.segment, at.batch, at.base_offset, at.index_in_batch, at.record)
 
 
 def _open(partition: Partition, segment: Segment, position: BatchPosition, offset: int) -> Found:
-    """The first record at or behind `offset` in the batch; none where a cleaner took what was left of it."""
+    """Find the first record at or after `offset` in the batch; there is none if a cleaner removed them."""
     table = scan(segment.window, position.position, max_batches=1, decompress=partition.decompress)
     batch = table[0]
     records = list(batch)
@@ -111,7 +111,7 @@ def _open(partition: Partition, segment: Segment, position: BatchPosition, offse
 
 
 def _how(found: Found, time_ms: int | None) -> dict[str, object]:
-    """The index entries that the search had to start from."""
+    """Give the index entries from which the search could start."""
     segment, batch = found.segment, found.batch
     assert segment is not None
     assert batch is not None
@@ -179,7 +179,7 @@ def _print_text(
         f"{', ' + flags if flags else ''}\n"
     )
     if record is None:
-        write("  record    none at or behind it in this batch: a cleaner took them\n")
+        write("  record    none at or after it in this batch: a cleaner removed them\n")
     else:
         note = "" if offset is None or record.offset == offset else f" (offset {offset} is a hole: this is the next)"
         kind = lines.TIMESTAMP_TYPES[batch.timestamp_type]
@@ -216,7 +216,7 @@ def _how_text(how: dict[str, object]) -> str:
     if isinstance(offset_entry, dict):
         steps.append(f"offset index (offset {offset_entry['offset']} at byte {offset_entry['position']:,})")
     if "index_error" in how:
-        steps.append(f"an index that is damaged ({how['index_error']})")
+        steps.append(f"a damaged index ({how['index_error']})")
     scanned = how["scanned_bytes"]
     assert isinstance(scanned, int)
     if not steps:

@@ -1,4 +1,4 @@
-"""What `seglog dump` shows of a partition: which records or batches, read batch by batch."""
+"""Selects the records or batches of a partition that `seglog dump` shows, read batch by batch."""
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ _FOREVER = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records: offsets of [start, stop), timestamps of [since, until), of each partition no more than
+    """The conditions on records: offsets in [start, stop), timestamps in [since, until); for each partition at most
 
-    batches of about `max_bytes`, and `limit` records (or batches, where batches are shown).
+    about `max_bytes` of batches, and `limit` records (or batches, if batches are shown).
     """
 
     start: int | None
@@ -37,9 +37,9 @@ class Selection:
     until: int | None
     max_bytes: int | None
     limit: int | None
-    tail: int | None = None         # of those the last so many
-    follows: bool = False           # and then what is appended
-    matching: RecordFilter | None = None    # of the records, batches of control records left out
+    tail: int | None = None         # of those only the last ones
+    follows: bool = False           # then also what is appended
+    matching: RecordFilter | None = None    # on records; leaves out batches of control records
 
     @property
     def is_by_time(self) -> bool:
@@ -47,10 +47,10 @@ class Selection:
 
 
 def refuse_outside(partition: Partition, selection: Selection, place: Place) -> None:
-    """Raises OffsetOutOfRangeError for offsets that the log does not have.
+    """Raise OffsetOutOfRangeError for offsets that the log does not have.
 
-    A window that begins where the log begins may be empty; of a log dir, no partition is asked; what is followed may
-    still come; and where damage hides the end, nobody can tell.
+    Exceptions: a window that begins at the log's start may be empty; a log dir is not checked; with --follow the
+    offsets may still come; and if damage hides the end, it is not known.
     """
     start, stop = selection.start, selection.stop
     if place.in_log_dir or selection.follows or (start is None and stop is None):
@@ -73,7 +73,7 @@ def refuse_outside(partition: Partition, selection: Selection, place: Place) -> 
 def select_batches(
     partition: Partition, selection: Selection, on_lost: OnLost
 ) -> Iterator[tuple[Segment, RecordBatch, int]]:
-    """The batches that may hold what is selected, in log order, and the first offset that is."""
+    """Give the batches that may contain selected records, in log order, and the first selected offset."""
     start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
     if since is not None and since > 0 and on_lost is None:
         found = partition.offsets_for_time(since)
@@ -89,13 +89,13 @@ def select_batches(
         tables = partition.follow_tables(first)
     else:
         tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
-    for segment, table, first in tables:        # which is a lower one after a cut
+    for segment, table, first in tables:        # which is lower after a truncation
         for batch in table:
             if batch.last_offset < first or (since is not None and batch.max_timestamp < since and (
                 batch.bounds_time or batch.largest_timestamp < since
             )):
                 continue
-            # Only where the end is near: a wrapper must be opened to tell its first offset.
+            # Only near the end: a wrapper must be opened to find its first offset.
             if stop is not None and batch.last_offset >= stop and batch.base_offset >= stop:
                 return
             if until is not None and batch.magic == 2 and batch.timestamp_type == 1 and batch.max_timestamp >= until:
@@ -108,7 +108,7 @@ def select_batches(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch with what was chosen of its records, by their index in it; `records` None: the batch itself was."""
+    """A batch with the selected records, by their index in it; if `records` is None, the batch itself is selected."""
 
     segment: Segment
     batch: RecordBatch
@@ -117,7 +117,7 @@ class Item:
 
 
 def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
-    """What is to be shown, in log order, up to the limit. Take an item's records before the next item."""
+    """Give what is to be shown, in log order, up to the limit. Use an item's records before taking the next item."""
     if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
         selection = _tail(partition, selection, what, on_lost)
     items = _items(partition, selection, what, on_lost)
@@ -130,7 +130,7 @@ def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLo
 
 
 def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
-    """The same from where the last `tail` of it begin. Looks for that place from the end, each time further back."""
+    """Give the selection that starts at the last `tail` items. Searches from the end, each time further back."""
     tail = selection.tail or 0
     end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
     first = partition.log_start_offset if selection.start is None else selection.start

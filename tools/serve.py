@@ -1,4 +1,4 @@
-"""`seglog serve`: Kafka clients on a log dir."""
+"""`seglog serve`: let Kafka clients use a log dir."""
 import signal
 import ssl
 import sys
@@ -83,11 +83,11 @@ def command(
             report.print_json(
                 "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory),
                 http=server.http_address)
-            sys.stdout.flush()      # a pipe would keep it until the server ends
+            sys.stdout.flush()      # a pipe would buffer it until the server ends
         else:
             click.echo(f"listening on {server.bootstrap_servers}")
             if server.http_address:
-                click.echo(f"a page for people at http://{server.http_address}/, metrics at /metrics")
+                click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
         stopped.wait()
     return 0
 
@@ -105,7 +105,7 @@ def _users(path: Path) -> dict[str, str]:
                 raise InvalidArgumentError(f"line {number} is not name:password", file=path)
             users[name] = password
     if not users:
-        raise InvalidArgumentError("no line name:password", file=path)
+        raise InvalidArgumentError("no line of the form name:password", file=path)
     return users
 
 
@@ -116,13 +116,13 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
         return None
     for path in (certificate, key):
         if path is not None:
-            path.open("rb").close()     # OpenSSL does not say which file it cannot read
+            path.open("rb").close()     # OpenSSL does not name the file that it cannot read
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise InvalidArgumentError(
             "not a certificate with its key, in PEM", file=certificate,
-            hint="if the key is in a file of its own, name it by --tls-key",
+            hint="if the key is in a separate file, pass it with --tls-key",
         ) from error
     return context

@@ -1,6 +1,6 @@
 """`seglog dump` of the files around a log: indexes, snapshots, checkpoints, metadata.
 
-A table for people; for `--json` a line an entry, its `type` says which.
+Prints a table; with `--json` a line for each entry, whose `type` names its kind.
 """
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def is_one(path: Path) -> bool:
 
 
 def dump(path: Path, *, as_json: bool) -> None:
-    """Raises the error of the file's own reader where it is damaged."""
+    """Print the file's entries. If it is damaged, raises the error of its reader."""
     kind = _kind(path)
     if kind is None:
         raise NotALogError("not a file that belongs to a log", file=path)
@@ -57,13 +57,13 @@ def dump(path: Path, *, as_json: bool) -> None:
     zeros = _preallocated_bytes(path)
     if zeros:
         report.note(
-            f"{path.name}: {report.size(zeros)} of zeros behind its entries: "
+            f"{path.name}: {report.size(zeros)} of zeros after its entries: "
             "preallocated by a broker that crashed or still runs"
         )
 
 
 def _kind(path: Path) -> tuple[str, Callable[[Path], Iterable[Entry]]] | None:
-    """The `type` of the JSON lines, and the reader."""
+    """Give the `type` of the JSON lines, and the reader."""
     parsed = names.parse_file_name(path.name)
     if parsed is not None:
         return _BY_SUFFIX.get(parsed.suffix)

@@ -1,4 +1,4 @@
-"""`seglog spark convert`: whole topics, by the tasks of a Spark cluster."""
+"""`seglog spark convert`: convert whole topics in the tasks of a Spark cluster."""
 import math
 import sys
 import time
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """A path, or the URL of a store: kept as it is written."""
+    """A path, or the URL of a store, kept as written."""
 
     name = "path or URL"
 
@@ -165,9 +165,9 @@ def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, st
 
 def _what_next(dst: str, *, dry_run: bool) -> str:
     if dry_run:
-        return "a dry run, nothing was written"
+        return "dry run: nothing was written"
     place = report.printable(f"{dst}{WORKPLACE_SUFFIX}")
-    return f"{place} stays until --finalize keeps the result, or --rollback takes it back"
+    return f"{place} stays until --finalize keeps the result or --rollback undoes it"
 
 
 @command.command(cls=Command)
@@ -210,7 +210,7 @@ def fetch(
             )
         else:
             of_version = f" of {row.version}" if row.version else ""
-            there = "" if row.is_new else ", there already"
+            there = "" if row.is_new else ", already there"
             print(f"{report.printable(row.partition)}{of_version}: {report.count_of(row.files, 'file')},"
                   f" {report.size(row.size_bytes)}{there}")
     return 0
@@ -220,12 +220,12 @@ def _end(
     end: Literal["rollback", "finalize"], dst: str, partitions: Sequence[str], store_options: dict[str, str], *,
     as_json: bool,
 ) -> int:
-    """Status 7 where a result is kept that is not all of the source."""
+    """Undo or keep the result. Status 7 if a kept result does not contain all of the source."""
     from seglog.spark import finalize_topics, rollback_topics
 
     failed: dict[str, str] = {}
     if end == "rollback":
-        words, done = "taken out of", rollback_topics(dst, partitions=partitions, store_options=store_options)
+        words, done = "removed from", rollback_topics(dst, partitions=partitions, store_options=store_options)
     else:
         kept = finalize_topics(dst, store_options=store_options)
         words, done, failed = "kept in", kept.partitions, kept.failed
@@ -236,12 +236,12 @@ def _end(
         for partition, why in failed.items():
             print(f"{report.paint('not in it:', 'bold', 'red')} {report.printable(f'{partition}: {why}')}")
         if failed:
-            print("  try: mend them and convert again; what is in the target and did not change is left alone")
+            print("  try: repair them and convert again; unchanged partitions in the target are skipped")
     return report.PARTIAL if failed else 0
 
 
 def progress_text(step: JobStep, seconds: float) -> str:
-    """The tasks that have ended; the bytes behind them, so many a second, and when the rest is likely to be done."""
+    """Give the tasks done, their bytes, bytes per second, and the estimated time left."""
     words = f"{step.what}  {step.done:,} of {report.count_of(step.tasks, 'task')}"
     if not 0 < step.done_bytes < step.size_bytes or seconds <= 0:
         return words
@@ -256,7 +256,7 @@ def progress_text(step: JobStep, seconds: float) -> str:
 
 
 class _Line:
-    """A line on stderr that says how far it is; on a terminal only. Wiped at the end; partitions that failed stay."""
+    """A progress line on stderr, only on a terminal. Wiped at the end; lines of failed partitions stay."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled and terminal.shows_progress()

@@ -1,7 +1,7 @@
-"""The way into the program: `seglog`, `python -m seglog.tools`.
+"""The entry point of the program: `seglog`, `python -m seglog.tools`.
 
-While the program loads, ^C ends it as it ends any process, by the signal and without a traceback; from then on the
-commands catch it (cli.py).
+While the program loads, ^C ends it like any process, by the signal and without a traceback; after that, the commands
+catch it (cli.py).
 """
 import signal
 import sys
@@ -12,7 +12,7 @@ from seglog._version import __version__
 def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]) and _wrote(f"seglog {__version__}\n"):
         return
-    # A shell starts background jobs with ^C ignored: then it stays ignored.
+    # A shell starts background jobs with ^C ignored; keep it ignored then.
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -28,6 +28,6 @@ def _wrote(text: str) -> bool:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except (OSError, AttributeError):       # None, if the shell closed it
+    except (OSError, AttributeError):       # stdout is None if the shell closed it
         return False
     return True

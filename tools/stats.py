@@ -1,4 +1,4 @@
-"""`seglog stats`: what a partition is made of."""
+"""`seglog stats`: what a partition consists of."""
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def command(
     Reads and decompresses every batch. In a log dir, each partition is shown separately.
     """
     if only_times and only_compaction:
-        raise click.UsageError("--timestamps or --compaction: each of them says one thing only")
+        raise click.UsageError("pass only one of --timestamps and --compaction")
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     places = EachPlace(paths, as_json=as_json)
@@ -67,7 +67,7 @@ def command(
 
 
 def _tell_times(place: Place, settings: dict[str, object], now_ms: int, n: int, *, as_json: bool) -> None:
-    """Print when the segments of the `n`th place go."""
+    """Print when the segments of the `n`th place are deleted."""
     with place.open(settings) as partition:
         held = holds(partition, settings, now_ms)
         readers = lagging_readers(partition, held, settings)
@@ -96,7 +96,7 @@ def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Itera
             "the file's time" if one.offset is None else f"offset {one.offset:,}" + ", in the future" * one.is_future,
             goes, "" if one.waits_for == one.base_offset else f"the segment at {one.waits_for:,}",
         ])
-    yield report.table(("segment", "size", "as old as", "by", "goes", "waits for"), rows, left=(0, 2, 3, 4, 5))
+    yield report.table(("segment", "size", "as old as", "by", "deleted", "waits for"), rows, left=(0, 2, 3, 4, 5))
 
 
 def _readers_text(readers: Sequence[LaggingReader], now_ms: int) -> Iterable[str]:
@@ -149,7 +149,7 @@ def _compaction_text(place: Place, found: CompactionSurvey, now_ms: int) -> Iter
         for one in found.segments
     ]
     yield report.table(
-        ("segment", "state", "size", "records", "duplicates", "share", "no key", "aborted", "tombstones", "they go"),
+        ("segment", "state", "size", "records", "duplicates", "share", "no key", "aborted", "tombstones", "removed"),
         rows, left=(0, 1, 9),
     )
     total = plan.clean_bytes + plan.cleanable_bytes
@@ -158,10 +158,10 @@ def _compaction_text(place: Place, found: CompactionSurvey, now_ms: int) -> Iter
         f"offsets {plan.first_dirty_offset:,} to {plan.first_uncleanable_offset:,}"
     )
     if plan.checkpoint_is_void:
-        yield "the cleaner's checkpoint lies outside of the log: cleaning begins at its start"
+        yield "the cleaner's checkpoint is outside the log: cleaning begins at the log's start"
     if plan.overdue_ms > 0:
         yield f"overdue by max.compaction.lag.ms since {report.duration(plan.overdue_ms)}"
-    yield f"not to be cleaned now: {found.why_not}" if found.why_not else "to be cleaned now"
+    yield f"not due for cleaning: {found.why_not}" if found.why_not else "due for cleaning"
 
 
 def _horizons(one: SegmentDuplicates, now_ms: int) -> str:
@@ -284,8 +284,8 @@ def _text(
 
 
 def _drawn(partition: Partition, now_ms: int) -> Iterable[str]:
-    """Bytes by time as a row of blocks: the small version of what `seglog report` draws."""
-    from .picture.timeline import Timeline  # only terminals need it
+    """Draw bytes by time as a row of blocks: the small version of the drawing in `seglog report`."""
+    from .picture.timeline import Timeline  # needed only on terminals
 
     timeline = Timeline(now_ms)
     timeline.run(partition)
@@ -333,14 +333,14 @@ def _histogram(survey: Survey) -> str:
 def _timestamps(survey: Survey) -> Iterable[str]:
     times = survey.timestamps
     if times.without == times.records:
-        yield "none: format v0 has no time" if times.records else "no records"
+        yield "none: format v0 has no timestamps" if times.records else "no records"
         return
     span = f"{report.moment(times.smallest)} … {report.moment(times.largest)}"
     yield f"{span} (largest at offset {times.largest_offset:,})"
     if times.log_append_time:
         yield f"{report.count_of(times.log_append_time, 'record')} by LogAppendTime"
     if times.without:
-        yield f"{report.count_of(times.without, 'record')} without a time"
+        yield f"{report.count_of(times.without, 'record')} without a timestamp"
     if times.late:
         yield (
             f"{report.count_of(times.late, 'record')} out of order ({report.ratio(times.late, times.records)}), "

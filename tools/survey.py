@@ -1,7 +1,7 @@
-"""What `seglog stats` counts: one pass over every batch and record of a partition.
+"""The counts of `seglog stats`: one pass over every batch and record of a partition.
 
-Opens compressed batches, to know what they would weigh bare. Keeps counters only, and one entry a
-producer; a damaged batch is counted as such and passed over.
+Decompresses batches, to know their uncompressed sizes. Keeps only counters, and one entry for each producer; a damaged
+batch is counted and skipped.
 """
 import os
 from collections import Counter
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CodecUse:
-    """Batches of one format version under one codec. `stored` and `bare`: their records, as they lie and opened."""
+    """Batches of one format version and codec. `stored` and `bare`: record bytes as stored and decompressed."""
 
     batches: int = 0
     records: int = 0
@@ -46,7 +46,7 @@ class CodecUse:
 
 @dataclass(slots=True)
 class Timestamps:
-    """How time runs along the log. Late: below the largest seen before; future: behind the clock of this machine."""
+    """Timestamps along the log. Late: below the largest one before; future: after this machine's clock."""
 
     now_ms: int
     records: int = 0
@@ -100,7 +100,7 @@ class TransactionUse:
 
 @dataclass(slots=True)
 class IndexUse:
-    """Offset-index entries, and how far they lie apart in the log."""
+    """Offset-index entries, and their distances in the log."""
 
     segments: int = 0
     missing: int = 0
@@ -140,7 +140,7 @@ class IndexUse:
 
 
 class Survey:
-    """Everything `stats` tells of one partition; `run` fills it."""
+    """Everything that `stats` shows of one partition; `run` fills it."""
 
     def __init__(self, now_ms: int) -> None:
         self.segments = 0
@@ -157,7 +157,7 @@ class Survey:
         self.indexes = IndexUse()
         self.lost: list[LostRange] = []
         self.delete_horizons = 0
-        self._opened = 0        # bytes that the batch at hand gave when it was opened
+        self._opened = 0        # decompressed bytes of the current batch
 
     @property
     def batches(self) -> int:
@@ -205,7 +205,7 @@ class Survey:
         use.batches += 1
         use.batch_bytes += size
         if magic < 2 and codec == 0 and not batch.is_control:
-            # A bare message: its header tells all.
+            # An uncompressed message: its header is enough.
             use.records += 1
             use.stored_bytes += size
             use.bare_bytes += size

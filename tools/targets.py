@@ -1,4 +1,4 @@
-"""What a PATH on the command line is: a partition directory, one `.log` of it, or a log dir of many."""
+"""Finds out what a PATH on the command line is: a partition directory, one of its `.log` files, or a log dir."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,19 +15,19 @@ class Place:
 
     directory: Path
     only: Path | None = None
-    in_log_dir: bool = False        # found under a log dir that was asked for
-    # Its .log files, if they were listed just now. Of a log dir they are listed when its turn has come.
+    in_log_dir: bool = False        # found in a log dir that was given
+    # Its .log files, if they were just listed. In a log dir they are listed when the partition's turn comes.
     logs: Sequence[Path] | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
-        """`orders-0`, or `orders-0/00000000000000000000.log`; as given where the directory has no name (`.`)."""
+        """`orders-0`, or `orders-0/00000000000000000000.log`; as given if the directory has no name (`.`)."""
         directory = self.directory.name or self.directory.resolve().name
         return directory if self.only is None else f"{directory}/{self.only.name}"
 
     @property
     def path(self) -> Path:
-        """What was asked for."""
+        """The path that was asked for."""
         return self.directory if self.only is None else self.only
 
     def log_bytes(self) -> int:
@@ -39,23 +39,23 @@ class Place:
             return 0
 
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
-        """Opened to be read, narrowed to the one segment where one was asked for."""
+        """Open the partition for reading, narrowed to one segment if one was asked for."""
         only = None if self.only is None else self.only.name
         return Partition(self.directory, config=settings, only=only, logs=self.logs)
 
 
 def resolve(paths: Iterable[Path], *, marked: bool = False, unreadable: bool = False) -> Sequence[Place]:
-    """The partitions of all paths, in the order given, those of a log dir by topic and number.
+    """Find the partitions of all paths, in the order given, those of a log dir by topic and number.
 
-    Of a log dir, partitions that a broker has marked (`-delete`, `-future`, `-stray`) only where `marked`, and what has
-    the name of a partition and cannot be listed only where `unreadable`: to open it raises the error.
-    Raises NotALogError for a path that is none of the three, FileNotFoundError for none at all.
+    In a log dir, includes partitions that a broker has marked (`-delete`, `-future`, `-stray`) only if `marked`, and
+    directories with a partition's name that cannot be listed only if `unreadable`: opening those raises the error.
+    Raises NotALogError for a path that is none of the three, FileNotFoundError for one that does not exist.
     """
     return [place for path in paths for place in _resolve_one(path, marked, unreadable)]
 
 
 def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
-    path.stat()     # a path that is not there says so in the system's words
+    path.stat()     # a missing path raises the system's error
     if not path.is_dir():
         logs = names.log_files(path.parent)
         if path.name in {log.name for log in logs}:
@@ -68,7 +68,7 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
         return [Place(path, logs=logs)]
     places = _partitions_in(path, marked, unreadable)
     if not places:
-        raise NotALogError("no segment (<20 digits>.log) in the directory, nor in one below it", file=path)
+        raise NotALogError("no segment (<20 digits>.log) in the directory or in those directly below it", file=path)
     return places
 
 
@@ -82,7 +82,7 @@ def _partitions_in(log_dir: Path, marked: bool, unreadable: bool) -> Sequence[Pl
 
 
 def _is_partition(path: Path, unreadable: bool) -> bool:
-    """Has it segments? `unreadable`: or is it a directory, or a link, that does not tell."""
+    """Whether it has segments. `unreadable`: also accept a directory or a link that cannot be listed."""
     if not unreadable:
         return path.is_dir() and bool(names.log_files(path))
     try:
@@ -90,18 +90,18 @@ def _is_partition(path: Path, unreadable: bool) -> bool:
     except NotADirectoryError:
         return False
     except OSError:
-        return os.path.lexists(path)    # else it was removed since it was listed
+        return os.path.lexists(path)    # otherwise it was removed since it was listed
 
 
 def check_output_file(file: Path, src: Path) -> None:
-    """Before the work, which would be for nothing. Raises InvalidArgumentError."""
+    """Check the output file before the work begins. Raises InvalidArgumentError."""
     directory = Path(os.path.realpath(file.parent))
     if not directory.is_dir():
-        raise InvalidArgumentError("the directory for this file is not there", file=directory, hint="make it first")
+        raise InvalidArgumentError("the file's directory does not exist", file=directory, hint="create it first")
     if file.is_dir():
         raise InvalidArgumentError("expected a file, found a directory", file=file, hint="name a file")
     source = Path(os.path.realpath(src))
     if source in (directory, *directory.parents):
         raise InvalidArgumentError(
-            "the file would lie in the source, which is never changed", file=file, hint="choose another place"
+            "the file would be in the source, which is never changed", file=file, hint="choose another place"
         )

@@ -1,4 +1,4 @@
-"""What the terminal can show, and what the user wants of it: colour, width, letters, how much is said.
+"""What the terminal can show, and what the user wants: colour, width, characters, verbosity.
 
 Every command takes these options (`display_options`), and `seglog` itself takes them before the command.
 """
@@ -28,18 +28,18 @@ wishes = Wishes()
 
 
 def forget_wishes() -> None:
-    """A process may run several commands, as tests do."""
+    """Reset the wishes: a process may run several commands, as tests do."""
     wishes.color, wishes.full, wishes.quiet, wishes.verbose = "auto", False, False, 0
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value:       # else what was said before the command holds
+    if value:       # otherwise the option given before the command holds
         assert parameter.name is not None
         setattr(wishes, parameter.name, value)
 
 
 def display_options() -> list[click.Option]:
-    """The options that every command takes, and that no command is handed."""
+    """Give the options that every command accepts, and that are not passed to its function."""
     return [
         click.Option(["--full"], is_flag=True, expose_value=False, callback=_keep,
                      help="Do not cut or wrap lines to the width of the terminal."),
@@ -74,19 +74,19 @@ def is_terminal() -> bool:
 
 
 def shows_progress() -> bool:
-    """Whether a line of progress on stderr is of use, and wanted."""
+    """Whether a progress line on stderr is useful and wanted."""
     return not wishes.quiet and sys.stderr.isatty()
 
 
 def width() -> int | None:
-    """The columns that lines on stdout are cut to; None if they are not."""
+    """Give the width to which lines on stdout are cut; None if they are not."""
     if wishes.full or not is_terminal():
         return None
     return columns_of(sys.stdout)
 
 
 def columns_of(stream: TextIO) -> int:
-    """As shutil.get_terminal_size, which loads every library that compresses files."""
+    """Like shutil.get_terminal_size, whose module loads every compression library."""
     try:
         return int(os.environ["COLUMNS"])
     except (KeyError, ValueError):
@@ -98,7 +98,7 @@ def columns_of(stream: TextIO) -> int:
 
 
 def width_of(text: str) -> int:
-    """Columns of a terminal: letters of East Asia take two, accents that combine none."""
+    """Count terminal columns: East Asian characters take two, combining accents none."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
@@ -111,7 +111,7 @@ def _columns(letter: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """The text, or what of it fits with `…` at its end."""
+    """Give the text, or as much of it as fits, with `…` at its end."""
     if len(text) <= columns and width_of(text) <= columns:
         return text
     end = plain("…")
@@ -125,9 +125,9 @@ def cut(text: str, columns: int) -> str:
     return "".join(kept) + end
 
 
-# --- letters -----------------------------------------------------------------------------
+# --- characters -----------------------------------------------------------------------------
 
-# How our own signs look where the encoding lacks them. What lies on disks is escaped instead (`shows`).
+# Replacements of our own symbols that the encoding lacks. Data from disks is escaped instead (`shows`).
 _ASCII = {"…": "...", "×": "x", "–": "-", "—": "-", "·": ".", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "█": "#"}
 _BLOCKS = "▏▎▍▌▋▊▉"
 _ASCII |= dict.fromkeys(_BLOCKS[:3], " ") | dict.fromkeys(_BLOCKS[3:], "#")
@@ -135,7 +135,7 @@ _ASCII |= dict(zip("▁▂▃▄▅▆▇", "._-=+*%", strict=True))
 
 
 def shows(text: str, stream: TextIO | None = None) -> bool:
-    """Whether the encoding of stdout has all of these letters."""
+    """Whether the encoding of stdout has all of these characters."""
     if text.isascii():
         return True
     try:
@@ -146,7 +146,7 @@ def shows(text: str, stream: TextIO | None = None) -> bool:
 
 
 def plain(text: str) -> str:
-    """The text with our own signs as stdout can show them."""
+    """Give the text with our own symbols as stdout can show them."""
     return text if shows(text) else "".join(c if shows(c) else _ASCII.get(c, c) for c in text)
 
 
@@ -160,7 +160,7 @@ codecs.register_error("seglog", _replaced)
 
 
 def set_up(stream: TextIO) -> None:
-    """Let a stream show every text: our own signs in ASCII, all else that it cannot encode escaped."""
+    """Let a stream show every text: our own symbols in ASCII, all else that it cannot encode escaped."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="seglog")

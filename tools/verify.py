@@ -1,4 +1,4 @@
-"""`seglog verify`: is it whole? A line a finding, and what to do."""
+"""`seglog verify`: check whether a log is intact: a line for each finding, and what to do."""
 import os
 import shlex
 import time
@@ -19,7 +19,7 @@ from .options import config_option, json_option, paths_argument, progress_option
 from .targets import Place
 
 _MARKS = {Severity.ERROR: ("✗", "red"), Severity.WARNING: ("!", "yellow"), Severity.NOTE: ("·", "dim")}
-# Below this, how long it took says more about the start of Python than about the log.
+# Below this, the time taken says more about the start of Python than about the log.
 _WORTH_TIMING_S = 1.0
 
 
@@ -95,7 +95,7 @@ def _add(total: Report, report: Report) -> None:
 
 
 def has_unreadable(findings: Iterable[Finding]) -> bool:
-    """Whether there is a file among them that could not be read."""
+    """Whether one of them says that a file could not be read."""
     return any(finding.code == "unreadable" for finding in findings)
 
 
@@ -103,7 +103,7 @@ def check(
     place: Place, level: str, settings: dict[str, object], *, progress: Callable[[int, int], None],
     witness_every: int = 0,
 ) -> Report:
-    """The report on a place; of one segment only what concerns its own files."""
+    """Give the report on a place; for one segment only what concerns its own files."""
     with place.open(settings) as partition:
         report = verify_partition(
             partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
@@ -132,7 +132,7 @@ def _sums(report: Report) -> dict[str, object]:
 
 
 def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> list[str]:
-    """What to do, each said once, for the worst first; a command with the paths that it is to work on."""
+    """Give what to do, without repetition, for the worst first; commands include the paths to work on."""
     order = list(Severity)
     said = dict.fromkeys(f.fix for f in sorted(findings, key=lambda f: order.index(f.severity)))
     where = shlex.join(map(str, paths))
@@ -154,7 +154,7 @@ def _text(place: Place, report: Report) -> Iterable[str]:
 
 
 def finding_text(finding: Finding) -> Iterable[str]:
-    """Where and what, then what was found instead of what."""
+    """Say where and what, then what was found and expected."""
     mark, colour = _MARKS[finding.severity]
     where = [os.path.basename(finding.file)]
     if finding.position is not None:
@@ -178,7 +178,7 @@ def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) 
     if total.witnessed:
         timing += f"; {say.count_of(total.witnessed, 'segment')} read a second time by plain Python"
     if unread:
-        counts.append(f"{say.count_of(unread, 'partition')} not read, or not all of it")
+        counts.append(f"{say.count_of(unread, 'partition')} not read, or not completely")
     if not counts:
         yield f"{say.paint('clean', 'green')}, checked to level {total.level}{timing}"
         return

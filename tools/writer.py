@@ -1,8 +1,8 @@
-"""Which Kafka wrote a partition directory: inferred from what it left, with the reasons.
+"""Infers which Kafka version wrote a partition directory, from the files in it, with the reasons.
 
-Each fact that the files show bounds the version from one side. Facts about data bind only the broker
-that wrote that data; the bounds are for the broker that had the directory last. Files that somebody
-removed or added can mislead, so the reasons are part of the answer.
+Each fact bounds the version from one side. Facts about data concern only the broker that wrote that data; the bounds
+are for the broker that had the directory last. Files that were removed or added by hand can mislead, so the reasons
+are part of the answer.
 """
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from seglog.segment.segment import Segment
 
 from .survey import Survey
 
-# Entries looked at for the index rule; the first that tells decides, so more would only cost.
+# Entries checked for the index rule; the first conclusive entry decides, so checking more only costs time.
 _ENTRIES_LOOKED_AT = 2000
 _CODEC_ZSTD = 4
 
@@ -73,7 +73,7 @@ def _by_files(partition: Partition) -> Iterator[Reason]:
     if newer:
         yield Reason(f"{', '.join(newer)}: came with 0.11 (KIP-98, KIP-101)", since="0.11.0")
     elif ".index" in endings and len(partition.segments) > 1:
-        yield Reason("neither leader-epoch-checkpoint nor .snapshot though it rolled: before 0.11", until="0.10.2")
+        yield Reason("neither leader-epoch-checkpoint nor .snapshot although it rolled: before 0.11", until="0.10.2")
     elif ".index" in endings:
         yield Reason("neither leader-epoch-checkpoint nor .snapshot: before 0.11, or never closed")
     if "partition.metadata" in names:
@@ -83,7 +83,7 @@ def _by_files(partition: Partition) -> Iterator[Reason]:
         if clean_marker.stat().st_size:
             yield Reason(".kafka_cleanshutdown holds JSON: since 3.7 (KAFKA-15582)", since="3.7.0")
     except OSError:
-        pass        # a copy of the partition alone, or a broker that runs
+        pass        # a copy of only the partition, or a running broker
 
 
 def _by_batches(survey: Survey) -> Iterator[Reason]:
@@ -95,7 +95,7 @@ def _by_batches(survey: Survey) -> Iterator[Reason]:
     old = [f"v{magic}" for magic in (0, 1) if magic in magics]
     if old:
         yield Reason(
-            f"{' and '.join(old)} data: appended before 4.0, which writes v2 alone; "
+            f"{' and '.join(old)} data: appended before 4.0, which writes only v2; "
             "from 0.11 on under an old message.format.version"
         )
     if any(codec == _CODEC_ZSTD for _, codec in survey.codecs):
@@ -105,8 +105,8 @@ def _by_batches(survey: Survey) -> Iterator[Reason]:
 
 
 def _by_index_rule(partition: Partition) -> Iterator[Reason]:
-    """Which offset an index entry carries: the first of its batch to 1.1, the last of its append
-    from 2.0 (KAFKA-6264), the last of its batch from 3.9.1 and 4.0.1 (KAFKA-806's rule)."""
+    """Find which offset an index entry has: the first of its batch up to 1.1, the last of its append
+    since 2.0 (KAFKA-6264), the last of its batch since 3.9.1 and 4.0.1 (KAFKA-806's rule)."""
     seen = {kind for segment in partition.segments for kind in _entry_kinds(segment, partition)}
     if "first" in seen:
         yield Reason("index entries with the first offset of their batch: before KAFKA-6264 (2.0)", until="1.1.1")
@@ -114,7 +114,7 @@ def _by_index_rule(partition: Partition) -> Iterator[Reason]:
         yield Reason("index entries with the last offset: since KAFKA-6264 (2.0)", since="2.0.0")
     if "beyond" in seen:
         yield Reason(
-            "index entries with an offset behind their batch: one an append, before 3.9.1 and 4.0.1", until="4.0.0",
+            "index entries beyond their batch: one per append, before 3.9.1 and 4.0.1", until="4.0.0",
         )
 
 
@@ -136,4 +136,4 @@ def _entry_kinds(segment: Segment, partition: Partition) -> Iterator[str]:
             elif batch.base_offset < batch.last_offset:
                 yield "last" if offset == batch.last_offset else "first" if offset == batch.base_offset else "inside"
     except (CorruptIndexError, CorruptRecordError, StorageError):
-        return      # `verify` names them; here they only tell nothing
+        return      # `verify` reports them; here they say nothing

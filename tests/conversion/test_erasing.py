@@ -194,7 +194,7 @@ def test_without_a_backup_the_records_are_counted_and_nothing_is_changed(tmp_pat
     assert (partition["status"], partition["erased_records"]) == ("planned", gone)
     assert partition["bytes_out"] < partition["bytes_in"]
     assert (summary["keys"], summary["erased_records"], summary["planned"]) == (2, gone, 1)
-    assert "a dry run, nothing was changed; --backup DIR carries it out" in seglog(
+    assert "dry run: nothing was changed. To erase, pass --backup DIR" in seglog(
         "erase", directory, "--key", "user-1").stdout
     assert tree(tmp_path) == before
 
@@ -216,14 +216,14 @@ def test_they_go_from_a_log_dir_and_come_back_with_rollback(tmp_path):
         name: before[name] for name in ("orders-2", "payments-0")}
     assert tree(backups / "orders-0") == before["orders-0"]
     said = seglog("erase", logs, "--rollback", "--backup", backups).stdout
-    assert "is again what it was before records were erased" in said
+    assert "is restored to what it was before records were erased" in said
     assert {name: tree(logs / name) for name in before} == before
 
 
 def test_a_run_says_where_the_erased_records_still_are_and_a_second_one_finds_none(tmp_path):
     directory = written(tmp_path / "logs/orders-0")
     said = seglog("erase", directory, "--key", b"user-1".hex(), "--hex", "--backup", tmp_path / "backups").stdout
-    assert "still holds the erased records" in said
+    assert "still contains the erased records" in said
     assert "no record of 1 key: nothing was changed" in seglog(
         "erase", directory, "--key", "user-1", "--backup", tmp_path / "others").stdout
     roll_back(directory, tmp_path / "backups")
@@ -246,7 +246,7 @@ def test_a_partition_that_fails_ends_with_7_and_the_others_go_on(tmp_path):
 @pytest.mark.parametrize(("arguments", "words"), [
     ((), "--key or --key-file"),
     (("--hex", "--key", "xyz"), "--hex"),
-    (("--rollback",), "--rollback takes --backup"),
+    (("--rollback",), "--rollback needs --backup"),
     (("--topic", "x", "--key", "a"), "--topic"),
     (("--key-file", "{}/empty"), "line 2 is empty"),
 ])

@@ -68,7 +68,7 @@ def test_a_dry_run_leaves_nothing(convert, log_dir):
     before = tree(log_dir)
     out = convert("--dry-run").stdout
     assert out.count("planned") == 4
-    assert out.endswith("a dry run, nothing was written\n")
+    assert out.endswith("dry run: nothing was written\n")
     assert made(convert.target) == []
     assert tree(log_dir) == before
     assert [path.name for path in convert.target.parent.iterdir()] == []

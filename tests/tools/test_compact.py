@@ -28,7 +28,7 @@ def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
     before = files(path)
     *groups, summary = seglog_json("compact", path, "--dry-run")
     assert (summary["dry_run"], summary["outcome"]) == (True, "cleaned")
-    assert "a dry run, nothing was changed" in seglog("compact", path, "--dry-run").stdout
+    assert "dry run: nothing was changed" in seglog("compact", path, "--dry-run").stdout
     assert files(path) == before
     *done, after = seglog_json("compact", path)
     assert [{**group, "bytes_after": 0} for group in done] == [{**group, "bytes_after": 0} for group in groups]

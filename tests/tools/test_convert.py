@@ -56,7 +56,7 @@ def test_without_a_target_it_is_a_dry_run(source, tmp_path):
     assert (plan["type"], plan["target"], plan["to"]) == ("plan", None, 2)
     assert plan["forecast_bytes"] == sum(s["forecast_bytes"] for s in segments) > 0
     assert plan["bytes"] == sum(f["bytes"] for s in segments for f in s["formats"])
-    assert "a dry run, nothing was written" in seglog("convert", source).stdout
+    assert "dry run: nothing was written" in seglog("convert", source).stdout
     assert contents(source) == before
     assert sorted(p.name for p in source.parent.iterdir()) == ["orders-0"]
 
@@ -333,8 +333,8 @@ def test_one_that_fails_is_status_7(logs, tmp_path):
 def test_a_dry_run_over_a_log_dir_lists_losses(logs):
     text = seglog("convert", logs, "--to", 1, "--codec", "none").stdout
     assert "3 planned" in text
-    assert "a dry run, nothing was written" in text
-    assert "no place in v1: orders-1:" in text
+    assert "dry run: nothing was written" in text
+    assert "v1 cannot store: orders-1:" in text
 
 
 @pytest.mark.parametrize("wrong", [["--proof", "p.json"], ["--topic", "nothing*"]])
@@ -344,7 +344,7 @@ def test_what_makes_no_sense_for_a_log_dir_is_status_2(logs, tmp_path, wrong):
 
 def test_a_backup_that_is_an_option_is_status_2(logs):
     result = seglog("convert", logs, "--in-place", "--backup", "--to", "2", status=2)
-    assert "--backup wants a directory, not --to" in result.stderr
+    assert "--backup needs a directory, and --to is none" in result.stderr
 
 
 def test_a_partition_that_is_done_is_left_alone(source, target):
@@ -363,12 +363,12 @@ def test_in_place_and_back(source, tmp_path):
     before = contents(source)
     place = ["--in-place", "--backup", tmp_path / "backups"]
     text = seglog("convert", source, *place).stdout
-    assert "--rollback puts it back" in text
+    assert "--rollback restores it" in text
     assert {b["magic"] for b in seglog_json("dump", "--batches", source)} == {2}
     assert contents(tmp_path / "backups/orders-0") == before
     assert "nothing to do" in seglog("convert", source, *place, "--resume").stdout
     assert "a backup of this partition is there" in seglog("convert", source, *place, status=2).stderr
-    assert "again what it was" in seglog("convert", source, "--rollback", *place[1:]).stdout
+    assert "restored to what it was" in seglog("convert", source, "--rollback", *place[1:]).stdout
     assert contents(source) == before
     assert "no conversion in place" in seglog("convert", source, "--rollback", *place[1:], status=2).stderr
 
@@ -396,7 +396,7 @@ def test_a_log_dir_in_place_and_back(logs, tmp_path):
     log = max((logs / "orders-2").glob("*.log"))
     log.write_bytes(log.read_bytes() + b"more")
     result = seglog("convert", logs, "--rollback", *place[1:], status=7)
-    assert result.stdout.count("again what it was") == 1
+    assert result.stdout.count("restored to what it was") == 1
     assert "written to since" in result.stderr
     for name in ("orders-0", "orders-1"):
         assert contents(logs / name) == before[logs / name]

@@ -41,7 +41,7 @@ def test_ls_tells_of_a_position_outside_of_the_log(path):
     with seglog.open(path) as log:
         log.delete_records(6)
     assert "offset 4  lag 4" in run("cursors", "ls", path).stdout
-    assert "outside of the log" in run("cursors", "ls", path).stdout
+    assert "outside the log" in run("cursors", "ls", path).stdout
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         log.append(b"\xff")
     for options in (["--batches"], ["--json"], ["--limit", 3], ["--follow"], ["--max-bytes", 4]):
         assert "be combined only with" in seglog("dump", "--format", "csv", *options, tmp_path / "t-0", status=2).output
-    assert "go with --format" in seglog("dump", "-o", tmp_path / "x", tmp_path / "t-0", status=2).output
+    assert "--output needs --format" in seglog("dump", "-o", tmp_path / "x", tmp_path / "t-0", status=2).output
     assert "not UTF-8" in seglog("dump", "--format", "csv", "--decode", "utf8", "-o", tmp_path / "x", tmp_path / "t-0",
                                  status=2).output
     assert not (tmp_path / "x").exists()

@@ -72,7 +72,7 @@ def test_rebuild_tells_each_file_and_sums_up(partition):
     for f in files:
         assert (f["backup"] is not None) == f["changed"]
     text = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100").stdout
-    assert text.splitlines()[-1] == f"0 files written, {len(files)} right already"
+    assert text.splitlines()[-1] == f"0 files written, {len(files)} already correct"
 
 
 def test_rebuild_of_one_log_leaves_the_others(partition):

@@ -243,7 +243,7 @@ def test_recover_makes_a_manifest_from_the_ledgers(topic):
     for break_it in (DAMAGES["manifest_corrupt"], DAMAGES["manifest_corrupt and gone"]):
         break_it(topic)
         assert seglog_json("ledger", "recover", topic)[0]["makes_manifest"]
-        assert "made anew from 2 ledgers" in seglog("ledger", "recover", topic, "--in-place").stdout
+        assert "rebuilt from 2 ledgers" in seglog("ledger", "recover", topic, "--in-place").stdout
         with ManagedLedger(topic, config=CONFIG) as opened:
             assert numbers(opened) == list(range(5))
             assert opened.last_index == 9

@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
     assert done["last"][:3] == [0, 6, -1]
     (again,) = seglog_json("ledger", "compact", topic)
     assert again["rounds"] == 0
-    assert "nothing to compact behind 0:6" in seglog("ledger", "compact", topic, "--dry-run").output
+    assert "nothing to compact after 0:6" in seglog("ledger", "compact", topic, "--dry-run").output
     with ManagedLedger(topic) as opened:
         assert len(read_all(opened)) == 13
 

@@ -80,9 +80,9 @@ def test_a_target_that_was_made_in_vain_is_named(tmp_path):
     with seglog.open(tmp_path / "orders-0", fsync="never") as log:
         log.append(b"v" * 500)
     done = run("mirror", tmp_path / "orders-0", target, "--config", "segment.bytes=400", status=1)
-    assert f"made and still empty: {target}" in done.stderr
+    assert f"created and still empty: {target}" in done.stderr
     done = run("mirror", tmp_path / "orders-0", target, tmp_path / "a" / "no name", status=2)
-    assert "made and still empty" not in done.stderr      # it was there before
+    assert "created and still empty" not in done.stderr      # it was there before
 
 
 def test_one_partition_is_routed_into_several(tmp_path):
@@ -92,7 +92,7 @@ def test_one_partition_is_routed_into_several(tmp_path):
         expected = {(r.key, r.value) for r in log}
     targets = [tmp_path / "to" / f"orders-{i}" for i in range(3)]
     done = run("mirror", tmp_path / "orders-0", *targets)
-    assert done.stdout.startswith("6 batches, 6 opened, 3 built again, 3 routed whole, 3 split by keys, ")
+    assert done.stdout.startswith("6 batches, 6 opened, 3 rebuilt, 3 routed whole, 3 split by keys, ")
     got = []
     for target in targets:
         with seglog.open_partition(target) as log:
@@ -108,7 +108,7 @@ def test_holes_are_closed_where_it_is_asked_for(tmp_path):
     name = "compact-v2-mixed-pass2-k411"
     source = unpack("kafka") / "cases" / name / f"{name}-0"
     done = run("mirror", source, tmp_path / "orders-0", "--close-holes")
-    assert "built again" in done.stdout
+    assert "rebuilt" in done.stdout
     with seglog.open_partition(source) as src, seglog.open_partition(tmp_path / "orders-0") as log:
         assert [r.value for r in log] == [r.value for r in src]
         assert [r.offset for b in log.batches() for r in b] == list(range(log.log_end_offset))      # with markers

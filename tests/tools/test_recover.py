@@ -40,7 +40,7 @@ def test_without_a_target_it_is_a_dry_run(damaged):
         ("00000000000000000075.log", 0, 3960, 75, 148),
     ]
     assert (summary["target"], summary["log_end_offset"], summary["lost_bytes"]) == (None, 34, 2231 + 3960)
-    assert "a dry run, nothing was written" in seglog("recover", damaged, "--mode", "quarantine", status=1).stdout
+    assert "dry run: nothing was written" in seglog("recover", damaged, "--mode", "quarantine", status=1).stdout
     assert contents(damaged) == before
     assert [p.name for p in damaged.parent.iterdir()] == ["orders-0"]
 

@@ -195,7 +195,7 @@ def test_the_page_of_a_converted_partition_shows_before_and_after(mixed, tmp_pat
     assert f"{report.size(before)} became {report.size(after)}." in text
     shutil.rmtree(mixed)
     run("report", tmp_path / "new/orders-0", "-o", tmp_path / "page.html")
-    assert "is not there any more" in (tmp_path / "page.html").read_text()
+    assert "no longer exists" in (tmp_path / "page.html").read_text()
     run("report", tools_sample(), "-o", tmp_path / "page.html")
     assert "Before and after" not in (tmp_path / "page.html").read_text()
 
@@ -214,7 +214,7 @@ def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
         section = _segments(partition, timeline, Report(str(mixed), "crc"))
     text = ReportPage("orders-0", str(mixed), "now", [], [section]).html()
     assert len(text.encode()) < 1 << 20
-    assert "9,700 more are in the drawing alone." in text
+    assert "9,700 more are only in the drawing." in text
 
 
 def test_a_log_of_messages_with_tags_is_told_as_such(tmp_path):

@@ -40,7 +40,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path):
         (0, 5, "size"), (5, 10, "size"), (10, 15, "size"),
     ]
     assert (one["log_start_offset"], one["kept_segments"], summary["deleted_segments"]) == (15, 2, 3)
-    assert "a dry run, nothing was changed" in seglog("retain", path, "--dry-run").stdout
+    assert "dry run: nothing was changed" in seglog("retain", path, "--dry-run").stdout
     assert files(path) == before
 
 

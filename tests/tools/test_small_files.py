@@ -57,7 +57,7 @@ def test_text_is_a_table(golden_kafka):
 
 def test_preallocated_zeros_are_no_entries_and_are_told(golden_kafka):
     index = golden_kafka / "cases/crash-v1-k391/crash-v1-k391-0/00000000000000000000.index"
-    assert "zeros behind its entries" in seglog("dump", index).stderr
+    assert "zeros after its entries" in seglog("dump", index).stderr
 
 
 def test_checkpoints_of_a_log_dir_and_metadata_of_a_partition(tmp_path):

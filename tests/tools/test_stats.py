@@ -188,7 +188,7 @@ def test_compaction_says_where_it_stands_and_what_holds_it(tmp_path):
     told = stats(directory, "--compaction", "--now", now)["compaction"][0]
     assert (told["first_dirty_offset"], told["first_uncleanable_offset"]) == (0, bases[-1])
     assert (told["dirty_ratio"], told["clean_bytes"], told["why_not"]) == (1.0, 0, None)
-    assert "to be cleaned now" in seglog("stats", directory, "--compaction", "--now", now).stdout
+    assert "due for cleaning" in seglog("stats", directory, "--compaction", "--now", now).stdout
     got = stats(directory, "--compaction", "--now", now, "--config", "min.compaction.lag.ms=1000")
     assert {one["state"] for one in got["compaction_segment"]} == {"held", "active"}
     assert "younger than min.compaction.lag.ms" in got["compaction"][0]["why_not"]
@@ -202,7 +202,7 @@ def test_compaction_says_where_it_stands_and_what_holds_it(tmp_path):
     assert got["compaction_segment"][-1]["tombstones"] == 1
     assert "the active segment begins at" in got["compaction"][0]["why_not"]
     text = seglog("stats", directory, "--compaction", "--config", "cleanup.policy=delete", "--now", now).stdout
-    assert "not to be cleaned now: cleanup.policy is delete" in text
+    assert "not due for cleaning: cleanup.policy is delete" in text
     assert "1 not marked yet" in text
 
 

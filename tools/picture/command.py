@@ -1,4 +1,4 @@
-"""`seglog report`: what a log dir or a partition looks like."""
+"""`seglog report`: draw a log dir, a partition or a managed ledger."""
 import time
 import webbrowser
 from collections.abc import Sequence
@@ -38,9 +38,10 @@ def command(
 ) -> int:
     """Draw a log dir, a partition or a managed ledger as one HTML page, which needs no network and can be printed.
 
-    Of a partition: its segments by offset and time, bytes by time, batches, codecs, what `verify` finds and what
-    retention takes; if a conversion made it, before and after. Of a log dir: a bar a partition over time, its formats,
-    and what is wrong. Of a managed ledger: its ledgers, its cursors, and when delayed messages are due. Reads only.
+    For a partition: its segments by offset and time, bytes by time, batches, codecs, findings of `verify`, and what
+    retention deletes; before and after, if a conversion made it. For a log dir: a bar for each partition over time, its
+    formats, and what is wrong. For a managed ledger: its ledgers, its cursors, and when delayed messages are due. Only
+    reads.
     """
     kind = kind or (output.suffix[1:] if output is not None and output.suffix[1:] in _FORMATS else "html")
     output = output or Path(f"report.{kind}")
@@ -64,7 +65,7 @@ def command(
 
 
 def _rendered(page: ReportPage, kind: str) -> bytes:
-    """Raises MissingLibraryError."""
+    """Render the page in this format. Raises MissingLibraryError."""
     if kind == "html":
         return page.html().encode()
     drawing = page.drawing()
@@ -73,5 +74,5 @@ def _rendered(page: ReportPage, kind: str) -> bytes:
     try:
         from resvg_py import svg_to_bytes
     except ImportError:
-        raise MissingLibraryError("a png is made with resvg-py", hint="pip install 'seglog[report]'") from None
+        raise MissingLibraryError("PNG output needs resvg-py", hint="pip install 'seglog[report]'") from None
     return bytes(svg_to_bytes(svg_string=drawing, width=1920))

@@ -1,4 +1,4 @@
-"""Before and after a conversion, by the proof that lies in the partition."""
+"""Before and after a conversion, from the proof in the partition."""
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _ROW_PIXELS = 34
 
 
 def conversion_sections(partition: Partition) -> list[Section]:
-    """One, if a conversion made this partition; else none."""
+    """Give one section if a conversion made this partition, otherwise none."""
     file = Path(partition.path) / PROOF_FILE
     if not file.is_file():
         return []
@@ -28,12 +28,12 @@ def conversion_sections(partition: Partition) -> list[Section]:
     words = [
         f"{report.count_of(proof.records, 'record')} of {report.count_of(len(proof.segments), 'segment')}, "
         + ("the same on both sides by SHA-256, read from the files." if proof.holds else "which differ: see below."),
-        *([f"The target has no place for: {', '.join(proof.left_out)}."] if proof.left_out else []),
+        *([f"The target cannot store: {', '.join(proof.left_out)}."] if proof.left_out else []),
     ]
     after = _totals_of(partition)
     before = _source_totals(proof, partition)
     if before is None:
-        words.append(f"The source, {proof.source}, is not there any more: only its records are compared.")
+        words.append(f"The source, {proof.source}, no longer exists: only its records are compared.")
         sides = [("after", after)]
     else:
         sides = [("before", before), ("after", after)]
@@ -50,7 +50,7 @@ def _totals_of(partition: Partition) -> Totals:
 
 
 def _source_totals(proof: Proof, target: Partition) -> Totals | None:
-    """None without a source: it was removed, or the result took its place."""
+    """None if the source was removed, or was replaced by the result."""
     if os.path.realpath(proof.source) == os.path.realpath(target.path):
         return None
     try:

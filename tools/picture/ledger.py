@@ -15,12 +15,12 @@ from .svg import Drawing, number_scale, time_scale
 
 _BUCKETS = 120
 _SECOND_MS = 1000
-# What is due until then is counted, too: the horizons of `seglog delayed count`.
+# Messages due by these times are counted, too: the horizons of `seglog delayed count`.
 _HORIZONS = (("now", 0), ("in an hour", 3_600_000), ("in a day", 86_400_000))
 
 
 def ledger_page(path: Path, now_ms: int) -> ReportPage:
-    """Reads manifests, cursors and the snapshots of delayed messages, beside a process that writes them."""
+    """Read manifests, cursors and the snapshots of delayed messages, even while a process writes them."""
     delayed = _Delayed(path)
     with ClosedManagedLedger(path) as topic:
         cursors = topic.cursors()
@@ -74,12 +74,12 @@ def _cursors(topic: ClosedManagedLedger, cursors: Sequence[CursorState]) -> Sect
         for state in cursors[:ROWS_MAX]
     ]
     more = f"{len(cursors) - ROWS_MAX:,} more: seglog ledger ls." if len(cursors) > ROWS_MAX else ""
-    head = ("cursor", "mark-delete position", "acknowledged behind it", "backlog")
+    head = ("cursor", "mark-delete position", "acknowledged after it", "backlog")
     return Section("Cursors", tables=[Table("Cursors", head, rows, (0, 1), more)])
 
 
 class _Delayed:
-    """What the snapshots of all cursors hold: a row for each bucket, and messages by the second that they are due."""
+    """The contents of all cursors' snapshots: a row for each bucket, and messages by the second they are due."""
 
     def __init__(self, path: Path) -> None:
         self.rows: list[list[Cell | str]] = []
@@ -120,7 +120,7 @@ class _Delayed:
             self.rows[:ROWS_MAX], (0, 1, 4, 5),
             f"{len(self.rows) - ROWS_MAX:,} more: seglog delayed ls." if len(self.rows) > ROWS_MAX else "",
         )
-        words.append("Messages that no snapshot holds yet are not counted here: seglog delayed count knows them.")
+        words.append("Messages that are in no snapshot yet are not counted here: seglog delayed count includes them.")
         return [Section("Delayed messages", words, self._histogram() if self.messages else None, tables=[table])]
 
     def _histogram(self) -> Drawing:

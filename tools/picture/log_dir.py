@@ -1,4 +1,4 @@
-"""The page of a log dir: a bar a partition over time, coloured by format, with what is wrong marked."""
+"""The page of a log dir: a bar for each partition over time, coloured by format, with problems marked."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, time_scale
 
 _ROW_PIXELS = 18
-# Of more partitions, those without a finding are only summed up.
+# If there are more partitions, those without a finding are only counted.
 _ROWS_MAX = 1_000
 
 
 @dataclass(slots=True)
 class _Row:
-    """A partition; with an `error` nothing of it could be read."""
+    """A partition; if it has an `error`, it could not be read."""
 
     name: str
     totals: Totals
@@ -38,7 +38,7 @@ class _Row:
 def log_dir_page(
     path: Path, places: Sequence[Place], settings: Mapping[str, object], now_ms: int, progress: report.Progress
 ) -> ReportPage:
-    """Reads batch headers, and what `verify` finds by them."""
+    """Read batch headers, and what `verify` finds in them."""
     rows = []
     for n, place in enumerate(places):
         rows.append(_look(place, settings))
@@ -98,14 +98,14 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
             f"{row.name}: {report.size(row.totals.bytes)}, {report.moment(row.totals.first_timestamp)} to "
             f"{report.moment(row.totals.max_timestamp)}"
         )
-        # The shares of the formats, side by side: in which order they lie in time, the partition's own page shows.
+        # The shares of the formats, side by side: the partition's own page shows their order in time.
         for kind, share in shares_of(row.totals):
             part = max(width, 3) * share
             drawing.told_rectangle(kind, left, top, part, _ROW_PIXELS - 5, words, f"#p-{row.name}")
             left += part
         if row.is_marked:
             drawing.rectangle("bad", drawing.left - 4, top, 3, _ROW_PIXELS - 5)
-    words = "A bar is as long as the partition's time; its colours are the shares of the record formats."
+    words = "Each bar spans the partition's time; its colours show the shares of the record formats."
     legend = legend_of(row.totals for row in timed)
     if any(row.is_marked for row in timed):
         legend.append(("bad", "something is wrong"))
@@ -122,11 +122,11 @@ def _table(rows: Sequence[_Row], count: int) -> Section:
             *(report.ratio(n, totals.bytes) if n else "–" for n in (totals.bytes_v0, totals.bytes_v1, totals.bytes_v2)),
             _finding(row),
         ])
-    more = f"{count - len(rows):,} more, in which nothing was found." if count > len(rows) else ""
+    more = f"{count - len(rows):,} more, without findings." if count > len(rows) else ""
     head = ("partition", "segments", "bytes", "log start", "log end", "v0", "v1", "v2", "what verify finds")
     marked = sum(row.is_marked for row in rows)
-    words = [f"In {report.count_of(marked, 'partition')} something is wrong." if marked else
-             "Nothing was found in the headers of the batches; seglog verify checks every checksum."]
+    words = [f"Something is wrong in {report.count_of(marked, 'partition')}." if marked else
+             "The batch headers show nothing wrong; seglog verify checks every checksum."]
     return Section("Partitions", words, tables=[Table("Partitions", head, cells, (0, 8), more)])
 
 
@@ -148,6 +148,6 @@ def _upgrade(path: Path, rows: Sequence[_Row], old_bytes: int, all_bytes: int) -
     with_old = sum(bool(row.totals.bytes_v0 + row.totals.bytes_v1) for row in rows)
     return Section("Old record formats", [
         f"{report.size(old_bytes)} ({report.ratio(old_bytes, all_bytes)}) in {report.count_of(with_old, 'partition')} "
-        "are in formats v0 and v1, which Kafka 4 reads and no longer writes.",
-        f"What goes by retention, what a conversion costs and in which steps: seglog plan-upgrade {path}",
+        "are in formats v0 and v1, which Kafka 4 still reads but no longer writes.",
+        f"For what retention removes, what a conversion costs, and its steps: seglog plan-upgrade {path}",
     ])

@@ -1,4 +1,4 @@
-"""A page: facts, then sections of words, a drawing and tables. It needs nothing else: no script, no network."""
+"""A page: facts, then sections of text, a drawing and tables. It is self-contained: no scripts, no network."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -8,13 +8,13 @@ from seglog.errors import InvalidArgumentError, MissingLibraryError
 
 from .svg import STYLE, Drawing
 
-# Rows of a table: what is left out is counted. Ten thousand segments would be a page of several MB.
+# The most rows of a table; the others are counted. Ten thousand segments would make a page of several MB.
 ROWS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`link`: to an anchor of the page; `anchor`: this one is; `kind`: a class of the style."""
+    """A cell of a table. `link`: the anchor it links to; `anchor`: its own anchor; `kind`: a CSS class."""
 
     text: str
     link: str = ""
@@ -24,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`left`: the columns of words; numbers stand to the right. `more`: what is not shown, in words."""
+    """A table. `left`: the left-aligned columns (text); others are right-aligned. `more`: says what is not shown."""
 
     caption: str
     head: Sequence[str]
@@ -41,13 +41,13 @@ class Section:
     title: str
     words: Sequence[str] = ()
     drawing: Drawing | None = None
-    legend: Sequence[tuple[str, str]] = ()      # (class, words)
+    legend: Sequence[tuple[str, str]] = ()      # (class, label)
     tables: list[Table] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ReportPage:
-    """`facts`: (name, value, data-fact): what `stats --json` or `ls --json` says under that name."""
+    """`facts`: (name, value, data-fact); data-fact is the field's name in `stats --json` or `ls --json`."""
 
     title: str
     path: str
@@ -56,18 +56,18 @@ class ReportPage:
     sections: list[Section]
 
     def html(self) -> str:
-        """Raises MissingLibraryError without jinja2."""
+        """Render the page. Raises MissingLibraryError without jinja2."""
         try:
             import jinja2
         except ImportError:
-            raise MissingLibraryError("a page is made with jinja2", hint="pip install 'seglog[report]'") from None
+            raise MissingLibraryError("an HTML page needs jinja2", hint="pip install 'seglog[report]'") from None
         environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         template = resources.files(__package__).joinpath("page.html.j2").read_text("utf-8")
         drawings = [section.drawing.render(n) if section.drawing else "" for n, section in enumerate(self.sections)]
         return environment.from_string(template).render(page=self, drawings=drawings, version=__version__, style=STYLE)
 
     def drawing(self) -> str:
-        """The first one, to stand alone."""
+        """Render the first drawing, as a file of its own."""
         drawing = next((section.drawing for section in self.sections if section.drawing), None)
         if drawing is None:
             raise InvalidArgumentError(

@@ -23,7 +23,7 @@ from .page import ROWS_MAX, Cell, ReportPage, Section, Table
 from .svg import Drawing, number_scale, time_scale
 from .timeline import SegmentSpan, Timeline
 
-# Above this, segments are drawn as one shape for each format, and say nothing under the pointer.
+# Above this, segments are drawn as one shape for each format, without tooltips.
 _TOLD_MAX = 500
 _BUCKETS = 120
 
@@ -31,7 +31,7 @@ _BUCKETS = 120
 def partition_page(
     partition: Partition, name: str, settings: Mapping[str, object], now_ms: int, progress: report.Progress
 ) -> ReportPage:
-    """Reads every batch: for what `stats` counts, for what `verify` finds, and for where it lies in time."""
+    """Read every batch: for the counts of `stats`, the findings of `verify`, and the positions in time."""
     survey = Survey(now_ms)
     survey.run(partition, progress)
     timeline = Timeline(now_ms)
@@ -84,11 +84,11 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     if timed:
         drawing = _offsets_by_time(timeline, timed, [f.offset for f in errors[:ROWS_MAX] if f.offset is not None])
         if timeline.late_count:
-            words.append(f"In {report.count_of(timeline.late_count, 'batch', 'batches')} time runs back.")
+            words.append(f"Time goes back in {report.count_of(timeline.late_count, 'batch', 'batches')}.")
         if timeline.future_count:
             words.append(
-                f"{report.count_of(timeline.future_count, 'batch', 'batches')} lie in the future: retention by time "
-                "waits for them."
+                f"{report.count_of(timeline.future_count, 'batch', 'batches')} have timestamps in the future: "
+                "retention by time waits for them."
             )
     elif spans:
         words.append("No batch has a timestamp: record format v0 has none.")
@@ -109,12 +109,12 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
         "Segments",
         ("segment", "first offset", "last offset", "bytes", "batches", "formats", "first time", "last time", "notes"),
         rows, (0, 5, 8),
-        f"{len(spans) - len(shown):,} more are in the drawing alone." if len(shown) < len(spans) else "",
+        f"{len(spans) - len(shown):,} more are only in the drawing." if len(shown) < len(spans) else "",
     )
     legend = [
         *legend_of(span.totals for span in spans),
         *([("bad", "damage")] if any(_is_hurt(span, hurt) for span in spans) else []),
-        *([("late", "time runs back, or lies in the future")] if timeline.late or timeline.future else []),
+        *([("late", "time goes back, or lies in the future")] if timeline.late or timeline.future else []),
     ]
     return Section("Segments by offset and time", words, drawing, legend if drawing else (), [table])
 
@@ -124,7 +124,7 @@ def _is_hurt(span: SegmentSpan, hurt: set[str]) -> bool:
 
 
 def _ends(spans: Sequence[SegmentSpan], damaged: set[str]) -> list[SegmentSpan]:
-    """The first and the last ones, and all that something was found in."""
+    """Give the first and the last spans, and all that have findings."""
     side = ROWS_MAX // 2
     return [
         span for n, span in enumerate(spans)
@@ -139,7 +139,7 @@ def _missing(partition: Partition, span: SegmentSpan) -> Cell:
 
 
 def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Sequence[int]) -> Drawing:
-    """`hurt`: offsets of damaged batches; a line across the drawing is at each."""
+    """Draw offsets over time. `hurt`: offsets of damaged batches; each gets a line across the drawing."""
     last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future])
     first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late])
     first, last = spans[0].base_offset, spans[-1].next_offset
@@ -159,7 +159,7 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Seq
             f"{report.moment(totals.first_timestamp)} to {report.moment(totals.max_timestamp)}"
         )
         bottom, height = y(span.base_offset), y(span.base_offset) - y(span.next_offset)
-        # From the first offset on: formats follow one another as they came.
+        # The formats follow each other from the first offset on, in their order in the log.
         for kind, share in [("bad", 1.0)] if totals.damaged_bytes else shares_of(totals):
             bottom -= height * share
             if len(spans) > _TOLD_MAX:
@@ -204,7 +204,7 @@ def _bytes_by_time(timeline: Timeline) -> Section:
 def _batches(survey: Survey) -> Section:
     sizes = survey.batch_sizes
     low, high = min(sizes), max(sizes)
-    drawing = Drawing("Batches by size", "How many batches have up to so many bytes.", height=200)
+    drawing = Drawing("Batches by size", "The number of batches by their size.", height=200)
     y = number_scale(0, max(sizes.values()), drawing.bottom, drawing.top)
     x = number_scale(low, high + 1, drawing.left, drawing.right)
     drawing.axes(None, y)
@@ -234,7 +234,7 @@ def _codecs(survey: Survey) -> Section:
     uses = sorted(survey.codecs.items())
     most = max(max(use.stored_bytes, use.bare_bytes) for _, use in uses)
     drawing = Drawing(
-        "Records by format and codec", "Bytes of records as they are stored, and opened; the table has the numbers.",
+        "Records by format and codec", "Bytes of records as stored, and decompressed; the table has the numbers.",
         height=34 + 34 * len(uses) + 10, left=120,
     )
     x = number_scale(0, most, drawing.left, drawing.right, report.size)
@@ -252,7 +252,7 @@ def _codecs(survey: Survey) -> Section:
             report.ratio(use.batch_bytes, survey.batch_bytes), f"{use.ratio:.2f}×" if codec else "–",
         ])
     table = Table("Formats and codecs", ("format", "batches", "records", "bytes", "share", "ratio"), rows)
-    legend = (("plain", "records as stored"), ("bare", "records opened"))
+    legend = (("plain", "records as stored"), ("bare", "records decompressed"))
     return Section("Records by format and codec", (), drawing, legend, [table])
 
 
@@ -277,7 +277,7 @@ def _findings(partition: Partition, found: Report) -> Section:
     )]
     if batches:
         tables.append(Table(
-            "The batches that they are about",
+            "The batches concerned",
             ("batch", "format", "codec", "first offset", "last offset", "bytes", "largest time"),
             [batches[at] for at in sorted(batches)], (0, 1, 2),
         ))
@@ -296,7 +296,7 @@ def _place(finding: Finding) -> str:
 
 
 def _batches_at(partition: Partition, findings: Sequence[Finding]) -> dict[str, Sequence[Cell | str]]:
-    """A row for each batch that begins where a finding says."""
+    """Give a row for each batch that begins at the position of a finding."""
     wanted: dict[str, set[int]] = {}
     for finding in findings:
         if finding.position is not None and finding.file.endswith(LOG_SUFFIXES):
@@ -324,7 +324,7 @@ def _rows_of(segment: Segment, positions: set[int]) -> dict[str, Sequence[Cell |
 
 
 def _first_offset(batch: RecordBatch) -> str:
-    """A wrapper tells it only when it is opened, which damage may forbid."""
+    """For a wrapper, this needs decompressing it, which damage may prevent."""
     try:
         return f"{batch.base_offset:,}"
     except UNREADABLE:
@@ -334,14 +334,14 @@ def _first_offset(batch: RecordBatch) -> str:
 def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int) -> Section:
     try:
         held: Sequence[HeldSegment] = holds(partition, settings, now_ms)
-    except CorruptRecordError as error:     # the record with the largest timestamp lies in the damage
+    except CorruptRecordError as error:     # the record with the largest timestamp is damaged
         return Section("What retention takes", [f"Not known: {error}."])
     goes = [one for one in held if one.goes_ms is not None]
     if not goes:
-        return Section("What retention takes", ["Nothing goes by time: retention.ms is not set (--config tells it)."])
+        return Section("What retention takes", ["No segment is deleted by time: pass retention.ms with --config."])
     due = [one for one in goes if one.goes_ms is not None and one.goes_ms <= now_ms]
     words = [
-        f"{report.count_of(len(due), 'segment')} of {len(held):,} would go now: "
+        f"{report.count_of(len(due), 'segment')} of {len(held):,} would be deleted now: "
         f"{report.size(sum(one.size_bytes for one in due))}."
     ]
     rows: list[Sequence[Cell | str]] = [
@@ -354,7 +354,7 @@ def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int
         for one in goes[:ROWS_MAX]
     ]
     more = f"{len(goes) - ROWS_MAX:,} more: seglog stats --timestamps." if len(goes) > ROWS_MAX else ""
-    table = Table("By retention.ms", ("segment", "size", "as old as", "goes", "waits for"), rows, (0, 2, 3, 4), more)
+    table = Table("By retention.ms", ("segment", "size", "as old as", "deleted", "waits for"), rows, (0, 2, 3, 4), more)
     return Section("What retention takes", words, tables=[table])
 
 

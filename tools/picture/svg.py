@@ -1,4 +1,4 @@
-"""Drawings as SVG: scales, axes with round numbers, marks. Colours are classes, which a style fills."""
+"""Drawings as SVG: scales, axes with round numbers, marks. Colours are CSS classes."""
 import datetime
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,13 +9,13 @@ WIDTH, HEIGHT = 960, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 12, 10, 34
 _TICKS = 6
 
-# The colours of a drawing that stands alone; on the page they follow the reader's choice of light or dark.
+# The colours of a drawing in its own file; on the page they follow the reader's choice of light or dark.
 STYLE = """
 .v0{fill:#c2410c}.v1{fill:#a16207}.v2,.plain{fill:#2563eb}.tagged{fill:#0f766e}.bare{fill:#93b4f5}.bad{fill:#dc2626}.late{fill:#9333ea}
 .grid{stroke:#8884;stroke-width:1}.dot{stroke:#fff;stroke-width:1}.axis{font:12px system-ui,sans-serif;fill:#555}
 """.strip()
 
-# Milliseconds between two ticks of a time axis.
+# Possible distances between two ticks of a time axis, in milliseconds.
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 _TIME_STEPS = (
     1, 10, 100, _SECOND, 5 * _SECOND, 15 * _SECOND, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR,
@@ -25,7 +25,7 @@ _TIME_STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From the numbers `low` to `high` to the pixels `begin` to `end`. `show`: a number in words."""
+    """Maps the numbers `low` to `high` to the pixels `begin` to `end`. `show` formats a number."""
 
     low: float
     high: float
@@ -62,7 +62,7 @@ def number_scale(
 
 
 def moment(ms: int, step_ms: int) -> str:
-    """As exact as ticks so far apart need it; UTC. Beyond the calendar the number itself."""
+    """Format a time in UTC, as exactly as ticks `step_ms` apart need; beyond the calendar, give the number itself."""
     try:
         at = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
     except OverflowError:
@@ -80,7 +80,7 @@ def moment(ms: int, step_ms: int) -> str:
 
 @dataclass(slots=True)
 class Drawing:
-    """What is drawn, in the order in which it is put there. `title` and `summary` are for who cannot see it."""
+    """What is drawn, in the order of the calls. `title` and `summary` describe it to screen readers."""
 
     title: str
     summary: str
@@ -103,7 +103,7 @@ class Drawing:
         return _TOP
 
     def axes(self, x: Scale | None, y: Scale | None) -> None:
-        """Lines and words at the ticks of the scales; an axis without a scale has none."""
+        """Draw lines and labels at the ticks of the scales; an axis without a scale has none."""
         if x is not None:
             for tick in x.ticks:
                 at = x(tick)
@@ -120,14 +120,14 @@ class Drawing:
         self._parts.append(f'<text class="axis" x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def rectangle(self, kind: str, x: float, y: float, width: float, height: float) -> None:
-        """Without words of its own: ten thousand of them are one path for each colour."""
+        """Draw a rectangle without a tooltip: ten thousand of them become one path for each colour."""
         path = f"M{x:g} {y:g}h{max(width, 1):.4g}v{max(height, 1):.4g}h-{max(width, 1):.4g}z"
         self._rectangles.setdefault(kind, []).append(path)
 
     def told_rectangle(
         self, kind: str, x: float, y: float, width: float, height: float, words: str, link: str = ""
     ) -> None:
-        """One that says what it is under the pointer and to a screen reader, and may lead somewhere."""
+        """Draw a rectangle with a text for tooltips and screen readers, and optionally a link."""
         body = (
             f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(width, 1):.4g}" height="{max(height, 1):.4g}">'
             f"<title>{escape(words)}</title></rect>"
@@ -140,7 +140,7 @@ class Drawing:
             self._parts.append(f'<path class="{kind} dot" d="{path}"/>')
 
     def render(self, number: int = 0, style: str = "") -> str:
-        """The element `<svg>`; with a `style` it can stand alone."""
+        """Give the element `<svg>`; with a `style` it can be a file of its own."""
         areas = "".join(f'<path class="{kind}" d="{"".join(paths)}"/>' for kind, paths in self._rectangles.items())
         role = "group" if any(part.startswith("<a ") for part in self._parts) else "img"
         head = (

@@ -1,4 +1,4 @@
-"""How a partition lies in time, by its batch headers: a rectangle a segment, bytes by time, times that run back."""
+"""A partition over time, from its batch headers: a rectangle for each segment, bytes by time, times that go back."""
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -8,14 +8,14 @@ from seglog.log.partition import Partition
 
 from ..ls import Totals, extent_of
 
-# Of the batches whose time runs back, or lies in the future, as many are drawn at most; all are counted.
+# The most batches drawn whose time goes back or lies in the future; all are counted.
 DOTS_MAX = 2_000
 _MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
 class SegmentSpan:
-    """A segment's place: offsets [base_offset, next_offset), and what its headers sum up to."""
+    """A segment's extent: offsets [base_offset, next_offset), and the sums over its headers."""
 
     name: str
     base_offset: int
@@ -37,7 +37,7 @@ class Timeline:
     _largest_ms: int = -1
 
     def run(self, partition: Partition) -> None:
-        """Walk the headers. A segment that was removed since the directory was listed is passed over."""
+        """Walk the headers. Skips a segment that was removed since the directory was listed."""
         for segment in partition.segments:
             try:
                 totals, next_offset = extent_of(segment, self._look)
@@ -67,7 +67,7 @@ class Timeline:
             self._largest_ms = ms
 
     def bytes_by(self, buckets: int) -> tuple[int, list[tuple[int, int]]]:
-        """(ms a bucket, [(when it begins in ms, bytes)]): at most so many, of whole minutes, none left out between."""
+        """Give (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps."""
         if not self.minutes:
             return _MINUTE_MS, []
         first, last = min(self.minutes), max(self.minutes)
