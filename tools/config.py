@@ -56,7 +56,7 @@ def command(names: tuple[str, ...], as_json: bool) -> int:
 
 
 def _settings() -> Iterator[tuple[str, Key, Any]]:
-    """Give subject, key and default of every setting."""
+    """Return subject, key and default of every setting."""
     for subject, config in _SUBJECTS.items():
         defaults = {field.name: field.default for field in fields(config)}
         for attribute, key in keys(config):

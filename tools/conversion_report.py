@@ -83,7 +83,7 @@ def rows_of(rows: Sequence[PartitionRow], status: str) -> list[PartitionRow]:
 
 
 def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False) -> Iterable[str]:
-    """Give a line for each partition and one for all, then the failures, the losses and the remarks.
+    """Return a line for each partition and one for all, then the failures, the losses and the remarks.
 
     `with_steps`: also count the segments that an earlier run or another attempt has converted.
     """
@@ -122,7 +122,7 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
 
 
 def rows_remarks(rows: Sequence[PartitionRow]) -> Iterable[str]:
-    """Give the remarks on each partition, the failures, and what to do about them."""
+    """Return the remarks on each partition, the failures, and what to do about them."""
     for row in rows:
         for warning in row.warnings:
             yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"
@@ -186,7 +186,7 @@ def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
 
 
 def _losses_text(plan: Plan) -> Iterable[str]:
-    """Give each kind of loss with its count, and the decision that only the user can make."""
+    """Return each kind of loss with its count, and the decision that only the user can make."""
     losses = plan.losses
     if losses.kinds:
         yield f"{version_words(plan.to)} cannot store:"
@@ -206,7 +206,7 @@ _ABORTED = {
 
 
 def _options_text(plan: Plan) -> str:
-    """Give the options of the dry run, and those that the conversion also needs."""
+    """Return the options of the dry run, and those that the conversion also needs."""
     profile = plan.profile
     options = []
     if plan.to < 2:

@@ -253,7 +253,7 @@ def _done(source: Path, dst: Path | None, backup: Path | None, options: Options)
 
 @contextmanager
 def as_open_as(directory: Path) -> Iterator[None]:
-    """Give new files the permissions of `directory`, whatever the umask: the result replaces this directory."""
+    """Return new files the permissions of `directory`, whatever the umask: the result replaces this directory."""
     before = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
     try:
         yield

@@ -11,7 +11,7 @@ Decode = Literal["utf8", "json", "base64"]
 
 
 def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
-    """Give the bytes as text; with "json", a value becomes JSON in one line, and keys and headers are plain text.
+    """Return the bytes as text; with "json", a value becomes JSON in one line, and keys and headers are plain text.
 
     Raises InvalidArgumentError if the bytes are not such text.
     """
@@ -30,20 +30,20 @@ def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> s
 
 
 def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
-    """Give the same as a JSON value: text in quotes, or the JSON itself."""
+    """Return the same as a JSON value: text in quotes, or the JSON itself."""
     text = text_of(record, data, decode, is_value=is_value)
     return text if decode == "json" and is_value else json_string(text)
 
 
 def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_value: bool) -> bytes:
-    """Give the same as bytes, for a template: without `decode` the bytes themselves, and nothing for null."""
+    """Return the same as bytes, for a template: without `decode` the bytes themselves, and nothing for null."""
     if data is None:
         return b""
     return data if decode is None else text_of(record, data, decode, is_value=is_value).encode()
 
 
 def escaped(data: bytes) -> bytes:
-    """Give the bytes in a form safe for terminals: all control characters but newline and tab are escaped."""
+    """Return the bytes in a form safe for terminals: all control characters but newline and tab are escaped."""
     text = data.decode(errors="backslashreplace")
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text).encode()
 

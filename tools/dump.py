@@ -202,7 +202,7 @@ def command(
 
 
 def _given() -> set[str]:
-    """Give the names of the parameters that the user gave."""
+    """Return the names of the parameters that the user gave."""
     context = click.get_current_context()
     return {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
@@ -350,7 +350,7 @@ def _batch_row(batch: RecordBatch) -> str:
 
 
 def _end_of(partition: Partition) -> int:
-    """Give about where the offsets end: damage does not matter for the width of a column."""
+    """Return about where the offsets end: damage does not matter for the width of a column."""
     try:
         return partition.log_end_offset
     except CorruptRecordError:

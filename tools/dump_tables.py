@@ -86,7 +86,7 @@ def _jsonl(scan: "TopicScan", file: Any) -> int:
 
 
 def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
-    """Give rows of JSON values: bytes in base64, times in ISO 8601."""
+    """Return rows of JSON values: bytes in base64, times in ISO 8601."""
     plain: dict[str, Callable[[Any], object]] = {
         "key": _text, "value": _text, "timestamp": _time,
         "headers": lambda headers: [{"key": h["key"], "value": _text(h["value"])} for h in headers],

@@ -33,7 +33,7 @@ class EachPlace:
         return iter(self._places)
 
     def under(self, path: Path) -> Sequence[Place]:
-        """Give the places under one path."""
+        """Return the places under one path."""
         return self._under[path]
 
     def progress(self, label: str, *, enabled: bool) -> "PlacesProgress":
@@ -61,7 +61,7 @@ class EachPlace:
             report.show_error(error, click.get_current_context().command_path, as_json=self._as_json)
 
     def status(self, *, found: bool) -> int:
-        """Give the exit status: 7 if something could not be read, otherwise 1 if there are findings."""
+        """Return the exit status: 7 if something could not be read, otherwise 1 if there are findings."""
         return report.PARTIAL if self.unread else int(found)
 
 
@@ -76,5 +76,5 @@ class PlacesProgress(report.Progress):
         self.total_bytes = sum(self._sizes.values())
 
     def of(self, place: Place) -> Callable[[int, int], None]:
-        """Give the callback for this place's part; call it with (done, total) of the place."""
+        """Return the callback for this place's part; call it with (done, total) of the place."""
         return self.part(f"{self._doing} {place.name}", self._sizes.get(place, 0))

@@ -34,7 +34,7 @@ class Placed:
 
 
 def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
-    """Give the entries of a managed ledger, a ledger, or a plain file of (size uint32 big-endian, entry), in order.
+    """Return the entries of a managed ledger, a ledger, or a plain file of (size uint32 big-endian, entry), in order.
 
     Starts at `first`. Raises NotALogError if the path is none of them, and the errors of reading.
     """
@@ -73,7 +73,7 @@ def no_entries(path: Path) -> NotALogError:
 
 
 def fields_of(placed: Placed) -> dict[str, Any]:
-    """Give a line of `ledger dump --json`. Raises what entry_fields raises."""
+    """Return a line of `ledger dump --json`. Raises what entry_fields raises."""
     where: dict[str, Any] = {"i": placed.number}
     if placed.position is not None:
         where = {"ledger_id": placed.position.ledger_id, "entry_id": placed.position.entry_id}
@@ -81,7 +81,7 @@ def fields_of(placed: Placed) -> dict[str, Any]:
 
 
 def text_of(placed: Placed) -> str:
-    """Give a line of text."""
+    """Return a line of text."""
     try:
         entry = Entry(placed.data)
         fields, metadata = entry.fields(), entry.metadata

@@ -14,7 +14,7 @@ PULSAR_PB = TOP / "engine/seglog/pulsar_pb"
 
 
 def command(target: Path) -> list[str]:
-    """Give the compiler's arguments that write a module and its .pyi for each schema into `target`."""
+    """Return the compiler's arguments that write a module and its .pyi for each schema into `target`."""
     schemas = sorted(path.name for path in PROTO.glob("*.proto"))
     out = [f"--python_out={target}", f"--pyi_out={target}"]
     return [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={PROTO}", *out, *schemas]

@@ -96,7 +96,7 @@ def check(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
 def _look_at(
     place: Place, settings: dict[str, object], progress: Progress
 ) -> tuple[list[tuple[Path, int | None, int]], list[Finding]]:
-    """Give the index files of a place, in the form of `_indexes_of`, and the findings in them."""
+    """Return the index files of a place, in the form of `_indexes_of`, and the findings in them."""
     whole = verify.check(place, "headers", settings, progress=progress)
     with place.open(settings) as partition:
         indexes = [index for segment in partition.segments for index in _indexes_of(segment)]
@@ -122,7 +122,7 @@ def _about(path: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _indexes_of(segment: Segment) -> Iterable[tuple[Path, int | None, int]]:
-    """Give (path, entries, size) of the index files of a segment; entries is None if the file does not parse."""
+    """Return (path, entries, size) of the index files of a segment; entries is None if the file does not parse."""
     for suffix, read in _READ_AS.items():
         if suffix not in segment.dialect.indexes:
             continue

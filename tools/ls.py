@@ -77,7 +77,7 @@ class Totals:
 
 
 def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None) -> tuple[Totals, int]:
-    """Give the segment's sums and its next offset, in one walk over its headers. Also passes them to `look`."""
+    """Return the segment's sums and its next offset, in one walk over its headers. Also passes them to `look`."""
     extent = Totals(
         segments=1, bytes=segment.size_bytes, minute_indexes=int(minute_index_path(segment.path).exists()),
         time_ranges=int(time_ranges_path(segment.path).exists()),
@@ -136,7 +136,7 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
 
 
 def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, int, list[list[str]]]:
-    """Give the extent of the whole, its next offset, and a row for each segment."""
+    """Return the extent of the whole, its next offset, and a row for each segment."""
     whole, end, rows = Totals(), 0, []
     for segment in partition.segments:
         extent, end = extent_of(segment)

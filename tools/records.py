@@ -34,12 +34,12 @@ def codec_name(codec: int) -> str:
 
 
 def format_name(magic: int) -> str:
-    """Give v0, v1 or v2; tg for messages with tags."""
+    """Return v0, v1 or v2; tg for messages with tags."""
     return "tg" if magic < 0 else f"v{magic}"
 
 
 def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
-    """Give the first offset, without opening a wrapper again that is already open."""
+    """Return the first offset, without opening a wrapper again that is already open."""
     if batch.magic in (0, 1):
         return records[0].offset if records else batch.last_offset
     return batch.base_offset
@@ -49,7 +49,7 @@ def base_offset_of(batch: RecordBatch, records: list[Record]) -> int:
 
 
 def batch_fields(segment: str, batch: RecordBatch) -> dict[str, object]:
-    """Give a line of `dump --batches --json`. count is null below v2, where it needs opening the batch.
+    """Return a line of `dump --batches --json`. count is null below v2, where it needs opening the batch.
 
     A message with tags has the magic -1, and additionally `tags`: bytes in hex.
     """
@@ -87,7 +87,7 @@ def record_lines(
     max_value_bytes: int | None = None,
     decode: Decode | None = None,
 ) -> Iterator[str]:
-    """Give a JSON line for each (index in batch, record), `\\n` included.
+    """Return a JSON line for each (index in batch, record), `\\n` included.
 
     Values of more than `max_value_bytes` are given by size and SHA-256. Without `decode`, bytes are in base64.
     """
@@ -151,7 +151,7 @@ def _control_type(key: bytes | None) -> str:
 
 
 def control_type(key: bytes | None) -> str:
-    """Give ABORT, COMMIT, LEADER_CHANGE, ...; UNKNOWN for types that this release does not know."""
+    """Return ABORT, COMMIT, LEADER_CHANGE, ...; UNKNOWN for types that this release does not know."""
     if key is None or len(key) < 4:
         return "UNKNOWN"
     type_id = struct.unpack_from(">h", key, 2)[0]

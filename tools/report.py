@@ -164,7 +164,7 @@ def _narrowed(widths: list[int], lines: Sequence[Sequence[str]], left: Iterable[
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) -> Iterator[str]:
-    """Give the lines of a row: more than one if cells break at spaces."""
+    """Return the lines of a row: more than one if cells break at spaces."""
     broken = [_broken(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for parts in zip_longest(*broken, fillvalue=""):
         line = []

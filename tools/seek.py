@@ -111,7 +111,7 @@ def _open(partition: Partition, segment: Segment, position: BatchPosition, offse
 
 
 def _how(found: Found, time_ms: int | None) -> dict[str, object]:
-    """Give the index entries from which the search could start."""
+    """Return the index entries from which the search could start."""
     segment, batch = found.segment, found.batch
     assert segment is not None
     assert batch is not None

@@ -73,7 +73,7 @@ def refuse_outside(partition: Partition, selection: Selection, place: Place) -> 
 def select_batches(
     partition: Partition, selection: Selection, on_lost: OnLost
 ) -> Iterator[tuple[Segment, RecordBatch, int]]:
-    """Give the batches that may contain selected records, in log order, and the first selected offset."""
+    """Return the batches that may contain selected records, in log order, and the first selected offset."""
     start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
     if since is not None and since > 0 and on_lost is None:
         found = partition.offsets_for_time(since)
@@ -117,7 +117,7 @@ class Item:
 
 
 def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
-    """Give what is to be shown, in log order, up to the limit. Use an item's records before taking the next item."""
+    """Return what is to be shown, in log order, up to the limit. Use an item's records before taking the next item."""
     if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
         selection = _tail(partition, selection, what, on_lost)
     items = _items(partition, selection, what, on_lost)
@@ -130,7 +130,7 @@ def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLo
 
 
 def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
-    """Give the selection that starts at the last `tail` items. Searches from the end, each time further back."""
+    """Return the selection that starts at the last `tail` items. Searches from the end, each time further back."""
     tail = selection.tail or 0
     end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
     first = partition.log_start_offset if selection.start is None else selection.start

@@ -63,7 +63,7 @@ def dump(path: Path, *, as_json: bool) -> None:
 
 
 def _kind(path: Path) -> tuple[str, Callable[[Path], Iterable[Entry]]] | None:
-    """Give the `type` of the JSON lines, and the reader."""
+    """Return the `type` of the JSON lines, and the reader."""
     parsed = names.parse_file_name(path.name)
     if parsed is not None:
         return _BY_SUFFIX.get(parsed.suffix)

@@ -241,7 +241,7 @@ def _end(
 
 
 def progress_text(step: JobStep, seconds: float) -> str:
-    """Give the tasks done, their bytes, bytes per second, and the estimated time left."""
+    """Return the tasks done, their bytes, bytes per second, and the estimated time left."""
     words = f"{step.what}  {step.done:,} of {report.count_of(step.tasks, 'task')}"
     if not 0 < step.done_bytes < step.size_bytes or seconds <= 0:
         return words

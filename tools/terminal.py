@@ -39,7 +39,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 
 def display_options() -> list[click.Option]:
-    """Give the options that every command accepts, and that are not passed to its function."""
+    """Return the options that every command accepts, and that are not passed to its function."""
     return [
         click.Option(["--full"], is_flag=True, expose_value=False, callback=_keep,
                      help="Do not cut or wrap lines to the width of the terminal."),
@@ -79,7 +79,7 @@ def shows_progress() -> bool:
 
 
 def width() -> int | None:
-    """Give the width to which lines on stdout are cut; None if they are not."""
+    """Return the width to which lines on stdout are cut; None if they are not."""
     if wishes.full or not is_terminal():
         return None
     return columns_of(sys.stdout)
@@ -111,7 +111,7 @@ def _columns(letter: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Give the text, or as much of it as fits, with `…` at its end."""
+    """Return the text, or as much of it as fits, with `…` at its end."""
     if len(text) <= columns and width_of(text) <= columns:
         return text
     end = plain("…")
@@ -146,7 +146,7 @@ def shows(text: str, stream: TextIO | None = None) -> bool:
 
 
 def plain(text: str) -> str:
-    """Give the text with our own symbols as stdout can show them."""
+    """Return the text with our own symbols as stdout can show them."""
     return text if shows(text) else "".join(c if shows(c) else _ASCII.get(c, c) for c in text)
 
 

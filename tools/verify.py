@@ -103,7 +103,7 @@ def check(
     place: Place, level: str, settings: dict[str, object], *, progress: Callable[[int, int], None],
     witness_every: int = 0,
 ) -> Report:
-    """Give the report on a place; for one segment only what concerns its own files."""
+    """Return the report on a place; for one segment only what concerns its own files."""
     with place.open(settings) as partition:
         report = verify_partition(
             partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
@@ -132,7 +132,7 @@ def _sums(report: Report) -> dict[str, object]:
 
 
 def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> list[str]:
-    """Give what to do, without repetition, for the worst first; commands include the paths to work on."""
+    """Return what to do, without repetition, for the worst first; commands include the paths to work on."""
     order = list(Severity)
     said = dict.fromkeys(f.fix for f in sorted(findings, key=lambda f: order.index(f.severity)))
     where = shlex.join(map(str, paths))

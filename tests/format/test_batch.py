@@ -196,7 +196,7 @@ def test_below_v1_there_is_no_time(records, options):
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_batch_has_a_record(magic):
-    with pytest.raises(InvalidArgumentError, match="no records"):
+    with pytest.raises(InvalidArgumentError, match="at least one record"):
         build_batch([], magic=magic)
 
 
@@ -225,7 +225,7 @@ def test_timestamps_that_no_record_can_have_are_refused(magic):
 def test_what_is_no_record_is_refused(magic, record):
     with pytest.raises(InvalidArgumentError, match="record 1") as refused:
         build_batch([(b"k", b"v"), record], magic=magic)
-    assert "a record is" in refused.value.hint
+    assert "a record must be" in refused.value.hint
 
 
 @pytest.mark.parametrize(

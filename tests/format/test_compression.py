@@ -372,9 +372,9 @@ def test_unknown_codecs_are_named_with_those_that_exist(name):
 
 @pytest.mark.parametrize("codec", [5, 6, 7, -1])
 def test_codec_bits_that_name_no_codec(codec):
-    with pytest.raises(UnsupportedCompressionTypeError, match="no such codec"):
+    with pytest.raises(UnsupportedCompressionTypeError, match="unknown codec"):
         decompress(codec, 2, b"", LIMIT)
-    with pytest.raises(UnsupportedCompressionTypeError, match="no such codec"):
+    with pytest.raises(UnsupportedCompressionTypeError, match="unknown codec"):
         compress(codec, 2, b"")
 
 

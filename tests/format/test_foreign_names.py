@@ -125,7 +125,7 @@ def test_every_reader_lets_good_names_pass():
 
 @pytest.mark.parametrize("size_bytes", [-1, 2**63, 1.0, True, "7", None, []])
 def test_what_is_no_size_is_not_taken_for_one(size_bytes):
-    with pytest.raises(CorruptCheckpointError, match="not a size"):
+    with pytest.raises(CorruptCheckpointError, match="not a file size"):
         list_of_files("a", size_bytes)
 
 

@@ -47,7 +47,7 @@ def test_a_zlib_stream_may_end_and_then_nothing_follows():
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_claim_above_the_limit_is_refused_before_anything_is_opened(codec):
-    with pytest.raises(RecordTooLargeError, match=r"claims 101 bytes opened.*max\.decompressed\.message\.bytes = 100"):
+    with pytest.raises(RecordTooLargeError, match=r"claims 101 bytes when.*max\.decompressed\.message\.bytes = 100"):
         open_payload(codec, b"", 101, 100)
 
 

@@ -118,7 +118,7 @@ def test_what_has_no_manifest_is_not_there(bucket):
 
 
 def test_an_encrypted_segment_names_its_manifest(bucket):
-    with pytest.raises(EncryptedPayloadError, match="key is with the brokers") as caught:
+    with pytest.raises(EncryptedPayloadError, match="only the brokers have the key") as caught:
         seglog.scan("s3://bucket/encrypted").to_arrow()
     assert caught.value.file.endswith(".rsm-manifest")
 

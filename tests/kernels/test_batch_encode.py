@@ -251,7 +251,7 @@ def test_nothing_of_the_records_is_kept():
         ((b"k", b"v", [("a",)]), "the header of record 1 is a pair"),
         ((b"k", b"v", [(b"a", b"x")]), "the header key of record 1 is a str, not bytes"),
         ((b"k", b"v", [("a", "x")]), "the header value of record 1 is bytes-like or None, not str"),
-        ((b"k", b"v", (), 1.5), "the timestamp of record 1 is an int, ms since 1970, or None, not float"),
+        ((b"k", b"v", (), 1.5), "the timestamp of record 1 must be an int (ms since 1970) or None, not float"),
         ((b"k",), "record 1 is .key, value"),
         ((b"k", b"v", (), 1, 2), "record 1 is .key, value"),
         (b"kv", "record 1 is .key, value"),
@@ -280,7 +280,7 @@ def test_a_timestamp_that_no_format_has_is_refused(timestamp):
 
 @pytest.mark.parametrize("records", [[], (), iter(())])
 def test_a_batch_has_a_record(records):
-    with pytest.raises(InvalidArgumentError, match="no records"):
+    with pytest.raises(InvalidArgumentError, match="at least one record"):
         encode_records(records, 0, NOW)
 
 

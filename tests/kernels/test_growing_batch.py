@@ -82,5 +82,5 @@ def test_what_is_no_record_is_refused_and_those_that_wait_are_kept(record):
 
 
 def test_nothing_that_waits_can_be_taken():
-    with pytest.raises(InvalidArgumentError, match="no records"):
+    with pytest.raises(InvalidArgumentError, match="at least one record"):
         GrowingBatch(ALL, 0, None, False).take(0, NOW)

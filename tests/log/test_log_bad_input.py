@@ -73,7 +73,7 @@ def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
     ("records", "words"),
     [
         (5, "not iterable"),
-        ([], "a batch of no records"),
+        ([], "a batch must contain at least one record"),
         (["text"], "record 0 is"),
         ([(b"k",)], "record 0 is"),
         ([{"key": b"k", "value": b"v"}], "record 0 is"),

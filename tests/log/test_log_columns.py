@@ -139,8 +139,8 @@ def test_a_refused_row_keeps_all_of_its_stream_out(log):
     ("columns", "words"),
     [
         ({}, "without a key or a value"),
-        (table().slice(0, 0), "no records"),
-        (batch().slice(0, 0), "no records"),
+        (table().slice(0, 0), "at least one record"),
+        (batch().slice(0, 0), "at least one record"),
         ([b"x"], "columns|list"),
         ({"value": {b"x"}}, "the column value"),
         ({"value": pa.array([1, 2])}, "the column value is binary or string"),

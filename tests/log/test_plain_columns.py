@@ -124,7 +124,7 @@ def test_seconds_are_noticed(log):
         ({"value": [b"v"], "timestamp": [2**64]}, "64 bits"),
         ({"value": [b"v"], "timestamp": [[NOW]]}, "not a time"),
         ({"value": "text"}, "the column value is a list"),
-        ({"value": []}, "a batch of no records"),
+        ({"value": []}, "a batch must contain at least one record"),
         ({"values": [b"v"]}, "a column 'values'"),
     ],
 )

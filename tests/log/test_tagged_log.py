@@ -245,7 +245,7 @@ def test_a_leader_s_message_that_fits_no_segment_is_refused_by_that_limit(path):
 def test_a_leader_s_messages_out_of_order_are_named_by_their_byte(path):
     second, first = (plain_tagged.message(offset, b"k", b"v", seconds=NOW // 1000) for offset in (1, 0))
     with open_log(path, TAGGED) as log:
-        with pytest.raises(CorruptRecordError, match="message 1 is not behind") as refused:
+        with pytest.raises(CorruptRecordError, match="message 1 does not follow") as refused:
             log.append_batch(second + first, assign_offsets=False)
         assert refused.value.position == len(second)
         assert log.log_end_offset == 0

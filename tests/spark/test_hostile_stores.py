@@ -196,7 +196,7 @@ def test_an_object_store_cannot_send_more_or_less_than_the_list_says(objects, ro
 def test_what_is_no_size_is_not_believed(hdfs, room, lie):
     hdfs.put("/data", "orders-0")
     hdfs.put("/data/orders-0", LOG, b"x", length=lie)
-    with pytest.raises(StorageError, match="not a size"):
+    with pytest.raises(StorageError, match="not a file size"):
         list(fetch_topics(f"{hdfs.url}/data", room.target))
     assert room.partitions() == set()
 

@@ -17,7 +17,7 @@ _ROW_PIXELS = 34
 
 
 def conversion_sections(partition: Partition) -> list[Section]:
-    """Give one section if a conversion made this partition, otherwise none."""
+    """Return one section if a conversion made this partition, otherwise none."""
     file = Path(partition.path) / PROOF_FILE
     if not file.is_file():
         return []

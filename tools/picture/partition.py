@@ -124,7 +124,7 @@ def _is_hurt(span: SegmentSpan, hurt: set[str]) -> bool:
 
 
 def _ends(spans: Sequence[SegmentSpan], damaged: set[str]) -> list[SegmentSpan]:
-    """Give the first and the last spans, and all that have findings."""
+    """Return the first and the last spans, and all that have findings."""
     side = ROWS_MAX // 2
     return [
         span for n, span in enumerate(spans)
@@ -296,7 +296,7 @@ def _place(finding: Finding) -> str:
 
 
 def _batches_at(partition: Partition, findings: Sequence[Finding]) -> dict[str, Sequence[Cell | str]]:
-    """Give a row for each batch that begins at the position of a finding."""
+    """Return a row for each batch that begins at the position of a finding."""
     wanted: dict[str, set[int]] = {}
     for finding in findings:
         if finding.position is not None and finding.file.endswith(LOG_SUFFIXES):

@@ -140,7 +140,7 @@ class Drawing:
             self._parts.append(f'<path class="{kind} dot" d="{path}"/>')
 
     def render(self, number: int = 0, style: str = "") -> str:
-        """Give the element `<svg>`; with a `style` it can be a file of its own."""
+        """Return the element `<svg>`; with a `style` it can be a file of its own."""
         areas = "".join(f'<path class="{kind}" d="{"".join(paths)}"/>' for kind, paths in self._rectangles.items())
         role = "group" if any(part.startswith("<a ") for part in self._parts) else "img"
         head = (

@@ -67,7 +67,7 @@ class Timeline:
             self._largest_ms = ms
 
     def bytes_by(self, buckets: int) -> tuple[int, list[tuple[int, int]]]:
-        """Give (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps."""
+        """Return (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps."""
         if not self.minutes:
             return _MINUTE_MS, []
         first, last = min(self.minutes), max(self.minutes)

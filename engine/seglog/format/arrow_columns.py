@@ -1,7 +1,7 @@
-"""Columns as the kernels take them: record batches of plain byte strings, lists and arrays of bytes, times in ms.
+"""Turns columns into what the kernels accept: record batches of plain byte strings, lists and arrays of bytes, ms.
 
-What column_source takes goes to it as it is, without any library. The rest is for pyarrow: streams (a Table, a
-RecordBatchReader, a DataFrame), views, dictionaries, times in other units than ms.
+What column_source accepts is passed on as it is, without any library. Everything else needs pyarrow: streams (a Table,
+a RecordBatchReader, a DataFrame), views, dictionaries, times in other units than ms.
 """
 import datetime as dt
 from array import array
@@ -15,10 +15,10 @@ _NAT = -(2**63)     # numpy's "not a time"
 
 
 def plain_columns(columns: object, time_of: Callable[[object], int] | None = None) -> Iterator[object]:
-    """`columns` in one piece or in several, which encode_columns takes. Raises InvalidArgumentError without pyarrow.
+    """Return `columns` in one or more pieces that encode_columns accepts. Raises InvalidArgumentError without pyarrow.
 
-    time_of: what makes ms of a time that is no int; None: only ints are times. What is neither Arrow data, nor times,
-    nor an array of objects is given back as it is.
+    time_of: converts a time that is not an int to ms; if it is None, times must be ints. Anything but Arrow data, times
+    and arrays of objects is returned unchanged.
     """
     if isinstance(columns, Mapping):
         yield {name: _plain_column(name, column, time_of) for name, column in columns.items()}
@@ -41,11 +41,11 @@ def _plain_column(name: str, column: Any, time_of: Callable[[object], int] | Non
 
 
 def _plain_times(times: Any, time_of: Callable[[object], int] | None) -> object:
-    """One time for all rows, or a buffer of int64; numpy's NaT, as None, is -1: none."""
+    """Return one time for all rows, or a buffer of int64. None and numpy's NaT become -1 (no time)."""
     kind = getattr(getattr(times, "dtype", None), "kind", "")
     if kind == "M" and times.ndim == 1:
         in_ms = times.astype("datetime64[ms]").view("int64")
-        in_ms[in_ms == _NAT] = -1       # a copy, whatever the unit was
+        in_ms[in_ms == _NAT] = -1       # astype made a copy, so this changes no data of the caller
         return in_ms
     if kind in ("i", "u") and getattr(times, "ndim", 0) == 1 and (times.dtype.itemsize != 8 or kind == "u"):
         return times.astype("int64")
@@ -55,7 +55,7 @@ def _plain_times(times: Any, time_of: Callable[[object], int] | None) -> object:
         except TypeError:
             return array("q", [_time(row, when, time_of) for row, when in enumerate(times)])
         except OverflowError:
-            raise InvalidArgumentError("the column timestamp: a time has 64 bits: milliseconds since 1970") from None
+            raise InvalidArgumentError("the column timestamp: a time must fit 64 bits, in ms since 1970") from None
     if isinstance(times, str | dt.datetime):
         return _time(None, times, time_of)
     return times
@@ -68,7 +68,7 @@ def _time(row: int | None, when: object, time_of: Callable[[object], int] | None
         return when
     where = "" if row is None else f" of row {row}"
     if time_of is None:
-        raise TypeError(f"the timestamp{where} is an int, ms since 1970, or None, not {type(when).__name__}")
+        raise TypeError(f"the timestamp{where} must be an int (ms since 1970) or None, not {type(when).__name__}")
     try:
         return time_of(when)
     except InvalidArgumentError as error:
@@ -81,7 +81,7 @@ def _is_arrow(column: object) -> bool:
 
 def _plain_batch(batch: Any) -> object:
     if not hasattr(batch, "schema") or not hasattr(batch, "columns"):
-        return batch        # our own Columns, or of a library other than pyarrow
+        return batch        # our own Columns, or an object of another library
     columns = [_plain_array(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     if all(plain is column for plain, column in zip(columns, batch.columns, strict=True)):
         return batch
@@ -90,12 +90,12 @@ def _plain_batch(batch: Any) -> object:
 
 
 def _plain_array(name: str, column: Any) -> object:
-    """The column, or another one with the same values that is binary, timestamp[ms], or a list of plain headers."""
+    """Return the column, or one with the same values that is binary, timestamp[ms], or a list of plain headers."""
     if not hasattr(column, "__arrow_c_array__"):
         chunks = _pyarrow(f"the column {name} in chunks").chunked_array(column)
         column = chunks.combine_chunks()
     if not hasattr(column, "type"):
-        return column       # of another library: the kernel says what it does not take
+        return column       # from another library: the kernel refuses what it cannot take
     pa = _pyarrow(f"the column {name}")
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -111,7 +111,7 @@ def _plain_array(name: str, column: Any) -> object:
 
 
 def _in_ms(pa: Any, times: Any) -> object:
-    """Times of another unit. What is finer than a ms is cut off: Kafka's times have no more."""
+    """Convert times to ms. Fractions of a ms are cut off: Kafka's times are whole ms."""
     kind = times.type
     if kind.unit != "s":
         return times.cast(pa.timestamp("ms", kind.tz), safe=False)
@@ -138,5 +138,5 @@ def _pyarrow(what: str) -> Any:
         return import_module("pyarrow")
     except ImportError as error:
         raise InvalidArgumentError(
-            f"{what}: pyarrow is needed to read it", hint="pip install seglog[arrow], or pass record batches"
+            f"reading {what} needs pyarrow", hint="pip install seglog[arrow], or pass record batches"
         ) from error

@@ -1,4 +1,4 @@
-"""Records into batches: one batch of any format version for who asks, and what a log does with records by its config.
+"""Encodes records as batches: one batch of any format version (`build_batch`), or a log's by its configuration.
 
 See docs/formats/record_batch.md, message.md and control_records.md.
 """
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Headers, Record, TimeOf
     from seglog._kernels.segment_scan import BatchTable
 
-# No time in ms, but one in seconds, lies between 0 and here: timestamp.check, in the kernel append_rules.
+# Times between 0 and this are probably in seconds, not in ms: timestamp.check, in the kernel append_rules.
 SANE_TIME_MIN = 10**11
 
 MAX_BATCH_BYTES = 2**31 - 1
 NO_TIMESTAMP = -1
 LOG_APPEND_TIME_BIT = 0x08
 _FIELD_BITS = {"producer_id": 64, "producer_epoch": 16, "base_sequence": 32, "leader_epoch": 32}
-# What does not compress grows, in every codec, by less than one part in so many.
+# In every codec, incompressible data grows by less than one part in this many.
 INCOMPRESSIBLE_SHARE = 64
 
 
 def end_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the control record that ends a transaction: EndTxnMarker, docs/formats/control_records.md.
+    """Return key and value of the control record that ends a transaction (docs/formats/control_records.md).
 
-    It goes alone into a batch: `build_batch([end_marker(True, 0)], control=True, transactional=True, producer_id=...)`.
+    Alone in its batch: `build_batch([end_marker(True, 0)], control=True, transactional=True, producer_id=...)`.
     """
     try:
         return struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch)
     except struct.error as e:
-        raise InvalidArgumentError(f"a coordinator epoch of {coordinator_epoch!r}: {e}") from None
+        raise InvalidArgumentError(f"invalid coordinator epoch {coordinator_epoch!r}: {e}") from None
 
 
-# --- one batch, as asked ---------------------------------------------------------------------------
+# --- one batch on request ---------------------------------------------------------------------------
 
 
 def build_batch(
@@ -72,19 +72,19 @@ def build_batch(
     leader_epoch: int = -1,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """One batch as bytes, ready for `append_batch` or for a .log file; below v2, a message set.
+    """Encode one batch, ready for `append_batch` or for a .log file; below v2, a message set.
 
     records: (key, value), (key, value, headers) or (key, value, headers, timestamp), numbered from `base_offset` on;
         bytes-like or None, headers pairs of str and bytes-like or None, timestamps in ms or None.
-    magic: format version: 2, or 1 and 0, where a codec makes one wrapper message and none makes bare messages.
+    magic: format version: 2, or 1 and 0, in which a codec makes one wrapper message, and no codec bare messages.
     codec, level: as compression.type and compression.<codec>.level.
-    timestamp: ms; of the records that have none; now by default. Under timestamp_type="LogAppendTime", the batch's.
+    timestamp: in ms, for records without one; now by default. With timestamp_type="LogAppendTime", for the whole batch.
     The others are the fields of the batch header.
 
     Raises UnsupportedForMessageFormatError (headers, producers, transactions, control records below v2; timestamps
-    below v1), UnsupportedCompressionTypeError (zstd below v2), InvalidArgumentError (no records, or what no broker
-    would take, or of the wrong type), InvalidConfigError (a level that the codec does not have), RecordTooLargeError
-    beyond 2 GiB.
+    below v1), UnsupportedCompressionTypeError (zstd below v2), InvalidArgumentError (no records, a wrong type, or what
+    every broker would refuse), InvalidConfigError (a level that the codec does not have), RecordTooLargeError above
+    2 GiB.
     """
     for name, value in (
         ("producer_id", producer_id), ("producer_epoch", producer_epoch), ("base_sequence", base_sequence),
@@ -98,7 +98,7 @@ def build_batch(
             raise InvalidArgumentError(f"unknown timestamp type {timestamp_type!r}; expected 'CreateTime' or "
                 "'LogAppendTime'")
         if not 0 <= base_offset < MAX_OFFSET:
-            raise InvalidArgumentError(f"a base offset of {base_offset}")
+            raise InvalidArgumentError(f"invalid base offset {base_offset}")
         codec = Codec.of(codec)
         log_append_time = None
         if magic > 0:
@@ -117,13 +117,13 @@ def build_batch(
             is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
         ))
     except TypeError as error:
-        raise InvalidArgumentError(str(error), hint="a record is (key, value[, headers[, timestamp]])") from error
+        raise InvalidArgumentError(str(error), hint="a record must be (key, value[, headers[, timestamp]])") from error
 
 
 def _check_field(name: str, value: int) -> None:
     bits = _FIELD_BITS[name]
     if not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-        raise InvalidArgumentError(f"{name} is an int of {bits} bits, not {value!r}")
+        raise InvalidArgumentError(f"{name} must be an int of {bits} bits, not {value!r}")
 
 
 def _compress(level: int | None, codec: int, payload: memoryview) -> "Buffer":
@@ -133,7 +133,7 @@ def _compress(level: int | None, codec: int, payload: memoryview) -> "Buffer":
 def _compress_within(level: int | None, max_bytes: int, codec: int, payload: memoryview) -> "Buffer":
     if payload.nbytes > max_bytes:
         raise RecordTooLargeError(
-            f"the records of a batch have {payload.nbytes} bytes before they are compressed, more than "
+            f"the records of a batch have {payload.nbytes} bytes before compression, more than "
             f"max.decompressed.message.bytes = {max_bytes}: no reader with these settings could read them",
             hint="send smaller batches, or raise max.decompressed.message.bytes for all readers of the log",
         )
@@ -141,13 +141,13 @@ def _compress_within(level: int | None, max_bytes: int, codec: int, payload: mem
 
 
 def _check_producer(producer_id: int, epoch: int, sequence: int, transactional: bool, control: bool) -> None:
-    """What MemoryRecordsBuilder.validateProducerState asks."""
+    """Apply the rules of MemoryRecordsBuilder.validateProducerState."""
     if transactional and producer_id == -1:
-        raise InvalidArgumentError("a transactional batch without a producer id")
+        raise InvalidArgumentError("a transactional batch needs a producer id")
     if producer_id != -1 and epoch < 0:
-        raise InvalidArgumentError(f"producer {producer_id} with an epoch of {epoch}")
+        raise InvalidArgumentError(f"invalid epoch {epoch} of producer {producer_id}")
     if producer_id != -1 and sequence < 0 and not control:
-        raise InvalidArgumentError(f"producer {producer_id} with a sequence of {sequence}")
+        raise InvalidArgumentError(f"invalid sequence {sequence} of producer {producer_id}")
 
 
 # --- v0 and v1 -----------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def _check_plain(
 ) -> None:
     if producer_id != -1 or marked or horizon is not None:
         raise UnsupportedForMessageFormatError(
-            f"producers, transactions, control records and delete horizons in format v{magic}: only v2 has them"
+            f"format v{magic} has no producers, transactions, control records or delete horizons: only v2 has them"
         )
     if magic == 0 and (timestamp not in (None, NO_TIMESTAMP) or timestamp_type != "CreateTime"):
-        raise UnsupportedForMessageFormatError("timestamps in format v0: v1 and v2 have them")
+        raise UnsupportedForMessageFormatError("format v0 has no timestamps: v1 and v2 have them")
 
 
 def _build_message_set(
@@ -180,35 +180,35 @@ def _build_message_set(
         if log_append_time is not None or own_timestamp is None:
             own_timestamp = timestamp
         if base_offset + number >= MAX_OFFSET:
-            raise InvalidArgumentError(f"no record can lie at offset {base_offset + number}")
+            raise InvalidArgumentError(f"offset {base_offset + number} is above the largest offset of a record")
         messages.append(base_offset + number, own_timestamp, key, value)
     if messages.count == 0:
-        raise InvalidArgumentError("a batch of no records")
+        raise InvalidArgumentError("a batch must contain at least one record")
     if codec is Codec.NONE:
         made = messages.payload()
     else:
         payload = compress(codec, magic, messages.payload(), level)
         made = messages.wrap(payload, codec, timestamp=log_append_time, timestamp_type=timestamp_type)
     if len(made) > MAX_BATCH_BYTES:
-        raise RecordTooLargeError(f"messages of {len(made)} bytes: a batch has at most {MAX_BATCH_BYTES}")
+        raise RecordTooLargeError(f"the messages have {len(made)} bytes; a batch may have {MAX_BATCH_BYTES}")
     return made
 
 
 def _checked_timestamp(timestamp: int, where: str = "") -> int:
-    """As the kernels check those of v2."""
+    """Check the timestamp as the kernels do for v2."""
     if not isinstance(timestamp, int):
-        raise TypeError(f"the timestamp{where} is an int, ms since 1970, or None, not {type(timestamp).__name__}")
+        raise TypeError(f"the timestamp{where} must be an int (ms since 1970) or None, not {type(timestamp).__name__}")
     if not NO_TIMESTAMP <= timestamp < 2**63:
-        raise InvalidArgumentError(f"the timestamp{where} is {timestamp}: -1 (none) to {2**63 - 1} is possible")
+        raise InvalidArgumentError(f"the timestamp{where} must be from -1 (none) to {2**63 - 1}, not {timestamp}")
     return timestamp
 
 
 def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | None, Buffer | None, int | None]":
-    """Key, value and the record's own timestamp."""
+    """Return key, value and the record's own timestamp."""
     if isinstance(record, StoredRecord):
         record = (record.key, record.value, record.headers, record.timestamp)
     if not isinstance(record, (tuple, list)) or not 2 <= len(record) <= 4:
-        raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
+        raise TypeError(f"record {number} must be (key, value[, headers[, timestamp]]), not {record!r:.60}")
     key, value, headers, timestamp = (*record, None, None)[:4]
     if headers:
         raise UnsupportedForMessageFormatError(f"record {number} has headers, which format v{magic} does not support")
@@ -223,28 +223,28 @@ def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | No
 
 
 class BatchEncoder:
-    """Makes the v2 batches of a log from records, and refuses what its configuration does.
+    """Encodes records as v2 batches of a log, and refuses what the log's configuration does not allow.
 
-    compression.type (producer: none) and the codecs' levels, message.timestamp.type; and what AppendRules hold: bounds
-    of timestamps, sizes, a key for every record of a compacted log. Keeps nothing between calls: any thread may call at
-    any time, and what is made needs an offset only when it is written (EncodedBatch.place).
+    Follows compression.type (producer: none), the codecs' levels, message.timestamp.type, and AppendRules: bounds of
+    timestamps, sizes, and a key for every record of a compacted log. Keeps nothing between calls, so any thread may
+    call at any time; a batch gets its offset only when it is written (EncodedBatch.place).
 
     Raises what `encode_records` raises, and InvalidTimestampError, InvalidRecordError, RecordTooLargeError.
     """
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
-        self._time_of = time_of     # what makes ms of a time that is no int; None: it is refused
+        self._time_of = time_of     # converts a time that is not an int to ms; None: such times are refused
         self.codec = Codec.of(config.codec or "none")
         self.leader_epoch = leader_epoch
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = LOG_APPEND_TIME_BIT if self.uses_log_append_time else 0
-        # What is written must be readable under the same settings.
+        # Batches must be readable under the same settings as they are written.
         self._decompressed_bytes_max = config.max_decompressed_message_bytes
         self._compress = partial(_compress_within, _level_of(config, self.codec), self._decompressed_bytes_max)
-        # What a log asks of its batches, these and those of others.
+        # What a log requires of batches, both its own and ready ones.
         self.rules = AppendRules.of(config)
         self._own_check = self.rules.check
-        # From here up to the clock, and within before.max.ms, no timestamp is refused.
+        # No timestamp from here up to the clock, and within before.max.ms, is refused.
         self.times_from = SANE_TIME_MIN if config.timestamp_check and not self.uses_log_append_time else 0
         self._batch_bytes_max = config.batch_bytes_max
 
@@ -252,7 +252,7 @@ class BatchEncoder:
         self, base_offset: int, now_ms: int, key: "Buffer | None", value: "Buffer | None",
         headers: "Headers | None" = (), timestamp: int | None = None,
     ) -> "bytes | EncodedBatch":
-        """A batch of one record; `now_ms` where it has no timestamp of its own, or under LogAppendTime."""
+        """Encode one record; `now_ms` is used if it has no timestamp of its own, or under LogAppendTime."""
         if self.codec is not Codec.NONE:
             return self.many(((key, value, headers, timestamp),), now_ms, base_offset)
         if timestamp is None or self.uses_log_append_time:
@@ -262,7 +262,7 @@ class BatchEncoder:
         return made
 
     def many(self, records: "Iterable[Record]", now_ms: int, base_offset: int = 0) -> EncodedBatch:
-        """One batch of all the records, compressed where the log is."""
+        """Encode all the records as one batch, compressed if the log is."""
         made = encode_records(
             records, base_offset, now_ms, codec=self.codec, compress=self._compress, leader_epoch=self.leader_epoch,
             log_append_time=now_ms if self.uses_log_append_time else None, time_of=self._time_of,
@@ -273,7 +273,7 @@ class BatchEncoder:
     def of_producer(
         self, records: "Iterable[Record]", now_ms: int, producer_id: int, producer_epoch: int, base_sequence: int
     ) -> EncodedBatch:
-        """A transactional batch of all the records, as a producer would send it: ready to be appended."""
+        """Encode all the records as one transactional batch, as a producer would send it: ready to be appended."""
         made = encode_records(
             records, 0, now_ms, codec=self.codec, compress=self._compress, producer_id=producer_id,
             producer_epoch=producer_epoch, base_sequence=base_sequence, is_transactional=True, time_of=self._time_of,
@@ -282,9 +282,9 @@ class BatchEncoder:
         return made
 
     def growing(self, max_bytes: int) -> GrowingBatch:
-        """A batch that records come to one by one, and that has at most `max_bytes` however badly they compress.
+        """Begin a batch to which records are added one by one; it has at most `max_bytes`, however badly they compress.
 
-        What the configuration refuses is for the caller to ask, of each record (`one`).
+        The caller must check each record against the configuration (`one`).
         """
         most = self.uncompressed_bytes_max(max_bytes)
         return GrowingBatch(most, self.codec, self._compress, self.uses_log_append_time)
@@ -292,10 +292,10 @@ class BatchEncoder:
     def columns(
         self, columns: object, now_ms: int, base_offset: int = 0, batch_bytes: int | None = None
     ) -> list[EncodedBatch]:
-        """Batches, one after the other, of records as columns; each up to `batch_bytes`, by default max.message.bytes.
+        """Encode records given as columns, as batches of up to `batch_bytes`, by default max.message.bytes.
 
         columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to lists, Arrow arrays
-        or buffers: see cext/build/column_source.pyx and format.arrow_columns. A timestamp that is null is none.
+        or buffers: see cext/build/column_source.pyx and format.arrow_columns. A null timestamp means none.
         """
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
         most = self.uncompressed_bytes_max(most)
@@ -308,7 +308,7 @@ class BatchEncoder:
                 log_append_time=now_ms if self.uses_log_append_time else None,
             )
         if not made:
-            raise InvalidArgumentError("a batch of no records")
+            raise InvalidArgumentError("a batch must contain at least one record")
         for batch in made:
             self._check(batch, now_ms)
         return made
@@ -316,17 +316,17 @@ class BatchEncoder:
     def assigned(
         self, raw: "Buffer", next_offset: int, *, now_ms: int, leader_epoch: int = 0, allow_control: bool = False
     ) -> Assigned:
-        """A ready batch of a producer as it is stored from `next_offset` on: as `validate.assign`."""
+        """Return a producer's ready batch as stored from `next_offset` on: see `validate.assign`."""
         return assign(
             raw, next_offset, self.rules, now_ms=now_ms, leader_epoch=leader_epoch, allow_control=allow_control
         )
 
     def followed(self, raw: "Buffer | BatchTable", next_offset: int) -> Assigned:
-        """What a leader has, as it is stored: as `validate.check_follower`. A table: whose checksums are good."""
+        """Return a leader's batches as stored: see `validate.check_follower`. A table must have correct checksums."""
         return check_follower(raw, next_offset, self.rules)
 
     def uncompressed_bytes_max(self, max_bytes: int) -> int:
-        """How large a batch may be before it is compressed, so that it has at most `max_bytes` after."""
+        """Return how large a batch may be before compression, to have at most `max_bytes` after it."""
         if self.codec is Codec.NONE:
             return max_bytes
         return min(max_bytes - max_bytes // INCOMPRESSIBLE_SHARE, self._decompressed_bytes_max)

@@ -1,9 +1,9 @@
-"""The payload of a compressed batch: bytes in, bytes out, never more of them than allowed.
+"""Compresses and decompresses the payload of a batch; the output never exceeds a given limit.
 
-What a stream claims about itself (content sizes, windows, counts) is never believed: the output
-is taken in pieces and counted, so that memory stays within the limit and a small constant. The
-codecs are kept libraries, imported at the first payload that needs them; the framing around snappy
-and Kafka's own LZ4 header checksum are done here. See docs/formats/compression.md.
+What a stream claims about itself (content sizes, windows, counts) is never trusted: output is taken in pieces and
+counted, so memory stays within the limit and a small constant. The codecs are maintained libraries, imported at the
+first payload that needs them; the framing around snappy and Kafka's own LZ4 header checksum are implemented here. See
+docs/formats/compression.md.
 """
 import struct
 import threading
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 else:
     Decompress = Callable
 
-# Output is taken in pieces of at most this size: what a bomb may cost beyond the limit.
+# Output is taken in pieces of at most this size: a decompression bomb can exceed the limit by no more.
 PIECE_BYTES = 1 << 20
-# A stream object copies the input that lies behind the end of its frame. Feeding it slices keeps
+# A stream object copies the input that follows the end of its frame. Feeding it slices keeps
 # a payload of a million tiny frames from costing a million copies of itself.
 FEED_BYTES = 16 << 10
-# Payloads above may give more than a piece, and would be opened twice.
+# Larger payloads may give more than one piece, and would be decompressed twice.
 _ONE_CALL_BYTES = 1 << 16
 
 
@@ -50,27 +50,27 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's own name: none, gzip, snappy, lz4, zstd."""
+        """Kafka's name: none, gzip, snappy, lz4, zstd."""
         return self.name.lower()
 
     @classmethod
     def of(cls, codec: "int | str | Codec") -> "Codec":
-        """The codec of a number or of a Kafka name. Raises UnsupportedCompressionTypeError."""
+        """Return the codec with this number or Kafka name. Raises UnsupportedCompressionTypeError."""
         if isinstance(codec, str):
             if codec.upper() in cls.__members__ and codec == codec.lower():
                 return cls[codec.upper()]
         elif isinstance(codec, int) and 0 <= codec <= cls.ZSTD:
             return cls(codec)
         raise UnsupportedCompressionTypeError(
-            f"no such codec: {codec!r}; Kafka has {', '.join(f'{c.label} ({c.value})' for c in cls)}"
+            f"unknown codec {codec!r}; expected one of {', '.join(f'{c.label} ({c.value})' for c in cls)}"
         )
 
 
 def decompress(codec: int, magic: int, payload: "Buffer", limit_bytes: int) -> "Buffer":
-    """The records of a compressed batch: `payload` opened by `codec`, as format version `magic` has it.
+    """Decompress the records of a batch: `payload` in `codec`, framed as in format version `magic`.
 
-    Raises RecordTooLargeError above `limit_bytes`, CorruptRecordError for a stream that is damaged, cut
-    short or followed by other bytes, UnsupportedCompressionTypeError, MissingCodecError.
+    Raises RecordTooLargeError above `limit_bytes`, CorruptRecordError for a stream that is damaged, cut short or
+    followed by other bytes, UnsupportedCompressionTypeError, MissingCodecError.
     """
     if not 0 <= codec < len(_OPEN):
         Codec.of(codec)
@@ -78,16 +78,16 @@ def decompress(codec: int, magic: int, payload: "Buffer", limit_bytes: int) -> "
 
 
 def decompressor(limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> Decompress:
-    """The callable that kernels open payloads with: (codec, magic, payload) -> bytes-like of at most `limit_bytes`."""
+    """Return the callable by which kernels decompress: (codec, magic, payload) -> at most `limit_bytes` bytes."""
     return partial(decompress, limit_bytes=limit_bytes)
 
 
-# The most that one byte of a payload can become: deflate's longest match takes two bits, LZ4's a byte, snappy's three.
+# The largest expansion of one byte: deflate's longest match takes two bits, LZ4's a byte, snappy's three.
 _RATIO_MAX: dict[int, int] = {Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255}
 
 
 def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
-    """Whether a payload may decompress to more than `limit_bytes`, as far as its outside tells: nothing is opened."""
+    """Whether a payload may decompress to more than `limit_bytes`, judged without decompressing it."""
     match Codec.of(codec):
         case Codec.NONE:
             return False
@@ -98,18 +98,18 @@ def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
 
 
 def harmless_bytes(codec: Codec, limit_bytes: int) -> int:
-    """Payloads of up to so many bytes cannot exceed `limit_bytes`. 0: nobody knows without a look (`may_exceed`)."""
+    """Return the payload size up to which no output exceeds `limit_bytes`; 0: see `may_exceed`."""
     if codec is Codec.NONE:
-        return MAX_LONG     # what is there is all
+        return MAX_LONG     # it does not grow
     ratio = _RATIO_MAX.get(codec, 0)
     return limit_bytes // ratio if ratio else 0
 
 
 def compress(codec: int, magic: int, data: "Buffer", level: int | None = None) -> "Buffer":
-    """`data` as one payload, framed as Kafka frames it for format version `magic`.
+    """Compress `data` into one payload, framed as Kafka frames it for format version `magic`.
 
-    `level` is Kafka's compression.<codec>.level (KIP-390), None its default. Raises InvalidConfigError for a
-    level that the codec does not have, UnsupportedCompressionTypeError, MissingCodecError.
+    `level` is Kafka's compression.<codec>.level (KIP-390), None its default. Raises InvalidConfigError for a level that
+    the codec does not have, UnsupportedCompressionTypeError, MissingCodecError.
     """
     codec = Codec.of(codec)
     level = _level(codec, level)
@@ -139,7 +139,7 @@ _LEVELS = {
 def _level(codec: Codec, level: int | None) -> int:
     if codec not in _LEVELS:
         if level is not None:
-            raise InvalidConfigError(f"{codec.label} has no levels, and level {level} was asked for")
+            raise InvalidConfigError(f"{codec.label} has no levels; level {level} was given")
         return 0
     low, high, default = _LEVELS[codec]
     if level is None or level == default:
@@ -152,19 +152,19 @@ def _level(codec: Codec, level: int | None) -> int:
 def _check_zstd_allowed(magic: int) -> None:
     if magic < 2:
         raise UnsupportedCompressionTypeError(
-            f"zstd in format v{magic}: only v2 may use it (KIP-110)",
+            f"zstd is not allowed in format v{magic}: only v2 may use it (KIP-110)",
             hint="convert to v2, or choose gzip, snappy or lz4 with --codec",
         )
 
 
 # --- libraries -----------------------------------------------------------------------------
 
-# Each imported at its first use, and then as cheap as a name.
+# Each is imported at its first use; later uses cost no more than a name lookup.
 
 
 @cache
 def _gzip_library() -> Any:
-    # isal is two to three times as fast and made to be absent ([fast]).
+    # isal is two to three times as fast, and optional ([fast]).
     return _import("gzip", "zlib", "isal.isal_zlib", "zlib")
 
 
@@ -184,9 +184,9 @@ def _zstd_library() -> Any:
 
 
 class _QuickZstd(threading.local):
-    """`zstandard` ([fast]) keeps its context from call to call, which takes a third off a 16 KB batch.
+    """`zstandard` ([fast]) keeps its context between calls, which saves a third of the time for a 16 KB batch.
 
-    It cannot bound its output, so only a frame whose bound is known goes there. One a thread: it is not thread-safe.
+    It cannot bound its output, so it gets only frames with a known bound. One per thread: it is not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -206,15 +206,15 @@ def _quick_zstd() -> _QuickZstd:
 
 
 def _import(codec: str, package: str, *modules: str) -> Any:
-    """The first of the modules that is there; `package` is what to install where none is."""
+    """Import the first module that is installed; `package` is what to install if none is."""
     why: ImportError | None = None
     for module in modules:
         try:
             return import_module(module)
         except ImportError as e:
-            why = e.with_traceback(None)    # which would hold whatever the callers have until the next collection
+            why = e.with_traceback(None)    # it would keep the callers' objects alive until the next collection
     raise MissingCodecError(
-        f"{codec} needs the package {package}, which does not import here: {why}", hint=f"pip install {package}"
+        f"{codec} needs the package {package}, which cannot be imported: {why}", hint=f"pip install {package}"
     ) from why
 
 
@@ -242,7 +242,7 @@ def _un_gzip(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     zlib = _gzip_library()
     try:
         if len(payload) <= _ONE_CALL_BYTES:     # type: ignore[arg-type]
-            # Fast path: one member, which opens in one call. Whatever else it is takes the slow path below.
+            # Fast path: one member, decompressed in one call. Everything else takes the slow path below.
             stream = zlib.decompressobj(_GZIP_WBITS)
             out = stream.decompress(payload, PIECE_BYTES)
             if stream.eof and not stream.unused_data and len(out) <= limit_bytes:
@@ -264,7 +264,7 @@ def _un_zstd(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
             except quick.error as e:
                 raise _corrupt(Codec.ZSTD, e) from e
             if not stream.eof:
-                raise _corrupt(Codec.ZSTD, f"it ends inside a stream, after {len(out)} bytes of output")
+                raise _corrupt(Codec.ZSTD, f"it ends in the middle of a stream, after {len(out)} bytes of output")
             return out  # type: ignore[no-any-return]
     zstd = _zstd_library()
     try:
@@ -286,20 +286,20 @@ def _zstd_stream(window_log_max: int) -> Callable[[], Any]:
 
 
 def _has_wide_window(payload: "Buffer") -> bool:
-    """Does the first frame ask for a window above 2 ** _WINDOW_LOG_MAX? (RFC 8878, 3.1.1.1)"""
+    """Whether the first frame asks for a window above 2 ** _WINDOW_LOG_MAX (RFC 8878, 3.1.1.1)."""
     header = bytes(memoryview(payload)[:6])
     if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
         return False
-    single_segment = header[4] & 0x20       # the content is the window, and its size is not worth a parse
+    single_segment = header[4] & 0x20       # the content is the window; do not parse its size
     return bool(single_segment) or (header[5] >> 3) + 10 >= _WINDOW_LOG_MAX
 
 
 def _members(codec: Codec, new_stream: Callable[[], Any], payload: "Buffer", limit_bytes: int) -> "Buffer":
-    """One or more members (gzip) or frames (zstd) after one another, decompressed piece by piece."""
+    """Decompress one or more consecutive members (gzip) or frames (zstd), piece by piece."""
     view = memoryview(payload)
     out = bytearray()
     stream = new_stream()
-    fed: Buffer = view if len(view) <= PIECE_BYTES else view[:PIECE_BYTES]      # nearly always everything
+    fed: Buffer = view if len(view) <= PIECE_BYTES else view[:PIECE_BYTES]      # almost always everything
     pos = min(len(view), PIECE_BYTES)
     while True:
         piece = stream.decompress(fed, PIECE_BYTES)
@@ -316,11 +316,11 @@ def _members(codec: Codec, new_stream: Callable[[], Any], payload: "Buffer", lim
                 return out
             stream = new_stream()
         else:
-            fed = getattr(stream, "unconsumed_tail", b"")   # zlib hands it back, zstd keeps it
+            fed = getattr(stream, "unconsumed_tail", b"")   # zlib returns it, zstd keeps it
             if fed or len(piece) == PIECE_BYTES:
-                continue                                    # there is more in it
+                continue                                    # it contains more
             if pos == len(view):
-                raise _corrupt(codec, f"it ends inside a stream, after {len(out)} bytes of output")
+                raise _corrupt(codec, f"it ends in the middle of a stream, after {len(out)} bytes of output")
         fed = view[pos : pos + FEED_BYTES]
         pos = min(pos + FEED_BYTES, len(view))
 
@@ -332,10 +332,10 @@ _XERIAL_HEADER = struct.Struct(">8sii")     # magic, version, the oldest version
 _XERIAL_VERSION = 1
 _XERIAL_BLOCK_BYTES = 32 << 10              # SnappyOutputStream's default, which Kafka keeps
 _I32 = struct.Struct(">i")
-# What Kafka begins every stream with.
+# Kafka begins every stream with this.
 _XERIAL_START = _XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)
 _FIRST_BLOCK_POS = _XERIAL_HEADER.size + _I32.size
-# A block size that is the first half of the magic: another stream begins here (SnappyInputStream.hasNextChunk).
+# A block size equal to the first half of the magic: another stream begins here (SnappyInputStream.hasNextChunk).
 _XERIAL_MAGIC_AS_SIZE = _I32.unpack_from(_XERIAL_MAGIC)[0]
 
 
@@ -360,7 +360,7 @@ def _un_snappy(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
             if snappy.decompress_raw_len(block) > limit_bytes:
                 raise _too_large(limit_bytes)
             return snappy.decompress_raw(block)  # type: ignore[no-any-return]
-        # A block begins with the size of its content: all of them are added up before any memory is taken.
+        # A block begins with the size of its content: add up all of them before allocating.
         total = sum(snappy.decompress_raw_len(block) for block in _xerial_blocks(view))
         if total > limit_bytes:
             raise _too_large(limit_bytes)
@@ -369,33 +369,33 @@ def _un_snappy(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
         for block in _xerial_blocks(view):
             pos += snappy.decompress_raw_into(block, out[pos : pos + snappy.decompress_raw_len(block)])
         if pos != total:
-            raise _corrupt(Codec.SNAPPY, f"{pos} bytes of output where the blocks announce {total}")
+            raise _corrupt(Codec.SNAPPY, f"{pos} bytes of output, but the blocks announce {total}")
         return out
     except cramjam.DecompressionError as e:
         raise _corrupt(Codec.SNAPPY, e) from e
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of a xerial stream; a payload that is none is one bare block."""
+    """Yield the raw blocks of a xerial stream; any other payload is one bare block."""
     if view[:8] != _XERIAL_MAGIC:
         yield view
         return
     pos = 0
     while pos < len(view):
         if len(view) - pos < 4:
-            raise _corrupt(Codec.SNAPPY, "it ends inside a block size")
+            raise _corrupt(Codec.SNAPPY, "it ends in the middle of a block size")
         (size,) = _I32.unpack_from(view, pos)
         if size == _XERIAL_MAGIC_AS_SIZE:
             if len(view) - pos < _XERIAL_HEADER.size:
-                raise _corrupt(Codec.SNAPPY, "it ends inside a header")
+                raise _corrupt(Codec.SNAPPY, "it ends in the middle of a header")
             magic, version, _ = _XERIAL_HEADER.unpack_from(view, pos)
             if magic != _XERIAL_MAGIC or version < _XERIAL_VERSION:
-                raise _corrupt(Codec.SNAPPY, f"a header of version {version} that is not xerial's")
+                raise _corrupt(Codec.SNAPPY, f"a header of version {version}, which is not xerial's")
             pos += _XERIAL_HEADER.size
             continue
         pos += 4
         if not 0 <= size <= len(view) - pos:
-            raise _corrupt(Codec.SNAPPY, f"a block of {size} bytes where {len(view) - pos} are left")
+            raise _corrupt(Codec.SNAPPY, f"a block of {size} bytes, but only {len(view) - pos} are left")
         yield view[pos : pos + size]
         pos += size
 
@@ -405,7 +405,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_BIT = 0x08
 _LZ4_DICTIONARY_BIT = 0x01
-_LZ4_MOST_EXPANSION = 255   # a byte of a match's length stands for so many
+_LZ4_MOST_EXPANSION = 255   # one byte of a match's length stands for up to this many bytes
 _LZ4_HC_SLOWEST = 12        # liblz4's highest level; lz4-java takes up to 17 and does the same
 _LZ4_HC_FASTEST = 3         # below this, liblz4's frames use the fast compressor
 
@@ -429,10 +429,10 @@ def _lz4(data: "Buffer", level: int, magic: int) -> "Buffer":
 def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
     lz4 = _lz4_library()
     view = memoryview(payload)
-    # The library takes all the memory that a piece may need before it looks: no more than these bytes can give.
+    # The library allocates a piece's memory in advance: ask for no more than these bytes can give.
     piece_bytes = min(PIECE_BYTES, _LZ4_MOST_EXPANSION * len(view))
     if magic > 0 and len(view) <= _ONE_CALL_BYTES and piece_bytes <= limit_bytes:
-        # Fast path: one frame, which opens in one call. Whatever else it is, damage too, takes the slow path below.
+        # Fast path: one frame, decompressed in one call. Everything else, including damage, takes the slow path below.
         try:
             piece, read, at_end = lz4.decompress_chunk(
                 lz4.create_decompression_context(), view, max_length=piece_bytes)
@@ -456,7 +456,7 @@ def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
                 piece, read, at_end = lz4.decompress_chunk(context, view[pos:], max_length=piece_bytes)
                 pos += read
                 if not at_end and pos == len(view) and len(piece) < piece_bytes:
-                    raise _corrupt(Codec.LZ4, "it ends inside a frame")
+                    raise _corrupt(Codec.LZ4, "it ends in the middle of a frame")
                 if len(out) + len(piece) > limit_bytes:
                     raise _too_large(limit_bytes)
                 if at_end and pos == len(view) and not out:
@@ -469,23 +469,23 @@ def _un_lz4(payload: "Buffer", limit_bytes: int, magic: int) -> "Buffer":
 
 
 def _mended_lz4_header(frame: memoryview) -> bytes:
-    """The frame's header with a right checksum: Kafka does not look at it in format v0."""
+    """Return the frame's header with a correct checksum: in format v0, Kafka does not check it."""
     flags = frame[4] if len(frame) > 4 else 0
     size = 6 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
     if len(frame) <= size:
-        raise _corrupt(Codec.LZ4, "it ends inside a frame header")
+        raise _corrupt(Codec.LZ4, "it ends in the middle of a frame header")
     header = bytes(frame[:size])
     return header + _lz4_header_checksum(header[len(_LZ4_MAGIC) :])
 
 
 @lru_cache(maxsize=16)
 def _lz4_header_checksum(header: bytes) -> bytes:
-    """The second byte of the XXH32 of a frame's descriptor; KAFKA-3160 took the magic into it."""
+    """Return the second byte of the XXH32 of a frame's descriptor; with KAFKA-3160 it also covers the magic."""
     return bytes([_xxh32_short(header) >> 8 & 0xFF])
 
 
 def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes. In Python: it is asked once for each kind of header."""
+    """Return the XXH32 with seed 0 of fewer than 16 bytes. Plain Python: it runs once for each kind of header."""
     prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     mask = 0xFFFFFFFF
 

@@ -1,4 +1,4 @@
-"""What becomes of the batches in a conversion, and how much of them at a time."""
+"""How a conversion treats batches, and how many of them at a time."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -19,43 +19,43 @@ from seglog.format.dialect import KAFKA, TAGGED, Dialect
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# So many bytes of source, or of result, are held in memory at a time. A compressed batch may become a thousand times as
-# large, so that those go one by one.
+# The most source, or result, held in memory at a time, in bytes. A compressed batch may become a thousand times as
+# large, so compressed batches are converted one by one.
 SLICE_BYTES = 4 << 20
 
 
 Aborted = Literal["drop", "keep"]
 
-# As a version to convert to: messages with tags. (Theirs and v1's is the same magic byte.)
+# The version to convert to for messages with tags. (Their magic byte is the same as that of v1.)
 TO_TAGGED = -1
 
 
 def version_of(text: str) -> int:
-    """0, 1, 2 or TO_TAGGED of text such as "1", "v2" and "tagged". Raises InvalidArgumentError."""
+    """Parse text such as "1", "v2" and "tagged" to 0, 1, 2 or TO_TAGGED. Raises InvalidArgumentError."""
     if text == TAGGED.name:
         return TO_TAGGED
     if text.lower().removeprefix("v") in ("0", "1", "2"):
         return int(text[-1])
-    raise InvalidArgumentError(f"{text!r} is not a format version", hint="there are 0, 1, 2 and tagged")
+    raise InvalidArgumentError(f"unknown record format {text!r}", hint="expected 0, 1, 2 or tagged")
 
 
 def version_words(to: int) -> str:
-    """v0, v1, v2 or tagged."""
+    """Return v0, v1, v2 or tagged."""
     return TAGGED.name if to == TO_TAGGED else f"v{to}"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """To v2: Kafka 4's treatment of data at rest (KAFKA-13093, MemoryRecords.filterTo), unless told otherwise.
+    """To v2: as Kafka 4 treats data at rest (KAFKA-13093, MemoryRecords.filterTo), unless options change it.
 
-    One v2 batch for each compressed legacy batch, one for each legacy message that is not compressed, v2 batches as
+    One v2 batch for each compressed legacy batch, one for each uncompressed legacy message; v2 batches stay as
     they are. `repack_bytes` > 0 packs consecutive records into batches of about that size. `codec` recompresses.
     `delete_horizon_ms` is stamped on batches that hold a tombstone, as Kafka's cleaner does (KIP-534).
 
-    To messages with tags: a wrapper for each compressed batch, else a message for each record.
+    To messages with tags: a wrapper for each compressed batch, otherwise a message for each record.
 
-    To v0 and v1: Kafka's treatment of a fetch by an old consumer (FileRecords.downConvert). `aborted` says what becomes
-    of records whose transaction was aborted or is still open: without markers they are committed to any reader.
+    To v0 and v1: as Kafka answers a fetch by an old consumer (FileRecords.downConvert). `aborted` says what happens to
+    records of aborted and open transactions: without markers, every reader takes them for committed.
 
     With `erased`, keys, every batch keeps its format, its codec and its offsets, and loses the records of these keys
     (BatchFilter with `erases`); a v2 batch stays without records. `to` is 2, or TO_TAGGED for messages with tags.
@@ -66,38 +66,38 @@ class Profile:
     delete_horizon_ms: int | None = None
     to: int = 2
     aborted: Aborted | None = None
-    erased: tuple[bytes, ...] = field(default=(), repr=False)       # not shown, and so not in a proof's `made_from`
+    erased: tuple[bytes, ...] = field(default=(), repr=False)       # not shown, so not in a proof's `made_from`
 
     def __post_init__(self) -> None:
         if self.to < 2 and (self.repack_bytes or self.delete_horizon_ms is not None):
             raise InvalidArgumentError(
-                f"repacking and delete horizons are for v2, not for {version_words(self.to)}",
-                hint="leave them out: to an older format each batch becomes one of its own",
+                f"repacking and delete horizons need v2, not {version_words(self.to)}",
+                hint="leave them out: in an older format, each batch is converted by itself",
             )
         if self.to in (0, 1) and self.codec == Codec.ZSTD:
             raise UnsupportedCompressionTypeError(
                 f"zstd in format v{self.to}: only v2 may use it (KIP-110)", hint="choose gzip, snappy, lz4 or none"
             )
         if self.aborted not in (None, "drop", "keep"):
-            raise InvalidArgumentError(f"aborted records are dropped or kept, not {self.aborted!r}")
+            raise InvalidArgumentError(f"aborted must be 'drop' or 'keep', not {self.aborted!r}")
         is_other = self.repack_bytes or self.codec or self.delete_horizon_ms or self.to in (0, 1) or self.aborted
         if self.erased and is_other:
             raise InvalidArgumentError("erasing records cannot be combined with the options of a conversion")
 
     @property
     def dialect(self) -> Dialect:
-        """That of the result."""
+        """The dialect of the result."""
         return TAGGED if self.to == TO_TAGGED else KAFKA
 
     def packer(self, config: LogConfig, decompress: Decompress) -> Packer:
-        """What converts the batches of a log with this topic configuration."""
+        """Return the kernel that converts batches of a log with this topic configuration."""
         if self.erased:
             return self.eraser(config, decompress)
         compress = compressor(config, 2 if self.to == TO_TAGGED else self.to)
         if self.to == TO_TAGGED:
             return TaggedPacker(
                 codec=-1 if self.codec is None else self.codec, decompress=decompress, compress=compress,
-                check_crc=False,        # Segment.tables did
+                check_crc=False,        # Segment.tables has checked it
             )
         if self.to < 2:
             return MessagePacker(
@@ -105,7 +105,7 @@ class Profile:
                 codec=-1 if self.codec is None else self.codec,
                 decompress=decompress,
                 compress=compress,
-                check_crc=False,        # Segment.tables did
+                check_crc=False,        # Segment.tables has checked it
             )
         return BatchPacker(
             repack_bytes=self.repack_bytes,
@@ -113,11 +113,11 @@ class Profile:
             decompress=decompress,
             compress=compress,
             delete_horizon_ms=-1 if self.delete_horizon_ms is None else self.delete_horizon_ms,
-            check_crc=False,        # Segment.tables did
+            check_crc=False,        # Segment.tables has checked it
         )
 
     def eraser(self, config: LogConfig, decompress: Decompress) -> BatchFilter:
-        """What takes the records of the keys `erased` away; `superseded` counts them."""
+        """Return the kernel that removes records with the keys `erased`; its `superseded` counts them."""
         keys = KeyMap(max(1 << 20, 64 * len(self.erased)), expected_keys=len(self.erased))
         for key in self.erased:
             keys.put(key, 0)        # offsets do not matter
@@ -128,9 +128,9 @@ class Profile:
         )
 
     def compresses(self, table: BatchTable) -> bool:
-        """Whether a batch of the table will be compressed, so that only doing it tells the size of the result."""
+        """Whether a batch of the table will be compressed: then only doing it tells the size of the result."""
         if self.erased:
-            return False        # only the few batches that lose records are
+            return False        # only the few batches that lose records are compressed
         codecs = tally(table)
         if self.codec is not None:
             return self.codec != Codec.NONE and any(codec != self.codec for _, codec in codecs)
@@ -139,7 +139,7 @@ class Profile:
 
 
 def compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]":
-    """What compresses payloads of format `magic`, with the levels of the configuration."""
+    """Return the callable that compresses payloads of format `magic`, with the levels of the configuration."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
@@ -153,7 +153,7 @@ def compressor(config: LogConfig, magic: int) -> "Callable[[int, bytes], Buffer]
 
 
 def slices(table: BatchTable, slice_bytes: int = SLICE_BYTES) -> Iterator[tuple[int, int]]:
-    """The table as ranges of slots [first, stop) that are converted at a time."""
+    """Split the table into ranges of slots [first, stop) to convert at a time."""
     first = 0
     while first < len(table):
         stop = max(cut_plain(table, first, slice_bytes), first + 1)

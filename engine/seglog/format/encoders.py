@@ -1,4 +1,4 @@
-"""Which encoder makes the batches of a log: by its dialect, and by its record format."""
+"""Chooses the encoder of a log's batches by its dialect and its record format."""
 from typing import TYPE_CHECKING
 
 from seglog.config import LogConfig
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def encoder_of(config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> BatchEncoder:
-    """What makes the batches of a log with this configuration."""
+    """Return the encoder for a log with this configuration."""
     if dialect_of_config(config).is_tagged:
         return TaggedEncoder(config, leader_epoch, time_of)
     if config.message_format_version in (None, 2):

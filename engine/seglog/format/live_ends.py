@@ -1,4 +1,4 @@
-"""What a writer tells readers in other processes of one partition: `.seglog.live`, docs/formats/live_ends.md."""
+"""What a partition's writer tells readers in other processes: `.seglog.live`, docs/formats/live_ends.md."""
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,30 +13,30 @@ FILE_NAME = ".seglog.live"
 FILE_BYTES, SLOT_BYTES = 4096, 2048
 _MAGIC, _VERSION = b"SEGLIVE\n", 1
 _FRONT = struct.Struct(">8sI")              # magic, version
-_HEAD = struct.Struct(">8sII")              # the same, and the CRC-32C of all else in the slot
+_HEAD = struct.Struct(">8sII")              # the same, and the CRC-32C of everything else in the slot
 _BODY = struct.Struct(">Q16sII4q5q5q")
 _CUT = struct.Struct(">qq")
 _IS_OPEN, _SHOWS_DURABLE = 1, 2
 CUTS_MAX = (SLOT_BYTES - _HEAD.size - _BODY.size) // _CUT.size
 
 Numbers = tuple[int, int, int, int, int]    # segment.published.End
-Cut = tuple[int, int]                       # the epoch that began with it, the log end offset that it left
+Cut = tuple[int, int]                       # the epoch that it began, the log end offset after it
 
 
 class LiveEnds(NamedTuple):
-    """One slot of the file: how far readers may read, and whether what they have read of the directory still holds.
+    """One slot of the file: how far readers may read, and whether what they know of the directory is still valid.
 
-    A tuple, for a writer makes one every few milliseconds, with cold caches: a frozen dataclass takes three times as
-    long. `epoch` is odd while segments are cut, exchanged or removed, and another even number after that.
+    A tuple, since a writer makes one every few milliseconds, with cold caches: a frozen dataclass takes three times as
+    long. `epoch` is odd while segments are cut, exchanged or removed, and a new even number afterwards.
     """
 
-    boot_id: bytes                  # 16 bytes, of the system's start; zeros where the system does not tell
+    boot_id: bytes                  # 16 bytes that identify the system's boot; zeros if unknown
     is_open: bool                   # a writer has the log open, or was killed
-    shows_durable: bool             # fsync="batch": readers see `durable`, else `written`
+    shows_durable: bool             # fsync="batch": readers see `durable`, otherwise `written`
     epoch: int
     log_start_offset: int
     last_stable_offset: int
-    base_offset: int                # of the active segment, in which both ends lie
+    base_offset: int                # of the active segment, which contains both ends
     written: Numbers
     durable: Numbers
     cuts: tuple[Cut, ...] = ()
@@ -51,26 +51,26 @@ class LiveEnds(NamedTuple):
         return _HEAD.pack(_MAGIC, _VERSION, crc32c(body, crc32c(_FRONT.pack(_MAGIC, _VERSION)))) + body
 
     def with_cut(self, epoch: int, offset: int) -> "LiveEnds":
-        """The same after a cut: one below earlier ones says all that they did; of too many, two become one."""
+        """Return the same after a cut. It replaces earlier cuts above it; if there are too many, two are merged."""
         cuts = [*((at, left) for at, left in self.cuts if left < offset), (epoch, offset)]
         if len(cuts) > CUTS_MAX:
             cuts[:2] = [(cuts[1][0], cuts[0][1])]
         return self._replace(cuts=tuple(cuts))
 
     def cut_since(self, epoch: int) -> int | None:
-        """The lowest log end offset that a cut left since that epoch; None: there was none."""
+        """Return the lowest log end offset after a cut since that epoch; None if there was no cut."""
         return min((left for at, left in self.cuts if at > epoch), default=None)
 
 
 def slot_position(sequence: int) -> int:
-    """Where in the file the slot with this sequence number lies."""
+    """Return the position in the file of the slot with this sequence number."""
     return sequence % 2 * SLOT_BYTES
 
 
 def latest_of(raw: "Buffer", path: str) -> LiveEnds | None:
-    """What the file says: the valid slot with the higher sequence number. None: neither is valid.
+    """Return the valid slot with the higher sequence number; None if neither is valid.
 
-    Raises UnsupportedVersionError where a newer seglog wrote it.
+    Raises UnsupportedVersionError if a newer seglog wrote it.
     """
     return max(_slots_of(memoryview(raw), path), key=lambda found: found.sequence, default=None)
 
@@ -85,7 +85,7 @@ def _slots_of(raw: memoryview, path: str) -> Iterator[LiveEnds]:
         if crc32c(body, crc32c(slot[: _FRONT.size])) != checksum:
             continue
         if version != _VERSION:
-            raise UnsupportedVersionError(f"version {version}, and this seglog knows {_VERSION}", file=path)
+            raise UnsupportedVersionError(f"version {version}; this seglog reads {_VERSION}", file=path)
         sequence, boot_id, flags, count, *numbers = _BODY.unpack_from(body)
         if count > CUTS_MAX:
             continue

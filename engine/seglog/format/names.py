@@ -18,15 +18,15 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is NOT in it
-# Ours: one entry a minute. A broker takes it for an index of the same segment: it leaves the file alone while the .log
-# is there, and removes it without.
+# Ours: one entry for each minute. A broker takes it for an index of the same segment: it leaves the file alone as long
+# as the .log exists, and removes it otherwise.
 MINUTE_INDEX_SUFFIX = ".time.index"
-TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. To a broker as the one above
-COLUMN_STATS_SUFFIX = ".stats.index"    # ours: times and keys of each run of bytes. As the one above
-# Made of a segment that does not grow, and of no use to any other: they go when its log changes.
+TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. A broker treats it like the above
+COLUMN_STATS_SUFFIX = ".stats.index"    # ours: times and keys of each run of bytes. Likewise
+# Built from a segment that no longer grows; removed when its log changes.
 OF_WHOLE_LOGS = (TIME_RANGES_SUFFIX, COLUMN_STATS_SUFFIX)
 
-# The tagged dialect (format.dialect): no Kafka takes these for its own, and it leaves them alone.
+# The tagged dialect (format.dialect): Kafka does not know these suffixes, and leaves the files alone.
 TAGGED_LOG_SUFFIX = ".tlog"
 TAGGED_INDEX_SUFFIX = ".tindex"
 
@@ -40,7 +40,7 @@ SUFFIXES = (*LOG_SUFFIXES, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 # A second suffix says that the file is not, or no longer, part of the log.
 DELETED_SUFFIX = ".deleted"             # to be removed after file.delete.delay.ms
 CLEANED_SUFFIX = ".cleaned"             # being written by the cleaner, or by a split
-SWAP_SUFFIX = ".swap"                   # whole, and about to take the place of others
+SWAP_SUFFIX = ".swap"                   # complete, and about to replace others
 TMP_SUFFIX = ".tmp"                     # of checkpoints
 BACKUP_SUFFIX = ".bak"                  # ours: what `index rebuild` replaced. A broker ignores it
 
@@ -64,13 +64,13 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 # Topics of the broker itself, which it compacts (TopicConfig of GroupCoordinator and TransactionCoordinator).
 BROKER_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): no log of LogManager's
+METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): not a log of LogManager
 
 MAX_OFFSET = 2**63 - 1
 
 
 
-# What may stand behind the twenty digits, and its parts. A directory has many thousand names: no regular expression.
+# What may follow the twenty digits, and its parts. No regular expression: a directory may have thousands of names.
 _ENDINGS = {suffix + state: (suffix, state) for suffix in SUFFIXES for state in ("", *STATES)}
 
 
@@ -86,14 +86,14 @@ class SegmentFile(NamedTuple):
 
 
 def file_name(offset: int, suffix: str, state: str = "") -> str:
-    """The name of a segment's file: `file_name(0, LOG_SUFFIX)` is "00000000000000000000.log"."""
+    """Return the name of a segment's file: `file_name(0, LOG_SUFFIX)` is "00000000000000000000.log"."""
     if not 0 <= offset <= MAX_OFFSET:
-        raise InvalidArgumentError(f"no offset: {offset}", hint=f"an offset is 0 to {MAX_OFFSET}")
+        raise InvalidArgumentError(f"invalid offset {offset}", hint=f"an offset must be from 0 to {MAX_OFFSET}")
     return f"{offset:020d}{suffix}{state}"
 
 
 def parse_file_name(name: str) -> SegmentFile | None:
-    """The parts of a segment file's name; None for any other name."""
+    """Split a segment file's name into its parts; None for any other name."""
     digits = name[:20]
     parts = _ENDINGS.get(name[20:])
     if parts is None or not (digits.isascii() and digits.isdigit()):
@@ -103,7 +103,7 @@ def parse_file_name(name: str) -> SegmentFile | None:
 
 
 def parse_base_offset(name: str) -> int:
-    """The offset in the name of a segment's file. Raises NotALogError."""
+    """Return the offset in the name of a segment's file. Raises NotALogError."""
     parsed = parse_file_name(name)
     if parsed is None:
         raise NotALogError(f"not the name of a segment's file (twenty digits and {LOG_SUFFIX}): {name!r}", file=name)
@@ -111,20 +111,20 @@ def parse_base_offset(name: str) -> int:
 
 
 def log_files(directory: str | os.PathLike[str]) -> list[Path]:
-    """The .log files of a directory, by base offset, or its .tlog files if it has any; empty where there are none.
+    """Return the .log files of a directory, by base offset, or its .tlog files if it has any; empty if there are none.
 
-    What is deleted, cleaned or to be swapped in is not among them. state.directory_dialect says whether the
-    directory may be read as it is.
+    Leaves out files that are deleted, cleaned or to be swapped in. state.directory_dialect says whether the directory
+    may be read as it is.
     """
     with os.scandir(directory) as entries:
         found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
-    if TAGGED_LOG_SUFFIX in "".join(found):     # as a rule there is none, and nothing is called
+    if TAGGED_LOG_SUFFIX in "".join(found):     # usually there is none, and nothing is called
         found = of_one_dialect(found)
     return [Path(directory, name) for name in found]
 
 
 def of_one_dialect(found: list[str]) -> list[str]:
-    """Of the names of log files those of the directory's dialect: a broker puts an empty .log beside a .tlog."""
+    """Keep the log files of the directory's dialect: a broker puts an empty .log beside a .tlog."""
     return [name for name in found if name.endswith(TAGGED_LOG_SUFFIX)] or found
 
 
@@ -138,7 +138,7 @@ def is_log_file(name: str) -> bool:
 
 DELETE = "delete"       # its topic was deleted; a broker removes it, also at start
 FUTURE = "future"       # being copied to another log dir (KIP-113)
-STRAY = "stray"         # the cluster does not know it (3.6 and newer)
+STRAY = "stray"         # unknown to the cluster (3.6 and newer)
 
 MAX_PARTITION = 2**31 - 1
 
@@ -159,14 +159,14 @@ class PartitionDir:
 
 
 def partition_dir(topic: str, partition: int) -> str:
-    """The name of a partition's directory."""
+    """Return the name of a partition's directory."""
     return f"{topic}-{partition}"
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """The parts of a partition directory's name; None for any other name.
+    """Split a partition directory's name into its parts; None for any other name.
 
-    The partition stands behind the LAST dash: topics may hold dashes and dots.
+    The partition follows the LAST dash: topics may contain dashes and dots.
     """
     mark = unique_id = ""
     if name.endswith((f"-{DELETE}", f"-{FUTURE}", f"-{STRAY}")):
@@ -187,15 +187,15 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def validate_topic(topic: str) -> str:
-    """The topic, if Kafka would take it (Topic.validate). Raises InvalidArgumentError that names the rule."""
+    """Return the topic if Kafka accepts it (Topic.validate). Raises InvalidArgumentError, which names the rule."""
     why = topic_fault(topic)
     if why is None:
         return topic
-    raise InvalidArgumentError(f"no topic name: {topic!r}: {why}", hint="choose a name that Kafka accepts")
+    raise InvalidArgumentError(f"invalid topic name {topic!r}: {why}", hint="choose a name that Kafka accepts")
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why Kafka would not take it; None where it would."""
+    """Return why Kafka would not accept the name; None if it would."""
     if not topic:
         return "it is empty"
     if topic in (".", ".."):
@@ -203,5 +203,5 @@ def topic_fault(topic: str) -> str | None:
     if len(topic) > MAX_TOPIC_LENGTH:
         return f"it has {len(topic)} characters, and {MAX_TOPIC_LENGTH} are allowed"
     if not _TOPIC.fullmatch(topic):
-        return "it may hold ASCII letters, digits, '.', '_' and '-' only"
+        return "it may contain only ASCII letters, digits, '.', '_' and '-'"
     return None

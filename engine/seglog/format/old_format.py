@@ -1,7 +1,7 @@
-"""Records of a log whose messages are no v2 batches: made as such, and stored as what the log has.
+"""Encodes records for logs that do not store v2 batches: first as v2, then in the log's format.
 
-They are encoded in v2 and without a codec, outside of the log's lock as in any log, and become messages once they have
-their offsets, by the way that a producer's batch of v2 takes (format.validate): the same rules, and the same refusals.
+Records are encoded as v2 without a codec, outside the log's lock as in any log. Once they have their offsets, they are
+converted to messages like a producer's v2 batch (format.validate): by the same rules, with the same errors.
 """
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class MessageEncoder(BatchEncoder):
-    """A BatchEncoder whose batches `stored` makes into messages. Keeps nothing between calls."""
+    """A BatchEncoder whose batches `stored` converts to messages. Keeps nothing between calls."""
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
         self._bytes_max = config.batch_bytes_max
         stored = AppendRules.of(config)
-        # The sizes of what is made on the way are nobody's matter, and under LogAppendTime records' own times are not.
+        # Do not limit the sizes of the intermediate batches, nor, under LogAppendTime, the records' own times.
         config = replace(config, max_message_bytes=MAX_INT, segment_bytes=MAX_INT)
         if stored.is_log_append_time:
             config = replace(
@@ -47,7 +47,7 @@ class MessageEncoder(BatchEncoder):
         return super().columns(columns, now_ms, base_offset, min(self._bytes_max, batch_bytes or MAX_INT))
 
     def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
-        """A batch of ours as it is stored from `first_offset` on: a wrapper, or bare messages.
+        """Return one of our batches as it is stored from `first_offset` on: a wrapper, or bare messages.
 
         Raises UnsupportedForMessageFormatError (headers), UnsupportedCompressionTypeError (zstd), RecordTooLargeError.
         """
@@ -56,7 +56,7 @@ class MessageEncoder(BatchEncoder):
     def stored_in_pieces(
         self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int
     ) -> Sequence[Assigned]:
-        """The same in as many wrappers, or runs of messages, as the limits ask for."""
+        """Return the same in as many wrappers, or runs of messages, as the limits require."""
         try:
             return [self.stored(made, first_offset, now_ms, leader_epoch)]
         except RecordTooLargeError:
@@ -74,7 +74,7 @@ class MessageEncoder(BatchEncoder):
 
 
 class OldFormatEncoder(MessageEncoder):
-    """Of a log whose message.format.version is 0 or 1."""
+    """The encoder of a log whose message.format.version is 0 or 1."""
 
     def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
         found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)

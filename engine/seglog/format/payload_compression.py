@@ -1,8 +1,8 @@
-"""The payload of a Pulsar entry: one block, and its opened size stands in the metadata.
+"""The payload of a Pulsar entry: one compressed block, whose uncompressed size is in the metadata.
 
-Not Kafka's framing (compression.py): LZ4 and snappy are bare blocks here, zlib is zlib's own format. The size
-that the metadata claims is a bound and must come true; memory is taken for no more than the caller's limit.
-See docs/formats/pulsar_entry.md.
+The framing is not Kafka's (compression.py): LZ4 and snappy are bare blocks here, zlib is zlib's own format. The size in
+the metadata is a bound and must be exact; no more memory is allocated than the caller's limit. See
+docs/formats/pulsar_entry.md.
 """
 import zlib
 from enum import IntEnum
@@ -35,16 +35,16 @@ class PayloadCodec(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> "PayloadCodec":
-        """Raises UnsupportedCompressionTypeError for a number that names none."""
+        """Return the codec with this number. Raises UnsupportedCompressionTypeError for an unknown one."""
         if 0 <= number < len(_CODECS):
             return _CODECS[number]
         raise UnsupportedCompressionTypeError(
-            f"no such compression of a Pulsar payload: {number}; there are "
+            f"unknown compression {number} of a Pulsar payload; expected one of "
             + ", ".join(f"{codec.name} ({codec.value})" for codec in cls)
         )
 
 
-# Looked up by number: the class's own call takes a microsecond, and every payload is one.
+# Looked up by number: calling the class takes a microsecond, for every payload.
 _CODECS = tuple(PayloadCodec)
 
 
@@ -54,17 +54,17 @@ def open_payload(
     uncompressed_size: int,
     limit_bytes: int = LogConfig().max_decompressed_message_bytes,
 ) -> "Buffer":
-    """`payload` opened by `codec`; with NONE it is returned as it is, whatever `uncompressed_size` says.
+    """Decompress `payload` by `codec`; with NONE it is returned as it is, whatever `uncompressed_size` says.
 
-    Raises RecordTooLargeError where `uncompressed_size` is above `limit_bytes`, CorruptRecordError where the payload is
-    damaged or opens to another size, UnsupportedCompressionTypeError, MissingCodecError.
+    Raises RecordTooLargeError if `uncompressed_size` is above `limit_bytes`, CorruptRecordError if the payload is
+    damaged or has another size when decompressed, UnsupportedCompressionTypeError, MissingCodecError.
     """
     codec = PayloadCodec.of(codec)
     if codec is PayloadCodec.NONE:
         return payload
     if uncompressed_size > limit_bytes:
         raise RecordTooLargeError(
-            f"the payload claims {uncompressed_size} bytes opened, "
+            f"the payload claims {uncompressed_size} bytes when decompressed, "
             f"more than max.decompressed.message.bytes = {limit_bytes}"
         )
     match codec:
@@ -75,16 +75,16 @@ def open_payload(
         case PayloadCodec.ZSTD:
             out = _open_framed(compression.Codec.ZSTD, payload, uncompressed_size)
         case PayloadCodec.SNAPPY:
-            # Without xerial's magic, which no block can begin with, a payload is one bare block to Kafka too.
+            # Without xerial's magic, with which no block can begin, a payload is one bare block for Kafka too.
             out = _open_framed(compression.Codec.SNAPPY, payload, uncompressed_size)
     size = memoryview(out).nbytes
     if size != uncompressed_size:
-        raise _corrupt(codec, f"it opens to {size} bytes, and the metadata says {uncompressed_size}")
+        raise _corrupt(codec, f"it has {size} bytes when decompressed, but the metadata says {uncompressed_size}")
     return out
 
 
 def compress_payload(codec: int, data: "Buffer") -> "Buffer":
-    """`data` as Pulsar's CompressionCodecProvider writes it: default levels, zstd 3.
+    """Compress `data` as Pulsar's CompressionCodecProvider does: default levels, zstd 3.
 
     Raises UnsupportedCompressionTypeError, MissingCodecError.
     """
@@ -95,7 +95,7 @@ def compress_payload(codec: int, data: "Buffer") -> "Buffer":
             return _lz4_block().compress(data, store_size=False)  # type: ignore[no-any-return]
         case PayloadCodec.ZLIB:
             stream = zlib.compressobj()
-            return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)      # as Pulsar leaves it, without an end
+            return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)      # like Pulsar, without ending the stream
         case PayloadCodec.ZSTD:
             return compression.compress(compression.Codec.ZSTD, 2, data)
         case PayloadCodec.SNAPPY:
@@ -112,7 +112,7 @@ def _library(codec: str, package: str, module: str) -> Any:
         return import_module(module)
     except ImportError as e:
         raise MissingCodecError(
-            f"{codec} needs the package {package}, which does not import here: {e}", hint=f"pip install {package}"
+            f"{codec} needs the package {package}, which cannot be imported: {e}", hint=f"pip install {package}"
         ) from e
 
 
@@ -131,11 +131,11 @@ def _open_lz4(payload: "Buffer", uncompressed_size: int) -> "Buffer":
 def _open_zlib(payload: "Buffer", uncompressed_size: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        # One byte more than there should be tells a longer stream from a whole one; 0 would mean no bound.
+        # One more byte than expected reveals a stream that is too long; 0 would mean no bound.
         out = stream.decompress(payload, uncompressed_size + 1)
     except zlib.error as e:
         raise _corrupt(PayloadCodec.ZLIB, e) from e
-    # No look at stream.eof: Pulsar flushes its streams and never ends them (CompressionCodecZLib.encode).
+    # Do not check stream.eof: Pulsar flushes its streams and never ends them (CompressionCodecZLib.encode).
     if stream.unused_data:
         raise _corrupt(PayloadCodec.ZLIB, f"{len(stream.unused_data)} bytes follow the stream")
     return out
@@ -146,6 +146,6 @@ def _open_framed(codec: compression.Codec, payload: "Buffer", uncompressed_size:
         return compression.decompress(codec, 2, payload, uncompressed_size)
     except RecordTooLargeError as e:
         raise CorruptRecordError(
-            f"the {codec.name} payload does not decompress: it opens to more than {uncompressed_size} bytes, "
-            "which the metadata says"
+            f"the {codec.name} payload does not decompress: it has more than the {uncompressed_size} bytes that the "
+            "metadata says"
         ) from e

@@ -1,7 +1,7 @@
-"""Payloads opened by the plain doors of the codecs' libraries: the witness beside format.compression.
+"""Decompresses payloads with the codecs' libraries directly: the witness for format.compression.
 
-One call a payload, and no limit on what comes out: it reads what was read already, under limits, by the other reader.
-The framing of snappy and LZ4 is taken apart here, block by block. docs/formats/compression.md.
+One call for each payload, without a limit on the output: the other reader has already read the payload within limits.
+The framing of snappy and LZ4 is parsed here, block by block: docs/formats/compression.md.
 """
 import gzip
 import struct
@@ -29,13 +29,13 @@ _LZ4_DICTIONARY_BYTES = 64 << 10
 
 
 class Malformed(Exception):
-    """The bytes are not what the format says."""
+    """The bytes do not follow the format."""
 
 
 def open_payload(codec: int, payload: bytes) -> bytes:
-    """The records of a compressed batch. Raises Malformed, MissingCodecError.
+    """Decompress the records of a batch. Raises Malformed, MissingCodecError.
 
-    The checksum of an LZ4 frame's header, which Kafka has its own way with in v0 (KAFKA-3160), is not looked at.
+    Ignores the checksum in an LZ4 frame's header, which Kafka computes differently in v0 (KAFKA-3160).
     """
     try:
         match codec:
@@ -49,9 +49,9 @@ def open_payload(codec: int, payload: bytes) -> bytes:
                 return bytes(_zstd().decompress(payload))
     except (MissingCodecError, Malformed):
         raise
-    except Exception as e:      # each library has its own, below Exception
+    except Exception as e:      # each library has its own exceptions
         raise Malformed(f"codec {codec}: {type(e).__name__}: {e}") from e
-    raise Malformed(f"no codec {codec}")
+    raise Malformed(f"unknown codec {codec}")
 
 
 @cache
@@ -67,7 +67,7 @@ def _zstd() -> Any:
 
 
 def _un_snappy(payload: bytes) -> bytes:
-    """Blocks in xerial's framing, or one block without it."""
+    """Decompress blocks in xerial's framing, or one block without it."""
     snappy = _library("cramjam", "cramjam").snappy
     if not payload.startswith(_XERIAL):
         return bytes(snappy.decompress_raw(payload))
@@ -76,14 +76,14 @@ def _un_snappy(payload: bytes) -> bytes:
         size, = struct.unpack_from(">i", payload, at)
         block = payload[at + 4 : at + 4 + size]
         if size < 0 or len(block) < size:
-            raise Malformed("a snappy block that is cut short")
+            raise Malformed("a snappy block is cut short")
         out.append(bytes(snappy.decompress_raw(block)))
         at += 4 + size
     return b"".join(out)
 
 
 def _un_lz4(payload: bytes) -> bytes:
-    """Frames one after the other; what is checked of their checksums is the other reader's business."""
+    """Decompress consecutive frames. Their checksums are left to the other reader."""
     block = _library("lz4.block", "lz4")
     at, out = 0, bytearray()
     while at < len(payload):
@@ -93,7 +93,7 @@ def _un_lz4(payload: bytes) -> bytes:
             continue
         flags, descriptor = struct.unpack_from("BB", payload, at + 4)
         if magic != _LZ4_MAGIC or flags >> 6 != 1:
-            raise Malformed(f"no LZ4 frame of version 1: {magic:08x}")
+            raise Malformed(f"not an LZ4 frame of version 1: {magic:08x}")
         is_independent, has_block_checksum, has_size, has_checksum, has_dictionary = (
             flags & bit for bit in (0x20, 0x10, 0x08, 0x04, 0x01)
         )
@@ -104,7 +104,7 @@ def _un_lz4(payload: bytes) -> bytes:
             at += 4
             data = payload[at : at + (size & 0x7FFFFFFF)]
             if len(data) < size & 0x7FFFFFFF:
-                raise Malformed("an LZ4 block that is cut short")
+                raise Malformed("an LZ4 block is cut short")
             if size >> 31:
                 out += data
             elif is_independent:

@@ -1,9 +1,9 @@
-"""The record formats in plain Python: a second reader, that shares no code with the kernels.
+"""The record formats in plain Python: a second reader, which shares no code with the kernels.
 
-A conversion's proof and `verify` read by the kernels whose work they judge: what a kernel reads wrongly it reads
-wrongly on both sides. This reader is the witness: struct and slices, the `crc32c` package, zlib, and the plain doors of
-the codecs' libraries (format.plain_codecs). It imports nothing else of seglog but its errors, and it is slow: some
-MB/s. docs/formats/record_batch.md and message.md are what both follow.
+The proof of a conversion and `verify` read with the same kernels whose work they check: a kernel's error would be on
+both sides. This reader is the independent witness: struct and slices, the `crc32c` package, zlib, and the codecs'
+libraries (format.plain_codecs). It imports nothing else of seglog but its errors, and it is slow: some MB/s. Both
+readers follow docs/formats/record_batch.md and message.md.
 """
 import hashlib
 import io
@@ -19,7 +19,7 @@ from seglog.format.plain_codecs import Malformed, open_payload
 
 OVERHEAD = 12                   # of each batch: base offset and size
 MAGIC_AT = 16
-SMALLEST = (14, 22, 49)         # what the size field of a batch is at least, by magic
+SMALLEST = (14, 22, 49)         # the smallest size field of a batch, by magic
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 LEGACY_CODECS = 3               # gzip, snappy, lz4: zstd came with v2
 
@@ -35,7 +35,7 @@ class PlainRecord(NamedTuple):
 
 
 class PlainBatch(NamedTuple):
-    """The bytes of a batch of v2, or of one message of v0 or v1, which may be a wrapper, at `position` of its file."""
+    """The bytes of a v2 batch, or of one v0 or v1 message, which may be a wrapper, at `position` in its file."""
 
     position: int
     raw: bytes
@@ -62,28 +62,28 @@ class PlainBatch(NamedTuple):
 
     @property
     def crc_fits(self) -> bool:
-        """Of a wrapper the outer one: those of its messages are looked at as they are read."""
+        """Whether the CRC is correct; for a wrapper the outer one: its messages are checked when they are read."""
         if self.magic == 2:
             return int.from_bytes(self.raw[17:21], "big") == int(_crc32c()(self.raw[21:]))
         return int.from_bytes(self.raw[12:16], "big") == zlib.crc32(self.raw[16:])
 
     @property
     def marker(self) -> int:
-        """ABORT, COMMIT or another type of a control batch."""
+        """Return the type of a control batch: ABORT, COMMIT or another."""
         key = self.records()[0].key or b""
         return int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
 
     def records(self) -> list[PlainRecord]:
-        """Raises Malformed for whatever is not as the format has it; a wrong CRC is."""
+        """Read the records. Raises Malformed for any deviation from the format, including a wrong CRC."""
         try:
             if not self.crc_fits:
-                raise Malformed("the checksum does not fit")
+                raise Malformed("wrong checksum")
             return self.parse()
         except (struct.error, IndexError) as e:
             raise Malformed(f"{type(e).__name__}: {e}") from e
 
     def parse(self) -> list[PlainRecord]:
-        """The same without a look at the CRC. Raises struct.error and IndexError, too."""
+        """Read the records without checking the CRC. Also raises struct.error and IndexError."""
         return _records_v2(self.raw) if self.magic == 2 else _messages(self.raw)
 
 
@@ -93,7 +93,7 @@ def _crc32c() -> Any:
         return import_module("crc32c").crc32c
     except ImportError as e:
         raise MissingCodecError(
-            "reading by plain Python needs the crc32c package", hint="pip install 'seglog[witness]'"
+            "reading in plain Python needs the crc32c package", hint="pip install 'seglog[witness]'"
         ) from e
 
 
@@ -101,7 +101,7 @@ def _crc32c() -> Any:
 
 
 def read_batches(file: BinaryIO, position: int = 0, stop: int | None = None) -> Iterator[PlainBatch]:
-    """The whole batches of a file from `position` on, to `stop`; ends where one is cut short, or none begins."""
+    """Yield the complete batches of a file from `position` to `stop`; ends if one is cut short or none begins."""
     file.seek(position)
     while stop is None or position < stop:
         head = file.read(OVERHEAD)
@@ -118,7 +118,7 @@ def read_batches(file: BinaryIO, position: int = 0, stop: int | None = None) -> 
 
 
 def split(raw: bytes, position: int) -> list[PlainBatch]:
-    """The same of bytes that lie at `position` of a file."""
+    """Return the same for bytes that are at `position` in a file."""
     return [PlainBatch(position + batch.position, batch.raw) for batch in read_batches(io.BytesIO(raw))]
 
 
@@ -137,7 +137,7 @@ def _records_v2(raw: bytes) -> list[PlainRecord]:
         raise Malformed(f"{count} records")
     for _ in range(count):
         record = _Fields(fields.take(fields.varint()))
-        record.take(1)          # attributes, which no record has
+        record.take(1)          # attributes, which are unused
         timestamp, offset = _signed64(base_timestamp + record.varlong()), _signed64(base_offset + record.varint())
         key, value = record.sized(), record.sized()
         headers = tuple(_header(record) for _ in range(record.count()))
@@ -152,12 +152,12 @@ def _records_v2(raw: bytes) -> list[PlainRecord]:
 def _header(record: "_Fields") -> tuple[bytes, bytes | None]:
     name, value = record.sized(), record.sized()
     if name is None:
-        raise Malformed("a header without a key")
+        raise Malformed("a header has no key")
     return name, value
 
 
 class _Fields:
-    """The fields of a record, one after the other."""
+    """Reads the fields of a record, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -165,7 +165,7 @@ class _Fields:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= len(self._data) - self._at:
-            raise Malformed(f"{size} bytes where {len(self._data) - self._at} are left")
+            raise Malformed(f"a field of {size} bytes, but only {len(self._data) - self._at} are left")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -181,9 +181,9 @@ class _Fields:
             byte = self.take(1)[0]
             raw |= (byte & 0x7F) << (7 * n)
             if byte < 0x80:
-                raw &= (1 << bits) - 1      # as Java drops what lies beyond
+                raw &= (1 << bits) - 1      # Java drops the bits beyond, too
                 return (raw >> 1) ^ -(raw & 1)
-        raise Malformed("a number that does not end")
+        raise Malformed("a varint does not end")
 
     def count(self) -> int:
         count = self.varint()
@@ -197,7 +197,7 @@ class _Fields:
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise Malformed(f"{len(self._data) - self._at} bytes behind the last field")
+            raise Malformed(f"{len(self._data) - self._at} bytes after the last field")
 
 
 def _signed64(n: int) -> int:
@@ -213,37 +213,37 @@ def _messages(raw: bytes) -> list[PlainRecord]:
     if codec == 0:
         return [outer]
     if codec > LEGACY_CODECS or outer.value is None:
-        raise Malformed("a wrapper of an unknown codec, or without a value")
+        raise Malformed("a wrapper has an unknown codec or no value")
     data = open_payload(codec, outer.value)
     inner, has_relative_offsets = [], magic == 1
     at = 0
     while at < len(data):
         end = at + OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
         if not at + OVERHEAD + SMALLEST[0] <= end <= len(data):
-            raise Malformed("a message that is cut short in a wrapper")
+            raise Malformed("a message in a wrapper is cut short")
         one = PlainBatch(0, data[at:end])
         record, its_attributes = _message(one.raw)
         if its_attributes & CODEC or not one.crc_fits:
-            raise Malformed("a wrapper in a wrapper, or a message that fails its own checksum")
+            raise Malformed("a wrapper contains a wrapper, or a message with a wrong checksum")
         if magic == 1 and one.magic == 1 and attributes & LOG_APPEND_TIME:
             record = record._replace(timestamp=outer.timestamp)
         inner.append(record)
         at = end
     if not inner:
         raise Malformed("an empty wrapper")
-    # A v1 wrapper carries the offset of its last message, and its messages count from 0; a v0 wrapper's are absolute,
+    # A v1 wrapper has the offset of its last message, and its messages count from 0; a v0 wrapper's are absolute,
     # and so are those of a v1 wrapper with offset 0 (0.10.0's producers, before a broker assigned any).
     base = outer.offset - inner[-1].offset if has_relative_offsets and outer.offset else 0
     if base < 0:
-        raise Malformed("a wrapper below its last message")
+        raise Malformed("the offset of a wrapper is below that of its last message")
     return [record._replace(offset=_signed64(base + record.offset)) for record in inner]
 
 
 def _message(raw: bytes) -> tuple[PlainRecord, int]:
-    """(record, attributes); offset and timestamp as they stand."""
+    """Return (record, attributes); offset and timestamp as stored."""
     magic, attributes = raw[MAGIC_AT], raw[17]
     if magic > 1 or len(raw) < OVERHEAD + SMALLEST[magic]:
-        raise Malformed(f"a message of magic {magic} in {len(raw)} bytes")
+        raise Malformed(f"invalid message: magic {magic}, {len(raw)} bytes")
     offset, = struct.unpack_from(">q", raw, 0)
     timestamp, at = (struct.unpack_from(">q", raw, 18)[0], 26) if magic == 1 else (-1, 18)
     fields = _Fields(raw[at:])
@@ -259,7 +259,7 @@ def _message(raw: bytes) -> tuple[PlainRecord, int]:
 
 
 class PlainDigest:
-    """Counts records, and hashes their canonical bytes: docs/formats/conversion_proof.md."""
+    """Counts records and hashes their canonical bytes: docs/formats/conversion_proof.md."""
 
     def __init__(self, *, with_time: bool = True, with_headers: bool = True) -> None:
         self._with_time = with_time
@@ -279,7 +279,7 @@ class PlainDigest:
 
     @property
     def sha256(self) -> str:
-        """In hex, of all records so far."""
+        """The hex digest of all records so far."""
         return self._sha256.hexdigest()
 
 

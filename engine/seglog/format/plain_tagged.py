@@ -1,6 +1,6 @@
-"""Messages with tags in plain Python: the second reader's way through the tagged dialect.
+"""Messages with tags in plain Python: the second reader for the tagged dialect.
 
-As plain_records, it shares no code with the kernels; docs/formats/tagged_message.md is what both follow.
+Like plain_records, it shares no code with the kernels; both follow docs/formats/tagged_message.md.
 """
 import struct
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from seglog.format.plain_records import OVERHEAD, PlainBatch, PlainRecord, read_
 
 _TYPE, _FIRST_CONTROL, _LAST_CONTROL, _LAST_CODEC = 0x0F, 8, 11, 4
 _BROKER_MS, _HONOUR_OFFSETS, _TIMESTAMP_TYPE = 0, 64, 66
-# Below this id a tag's value is so wide, and so it is packed; from the last one on it says its length.
+# A tag with an id below this has a value of this width and packing; from the last id on, it states its length.
 _WIDTHS = ((32, 8, ">q"), (64, 4, ">i"), (96, 1, ">b"))
 
 
 class PlainTagged(PlainBatch):
-    """One message at `position` of its file, which may be a wrapper."""
+    """One message, which may be a wrapper, at `position` in its file."""
 
     __slots__ = ()
 
@@ -29,12 +29,12 @@ class PlainTagged(PlainBatch):
 
 
 def read_tagged(file: BinaryIO, position: int = 0, stop: int | None = None) -> Iterator[PlainTagged]:
-    """The whole messages of a file from `position` on, to `stop`; ends where one is cut short, or none begins."""
+    """Yield the complete messages of a file from `position` to `stop`; ends if one is cut short or none begins."""
     return (PlainTagged(*message) for message in read_batches(file, position, stop))
 
 
 def split_tagged(raw: bytes, position: int) -> list[PlainTagged]:
-    """The same of bytes that lie at `position` of a file."""
+    """Return the same for bytes that are at `position` in a file."""
     return [PlainTagged(*message) for message in split(raw, position)]
 
 
@@ -43,16 +43,16 @@ def _records(raw: bytes) -> list[PlainRecord]:
     if kind == 0 or _FIRST_CONTROL <= kind <= _LAST_CONTROL:
         return [outer]
     if kind > _LAST_CODEC or outer.value is None:
-        raise Malformed(f"a wrapper of codec {kind}, or without a value")
+        raise Malformed(f"a wrapper has codec {kind}, or no value")
     found: list[PlainRecord] = []
     data, at = open_payload(kind, outer.value), 0
     while at < len(data):
         end = at + OVERHEAD + struct.unpack_from(">i", data, at + 8)[0]
         if not at + OVERHEAD < end <= len(data):
-            raise Malformed("a message that is cut short in a wrapper")
+            raise Malformed("a message in a wrapper is cut short")
         record, its_kind, _ = _message(data[at:end])
         if its_kind:
-            raise Malformed("a wrapper or a control message in a wrapper")
+            raise Malformed("a wrapper contains a wrapper or a control message")
         offset = record.offset if tags.get(_HONOUR_OFFSETS, 1) else len(found)
         timestamp = outer.timestamp if tags.get(_TIMESTAMP_TYPE) else record.timestamp
         found.append(record._replace(offset=outer.offset + offset, timestamp=timestamp))
@@ -63,22 +63,22 @@ def _records(raw: bytes) -> list[PlainRecord]:
 
 
 def _message(raw: bytes) -> tuple[PlainRecord, int, dict[int, int]]:
-    """(record with its offset as it stands, type, tags that are numbers)."""
+    """Return (record with its offset as stored, type, numeric tags)."""
     offset, _, _, magic, attributes, seconds, tags_size = struct.unpack_from(">qiIbBIi", raw)
     at = 26 + max(tags_size, 0)
     if magic != 1 or tags_size < -1 or at > len(raw):
-        raise Malformed(f"magic {magic}, or {tags_size} bytes of tags")
+        raise Malformed(f"invalid message: magic {magic}, {tags_size} bytes of tags")
     tags = _tags(raw[26:at])
     fields: list[bytes | None] = []
     for _ in ("key", "value"):
         size, = struct.unpack_from(">i", raw, at)
         at += 4
         if size < -1 or at + size > len(raw):
-            raise Malformed(f"a field of {size} bytes")
+            raise Malformed(f"invalid field of {size} bytes")
         fields.append(None if size < 0 else raw[at : at + size])
         at += max(size, 0)
     if at != len(raw):
-        raise Malformed(f"{len(raw) - at} bytes behind the value")
+        raise Malformed(f"{len(raw) - at} bytes after the value")
     timestamp = tags.get(_BROKER_MS, seconds * 1000)
     return PlainRecord(offset, timestamp, fields[0], fields[1]), attributes & _TYPE, tags
 
@@ -88,7 +88,7 @@ def _tags(raw: bytes) -> dict[int, int]:
     while at < len(raw):
         tag = raw[at]
         if tag > 127 or tag in seen:
-            raise Malformed(f"tag {tag}")
+            raise Malformed(f"invalid tag {tag}")
         seen.add(tag)
         at += 1
         for end, width, form in _WIDTHS:
@@ -100,5 +100,5 @@ def _tags(raw: bytes) -> dict[int, int]:
             size, = struct.unpack_from(">i", raw, at)
             at += 4 + size
             if size < 0 or at > len(raw):
-                raise Malformed(f"tag {tag} of {size} bytes")
+                raise Malformed(f"invalid tag {tag} of {size} bytes")
     return found

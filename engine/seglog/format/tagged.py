@@ -1,6 +1,6 @@
-"""Batches of Kafka's formats as messages of the tagged dialect, and back, in memory. docs/formats/tagged_message.md
+"""Converts batches of Kafka's formats to messages of the tagged dialect and back: docs/formats/tagged_message.md.
 
-A log of them is a directory of its own (format.dialect): this is for code that keeps or sends such bytes itself.
+Works in memory, for code that stores or sends such bytes itself. format.dialect is about directories of them.
 """
 from typing import TYPE_CHECKING
 
@@ -21,18 +21,18 @@ _CONFIG = LogConfig()
 
 
 def scan_tagged(messages: "Buffer", *, name: str | None = None) -> BatchTable:
-    """The messages of some bytes, their checksums tested: bare ones and wrappers. `name`: for errors.
+    """Scan bytes for messages, bare ones and wrappers, and check their checksums. `name`: for error messages.
 
-    Raises CorruptRecordError where they are damaged, or end in the middle of a message.
+    Raises CorruptRecordError if they are damaged or end in the middle of a message.
     """
     return _table(Window(messages, name, is_tagged=True))
 
 
 def to_tagged(batches: "Buffer", *, codec: str | Codec | None = None, with_ms: bool = True) -> bytes:
-    """Batches of v0, v1 and v2 as tagged messages: with the same offsets, keys, values and times.
+    """Convert batches of v0, v1 and v2 to tagged messages with the same offsets, keys, values and times.
 
-    codec: compress every batch with this one; None: as it is. with_ms: give each message tag 0, its time in ms; else
-    seconds are left of it. What v2 says beside has no place, but for headers named `seglog.tag.<id>`.
+    codec: compress every batch with this one; None: keep each batch's. with_ms: give each message tag 0, its time in
+    ms; otherwise only seconds remain. Other information in v2 is lost, except headers named `seglog.tag.<id>`.
 
     Raises CorruptRecordError, codec errors, RecordTooLargeError.
     """
@@ -44,7 +44,7 @@ def to_tagged(batches: "Buffer", *, codec: str | Codec | None = None, with_ms: b
 
 
 def from_tagged(messages: "Buffer", *, to: int = 2, codec: str | Codec | None = None) -> bytes:
-    """Tagged messages as batches of v0, v1 or v2. Tags that say what a batch cannot are headers of v2, lost below.
+    """Convert tagged messages to batches of v0, v1 or v2. Other tags become headers in v2, and are lost below it.
 
     Raises CorruptRecordError, codec errors, UnsupportedCompressionTypeError for zstd below v2.
     """

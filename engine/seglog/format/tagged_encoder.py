@@ -1,7 +1,7 @@
-"""Records of a tagged log: made as v2 batches, or taken as ready ones of any version, and stored as messages with tags.
+"""Encodes records of a tagged log: as v2 batches first, or from ready batches of any version, then as tagged messages.
 
-What the format has no place for is refused as Kafka refuses it on the way to v0 and v1: headers (but those that are
-tags), producers, transactions. What comes from a leader is messages already, and is stored as it is.
+What the format cannot store is refused, as Kafka refuses it in conversions to v0 and v1: headers (except those that are
+tags), producers, transactions. Batches from a leader are messages already, and are stored unchanged.
 """
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class TaggedEncoder(MessageEncoder):
-    """Of a log whose message.dialect is tagged."""
+    """The encoder of a log whose message.dialect is tagged."""
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
         if config.message_format_version is not None:
             raise InvalidArgumentError(
-                "message.format.version is of Kafka's dialect, and message.dialect is tagged",
+                "message.format.version belongs to Kafka's dialect, but message.dialect is tagged",
                 hint="leave one of them out",
             )
-        # (Sizes are those of what is stored, and it is compressed once, at the end.)
+        # (Limits apply to what is stored, and it is compressed once, at the end.)
         as_it_comes = replace(config, compression_type="producer")
         super().__init__(as_it_comes, leader_epoch, time_of)
         self._config = config
@@ -57,17 +57,17 @@ class TaggedEncoder(MessageEncoder):
         )
         if first_with_producer(found.table) >= 0 or found.table[0].is_control:
             raise UnsupportedForMessageFormatError(
-                "a batch of a producer, or a marker of a transaction: messages with tags have no place for a producer"
+                "a producer's batch or a transaction marker: messages with tags cannot store a producer"
             )
         return self._as_messages(found)
 
     def followed(self, raw: "Buffer | BatchTable", next_offset: int) -> Assigned:
-        # (Opened for its end, where a set does not say it: what comes next is behind it.)
+        # (Opens a set that does not state its end: the next message must come after it.)
         table = raw if isinstance(raw, BatchTable) else scan_tagged(raw if isinstance(raw, bytes) else bytes(raw))
         slot = first_disorder(table, next_offset) if len(table) else 0
         if slot >= 0:
             raise CorruptRecordError(
-                f"message {slot} is not behind offset {next_offset - 1} and the one before it",
+                f"message {slot} does not follow offset {next_offset - 1} and the message before it",
                 position=table[slot].position if len(table) else 0,
             )
         self._check_total(table.end - table[0].position)
@@ -83,13 +83,13 @@ class TaggedEncoder(MessageEncoder):
         packer.finish()
         if packer.headers_left_out:
             raise UnsupportedForMessageFormatError(
-                f"{packer.headers_left_out} headers of records: a message with tags has none but seglog.tag.<id>"
+                f"{packer.headers_left_out} record headers: messages with tags can store only seglog.tag.<id>"
             )
         assigned = trusted(TAGGED.window(bytes(packer.take())))
         slot = first_larger(assigned.table, self._config.max_message_bytes)
         if slot >= 0:
             raise RecordTooLargeError(
-                f"a message of {assigned.table[slot].size_bytes} bytes with its tags, more than "
+                f"a message has {assigned.table[slot].size_bytes} bytes with its tags, more than "
                 f"max.message.bytes = {self._config.max_message_bytes}"
             )
         self._check_total(len(assigned.raw))
@@ -98,6 +98,6 @@ class TaggedEncoder(MessageEncoder):
     def _check_total(self, size_bytes: int) -> None:
         if size_bytes > self._config.segment_bytes:
             raise RecordTooLargeError(
-                f"messages of {size_bytes} bytes in one append, more than "
+                f"the messages of one append have {size_bytes} bytes, more than "
                 f"segment.bytes = {self._config.segment_bytes}"
             )

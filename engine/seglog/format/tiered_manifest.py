@@ -1,7 +1,7 @@
-"""`.rsm-manifest`: what Aiven's tiered storage plug-in says of a segment that it copied.
+"""`.rsm-manifest`: the metadata that Aiven's tiered storage plug-in writes for each segment that it copied.
 
-JSON beside the segment's `.log`, which lies there in chunks, and its `.indexes`, in which all small files stand one
-behind the other: docs/formats/tiered_segments.md.
+JSON beside the segment's `.log`, which is stored in chunks, and its `.indexes`, which holds all small files one after
+the other: docs/formats/tiered_segments.md.
 """
 import binascii
 import json
@@ -19,7 +19,7 @@ from seglog.format.compression import Codec, decompress
 
 VERSION = "1"
 MANIFEST_SUFFIX, INDEXES_SUFFIX = ".rsm-manifest", ".indexes"
-# Its own name of each small file, and Kafka's suffix.
+# The plug-in's name of each small file, and Kafka's suffix.
 INDEX_SUFFIXES = {
     "offset": names.OFFSET_INDEX_SUFFIX, "timestamp": names.TIME_INDEX_SUFFIX,
     "producerSnapshot": names.SNAPSHOT_SUFFIX, "transaction": names.TRANSACTION_INDEX_SUFFIX,
@@ -28,14 +28,14 @@ _UUID = r"[A-Za-z0-9_-]{22}"
 _TOPIC = re.compile(rf"(.+)-{_UUID}", re.ASCII)
 _SEGMENT = re.compile(rf"(\d{{20}})-{_UUID}{re.escape(MANIFEST_SUFFIX)}", re.ASCII)
 _INT_MAX = 2**31 - 1
-# The plug-in writes no list of chunks that is longer.
+# The plug-in writes no longer list of chunks.
 _SIZES_BYTES_MAX = 10 << 20
-# Of a segment of 1 GiB in chunks of 1 KiB, each of which would be a request. A manifest may claim more on purpose.
+# 1 GiB in chunks of 1 KiB, each of which would be a request. A hostile manifest may claim more.
 _CHUNKS_MAX = 1 << 20
 
 
 class Chunk(NamedTuple):
-    """Bytes [position, end) of a .log, and where they stand in the object: [stored_position, stored_end)."""
+    """Bytes [position, end) of a .log, and their place in the object: [stored_position, stored_end)."""
 
     position: int
     end: int
@@ -45,9 +45,9 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TieredManifest:
-    """A copied segment. `log_bytes`: of the .log as the broker had it, which comes in chunks of `chunk_bytes`.
+    """A copied segment. `log_bytes`: the size of the broker's .log, which is stored in chunks of `chunk_bytes`.
 
-    `chunk_ends`: where each chunk ends in the object. `indexes`: position and size in `.indexes`, by suffix.
+    `chunk_ends`: the end of each chunk in the object. `indexes`: position and size in `.indexes`, by suffix.
     """
 
     base_offset: int
@@ -60,15 +60,15 @@ class TieredManifest:
 
     @classmethod
     def parse(cls, raw: bytes, *, file: str) -> "TieredManifest":
-        """From the bytes of the object. Raises CorruptManifestError, UnsupportedVersionError, and EncryptedPayloadError
-        where the plug-in encrypted the segment."""
+        """Parse the bytes of the object. Raises CorruptManifestError, UnsupportedVersionError, or
+        EncryptedPayloadError if the plug-in encrypted the segment."""
         try:
             body = json.loads(raw)
             if body["version"] != VERSION:
-                raise UnsupportedVersionError(f"version {body['version']!r} of a segment's manifest", file=file)
+                raise UnsupportedVersionError(f"unknown version {body['version']!r} of a manifest", file=file)
             if body.get("encryption") is not None:
                 raise EncryptedPayloadError(
-                    "the plug-in encrypted this segment, and its key is with the brokers", file=file,
+                    "the plug-in encrypted this segment, and only the brokers have the key", file=file,
                     hint="read the topic through a broker, or copy the partition directory of a broker that has it",
                 )
             return cls._of(body)
@@ -82,20 +82,20 @@ class TieredManifest:
         chunk_bytes = _whole(chunks["originalChunkSize"], _INT_MAX, at_least=1)
         count = -(-log_bytes // chunk_bytes)
         if count > _CHUNKS_MAX:
-            raise ValueError(f"{count} chunks; {_CHUNKS_MAX} at most are read")
+            raise ValueError(f"{count} chunks; at most {_CHUNKS_MAX} are supported")
         if chunks["type"] == "fixed":
             last = _whole(chunks["finalTransformedChunkSize"], _INT_MAX)
             sizes = [_whole(chunks["transformedChunkSize"], _INT_MAX)] * (count - 1) + [last] * (count > 0)
         elif chunks["type"] == "variable":
             sizes = chunk_sizes(chunks["transformedChunks"])
         else:
-            raise ValueError(f"chunks of type {chunks['type']!r}")
+            raise ValueError(f"unknown chunk type {chunks['type']!r}")
         if len(sizes) != count:
-            raise ValueError(f"{len(sizes)} chunks, where {log_bytes} bytes in chunks of {chunk_bytes} make {count}")
+            raise ValueError(f"{len(sizes)} chunks, but {log_bytes} bytes in chunks of {chunk_bytes} make {count}")
         if type(body["compression"]) is not bool:
-            raise ValueError(f"compression is {body['compression']!r}")
+            raise ValueError(f"unknown compression {body['compression']!r}")
         if not body["compression"] and sum(sizes) != log_bytes:
-            raise ValueError(f"chunks of {sum(sizes)} bytes that are not compressed, of a .log of {log_bytes}")
+            raise ValueError(f"uncompressed chunks of {sum(sizes)} bytes, but a .log of {log_bytes}")
         indexes = {}
         for name, suffix in INDEX_SUFFIXES.items():
             place = body["segmentIndexes"][name]
@@ -108,7 +108,7 @@ class TieredManifest:
         )
 
     def chunks(self, position: int, end: int) -> list[Chunk]:
-        """Those that hold [position, end) of the .log, which must be in it."""
+        """Return the chunks that contain [position, end) of the .log, which must be within it."""
         found = []
         for slot in range(position // self.chunk_bytes, -(-end // self.chunk_bytes)):
             begin = slot * self.chunk_bytes
@@ -117,7 +117,7 @@ class TieredManifest:
         return found
 
     def opened(self, chunk: Chunk, raw: bytes, *, file: str) -> bytes:
-        """The bytes of the .log that a chunk is. Raises CorruptManifestError where they are fewer or more."""
+        """Decompress a chunk to its bytes of the .log. Raises CorruptManifestError if their number is wrong."""
         size_bytes = chunk.end - chunk.position
         if self.is_compressed:
             try:
@@ -135,46 +135,46 @@ class TieredManifest:
 
 
 def topic_of(name: str) -> str | None:
-    """The topic of a directory `<topic>-<topic id>`; None for any other name."""
+    """Return the topic of a directory `<topic>-<topic id>`; None for any other name."""
     found = _TOPIC.fullmatch(name)
     return found[1] if found is not None and names.topic_fault(found[1]) is None else None
 
 
 def base_offset_of(name: str) -> int | None:
-    """The base offset of a `<20 digits>-<segment id>.rsm-manifest`; None for any other name."""
+    """Return the base offset of a `<20 digits>-<segment id>.rsm-manifest`; None for any other name."""
     found = _SEGMENT.fullmatch(name)
     return int(found[1]) if found is not None and int(found[1]) <= names.MAX_OFFSET else None
 
 
 def chunk_sizes(text: str) -> list[int]:
-    """The sizes of chunks from a manifest: base64 of zstd of a count, the smallest size, and how much more each has.
+    """Parse the chunk sizes of a manifest: base64 of zstd of a count, the smallest size, and each one's excess over it.
 
     Raises ValueError, struct.error.
     """
     try:
         raw = bytes(decompress(Codec.ZSTD, 2, b64decode(text, validate=True), _SIZES_BYTES_MAX))
     except (SeglogError, binascii.Error) as error:
-        raise ValueError(f"the sizes of chunks do not decompress: {error}") from error
+        raise ValueError(f"the chunk sizes do not decompress: {error}") from error
     (count,) = struct.unpack_from(">i", raw)
     if count == 0:
         return []
     if count > _CHUNKS_MAX:
-        raise ValueError(f"{count} sizes of chunks; {_CHUNKS_MAX} at most are read")
+        raise ValueError(f"{count} chunk sizes; at most {_CHUNKS_MAX} are supported")
     sizes = []
     if count > 1:
         least, width = struct.unpack_from(">iB", raw, 4)
         if not 1 <= width <= 4 or least < 0 or len(raw) != 13 + (count - 1) * width:
-            raise ValueError(f"{count} sizes of {width} bytes in {len(raw)}")
+            raise ValueError(f"{count} chunk sizes of {width} bytes do not fit in {len(raw)} bytes")
         sizes = [least + int.from_bytes(raw[at : at + width]) for at in range(9, len(raw) - 4, width)]
     elif count != 1 or len(raw) != 8:
-        raise ValueError(f"{count} sizes in {len(raw)} bytes")
+        raise ValueError(f"{count} chunk sizes do not fit in {len(raw)} bytes")
     (last,) = struct.unpack_from(">i", raw, len(raw) - 4)
     if last < 0 or any(size > _INT_MAX for size in sizes):
-        raise ValueError("a size of a chunk that is none")
+        raise ValueError("invalid chunk size")
     return [*sizes, last]
 
 
 def _whole(number: object, at_most: int, *, at_least: int = 0) -> int:
     if type(number) is int and at_least <= number <= at_most:
         return number
-    raise ValueError(f"a number from {at_least} to {at_most} expected, not {number!r:.40}")
+    raise ValueError(f"expected a number from {at_least} to {at_most}, not {number!r:.40}")

@@ -1,8 +1,8 @@
-"""Ready batches on their way into a log: what a broker asks of them, and the offsets that it gives them.
+"""Checks ready batches before they enter a log, by a broker's rules, and assigns their offsets.
 
-The kernel append_rules checks, and assigns in place. What cannot stay as it is (another codec or another format version
-is asked for; a v1 wrapper's relative offsets do not run from 0 on, as old clients had it; a v0 wrapper, whose offsets
-lie inside compressed bytes) is built again here, as LogValidator does it: the same records, as one batch.
+The kernel append_rules checks, and assigns in place. Some batches cannot be stored as they are: another codec or format
+version is wanted; a v1 wrapper's relative offsets do not start at 0 (old clients); a v0 wrapper has its offsets inside
+compressed bytes. These are rebuilt here, as LogValidator does it: the same records, as one batch.
 """
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ __all__ = ["AppendRules", "Assigned", "assign", "assign_trusted", "check_followe
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What a log asks of a batch. Make one of its configuration, and keep it."""
+    """What a log requires of batches. Create it once from the configuration, and keep it."""
 
     check: AppendCheck
     is_log_append_time: bool
@@ -68,16 +68,16 @@ def assign(
     leader_epoch: int = 0,
     allow_control: bool = False,
 ) -> Assigned:
-    """The batches of `raw` with the offsets from `next_offset` on, as a leader appends them; `raw` is not changed.
+    """Assign offsets from `next_offset` on to the batches of `raw`, as a leader appends them; `raw` is not changed.
 
-    One batch, or uncompressed messages of v0 or v1 as many as you like: Kafka takes no more in one append.
+    `raw`: one batch, or any number of uncompressed v0 or v1 messages: Kafka accepts no more in one append.
     `allow_control`: they come from a coordinator (AppendOrigin.COORDINATOR), not from a producer.
 
     A batch of another format version than the log's is converted (AppendRules.magic).
 
-    Raises CorruptRecordError (torn, trailing bytes, wrong checksum, a record that contradicts itself),
+    Raises CorruptRecordError (torn, trailing bytes, wrong checksum, a record that is inconsistent),
     InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnsupportedCompressionTypeError, MissingCodecError,
-    UnsupportedForMessageFormatError (headers or a producer's batch on the way to v0 or v1).
+    UnsupportedForMessageFormatError (headers or a producer's batch to be converted to v0 or v1).
     """
     found = rules.check.assign(raw, next_offset, now_ms, leader_epoch, allow_control)
     if isinstance(found, Assigned):
@@ -91,13 +91,13 @@ def assign(
 
 
 def _rebuilt(found: Unfit, next_offset: int, rules: AppendRules, now_ms: int, leader_epoch: int) -> bytes:
-    """The batch, or the bare messages, that `found` becomes."""
+    """Rebuild `found` as a batch or as bare messages."""
     log_append_time = now_ms if rules.is_log_append_time else None
 
     def pack(payload: "Buffer") -> "Buffer":
         if memoryview(payload).nbytes > rules.decompressed_bytes_max:
             raise RecordTooLargeError(
-                f"its records have {memoryview(payload).nbytes} bytes before they are compressed, more than "
+                f"its records have {memoryview(payload).nbytes} bytes before compression, more than "
                 f"max.decompressed.message.bytes = {rules.decompressed_bytes_max}"
             )
         return compress(found.codec, found.magic, payload, rules.levels.get(found.codec))
@@ -113,10 +113,10 @@ def _batch(
     found: Unfit, next_offset: int, log_append_time: int | None, leader_epoch: int,
     pack: "Callable[[Buffer], Buffer]",
 ) -> bytes:
-    """Messages of v0 or v1 as one v2 batch."""
+    """Encode v0 or v1 messages as one v2 batch."""
     batch = BatchBuilder(next_offset, log_append_time=log_append_time, leader_epoch=leader_epoch)
     for offset, record in enumerate(found.records(), next_offset):
-        batch.append(offset, record.timestamp, record.key_view, record.value_view)      # with deltas of its own time
+        batch.append(offset, record.timestamp, record.key_view, record.value_view)      # with its own deltas of time
     if found.codec == Codec.NONE:
         return batch.finish()
     return batch.finish(pack(batch.payload()), found.codec)
@@ -125,7 +125,7 @@ def _batch(
 def _message_set(
     found: Unfit, next_offset: int, log_append_time: int | None, pack: "Callable[[Buffer], Buffer]"
 ) -> bytes:
-    """Records as messages of v0 or v1, bare or in a wrapper of `found.codec` (MemoryRecordsBuilder)."""
+    """Encode records as v0 or v1 messages, bare or in a wrapper of `found.codec` (MemoryRecordsBuilder)."""
     timestamp_type = 0 if log_append_time is None or found.magic == 0 else 1
     is_wrapped = found.codec != Codec.NONE
     messages = MessageSetBuilder(
@@ -142,21 +142,21 @@ def _message_set(
 
 
 def check_follower(raw: "Buffer | BatchTable", next_offset: int, rules: AppendRules) -> Assigned:
-    """The batches of `raw`, which keep their offsets, leader epochs and timestamps: a leader checked them.
+    """Check the batches of `raw`, which keep their offsets, leader epochs and timestamps: a leader has checked them.
 
-    Each begins at or above `next_offset` and behind the one before it. A table is of batches whose checksums were found
-    good, in bytes that nobody changes. Raises CorruptRecordError, InvalidRecordError,
-    RecordTooLargeError (of segment.bytes, or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
+    Each must begin at or above `next_offset` and after the one before it. If `raw` is a table, the checksums of its
+    batches must have been checked, and its bytes must not change. Raises CorruptRecordError, InvalidRecordError,
+    RecordTooLargeError (segment.bytes or max.decompressed.message.bytes), UnsupportedCompressionTypeError.
     """
     check = rules.check
     assigned = check.follow(raw, next_offset)
-    # What nobody could read under these settings is refused. Most batches are too small for that, and a run of v1 may
+    # Refuse what could not be read under these settings. Most batches are too small for that, and a run of v1 may
     # hold ten thousand messages, each of which would be an object.
     slot = assigned.suspect
     while slot >= 0:
         table, limit_bytes = assigned.table, rules.decompressed_bytes_max
         batch = table[slot]
-        with suppress(CorruptRecordError):      # damage is kept as the leader has it
+        with suppress(CorruptRecordError):      # damaged batches are stored as the leader has them
             if batch.codec and may_exceed(batch.codec, batch.payload(), limit_bytes):
                 decompress(batch.codec, batch.magic, batch.payload(), limit_bytes)
         slot = check.next_suspect(table, slot)
@@ -164,5 +164,5 @@ def check_follower(raw: "Buffer | BatchTable", next_offset: int, rules: AppendRu
 
 
 def assign_trusted(raw: "Buffer") -> Assigned:
-    """What our own encoder made, with the offsets and the leader epoch that it is to have: nothing is checked."""
+    """Accept our own encoder's output, which has its final offsets and leader epoch, without checks."""
     return trusted(raw)

@@ -1,8 +1,8 @@
-"""The outside of a zstd frame (RFC 8878, 3.1.1): enough to bound what it can decompress to, without decompressing.
+"""Parses the structure of a zstd frame (RFC 8878, 3.1.1), to bound its output without decompressing it.
 
-Kafka's frames carry no content size, and a claimed one is not to be believed. But each block says how it
-is coded, and no block gives more than 128 KiB; so a walk over the block headers bounds the output, and a
-frame that stays within the limit can go through the codec in one call.
+Kafka's frames have no content size, and a stated one cannot be trusted. But each block header states how the block is
+coded, and no block gives more than 128 KiB. So a walk over the block headers bounds the output, and a frame that stays
+within the limit can be decompressed in one call.
 """
 from typing import Final
 
@@ -12,14 +12,14 @@ _RLE, _COMPRESSED = 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _NO_BOUND = -1
-# A frame of more blocks is left to the codec's own counting: walking it in Python would cost as much.
+# A frame with more blocks is left to the codec's own counting: walking it in Python would cost as much.
 _MAX_BLOCKS = 64
 
 
 def output_bound(frame: memoryview, max_window_bytes: int) -> int:
-    """The most that the bytes can decompress to, if they are just one frame of not too many blocks; else -1.
+    """Return the most that the bytes can decompress to if they are one frame with few enough blocks, otherwise -1.
 
-    -1 as well for a frame whose window is larger than `max_window_bytes`.
+    Also returns -1 for a frame whose window is larger than `max_window_bytes`.
     """
     size = len(frame)
     if size < 6 or bytes(frame[:4]) != MAGIC:
