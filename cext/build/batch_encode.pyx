@@ -319,7 +319,7 @@ def encode_records(
         release_field(&value_field)
         free(encoded_headers.first)
     if number == 0:
-        raise InvalidArgumentError("a batch of no records")
+        raise InvalidArgumentError("a batch must contain at least one record")
     return made._sealed(compress, base_offset)
 
 
@@ -335,5 +335,5 @@ cdef tuple fields_of(object record, Py_ssize_t number):
     if isinstance(record, Record):
         return record.key, record.value, record.headers, record.timestamp
     if not isinstance(record, (tuple, list)) or not 2 <= len(record) <= 4:
-        raise TypeError(f"record {number} is (key, value[, headers[, timestamp]]), not {record!r:.60}")
+        raise TypeError(f"record {number} must be (key, value[, headers[, timestamp]]), not {record!r:.60}")
     return tuple(record)

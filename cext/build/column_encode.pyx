@@ -171,7 +171,7 @@ def encode_columns(
     cdef int status
     batches = []
     if source.rows == 0:
-        raise InvalidArgumentError("a batch of no records")
+        raise InvalidArgumentError("a batch must contain at least one record")
     memset(&filling, 0, sizeof(Filling))
     try:
         while filling.row < source.rows:

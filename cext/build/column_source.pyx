@@ -180,7 +180,7 @@ cdef class ColumnSource:
         cdef int64_t i
         cdef set seen = set()
         if format_ != b"+s":
-            raise TypeError(f"an Arrow array of columns is a struct, as a RecordBatch gives, not {format_.decode()}")
+            raise TypeError(f"an Arrow array of columns must be a struct, as a RecordBatch gives, not {format_.decode()}")
         check_array("of all", schema, array, 1, array.n_children, 0, array.length)
         if validity_of(array) != NULL:
             raise InvalidArgumentError("a struct of columns with rows that are null")
@@ -310,7 +310,7 @@ cdef class ColumnSource:
         try:
             made = bytes(memoryview(item).cast("B"))
         except TypeError:
-            raise TypeError(f"the {name} of row {row} is bytes-like or None, not {type(item).__name__}") from None
+            raise TypeError(f"the {name} of row {row} must be bytes-like or None, not {type(item).__name__}") from None
         self._owners.append(made)
         return made
 

@@ -25,7 +25,7 @@ cdef str named(const char* what, Py_ssize_t number):
 
 cdef int hold_buffer(Field* field, object data, const char* what, Py_ssize_t number) except -1:
     if not PyObject_CheckBuffer(data):
-        raise TypeError(f"{named(what, number)} is bytes-like or None, not {type(data).__name__}")
+        raise TypeError(f"{named(what, number)} must be bytes-like or None, not {type(data).__name__}")
     try:
         PyObject_GetBuffer(data, &field.view, PyBUF_SIMPLE)
     except BufferError as e:
@@ -57,7 +57,7 @@ cdef int append_header_key(Output* out, object key, Py_ssize_t number) except -1
     cdef const char* utf8
     cdef bytes escaped
     if not isinstance(key, str):
-        raise TypeError(f"{named(b'header key', number)} is a str, not {type(key).__name__}")
+        raise TypeError(f"{named(b'header key', number)} must be a str, not {type(key).__name__}")
     try:
         utf8 = PyUnicode_AsUTF8AndSize(key, &size)
         return append_sized(out, <const uint8_t*>utf8, size)
@@ -102,7 +102,7 @@ cdef int64_t to_timestamp(object timestamp, Py_ssize_t number) except? -1:
     cdef int64_t value
     if not PyLong_Check(timestamp):
         raise TypeError(
-            f"{named(b'timestamp', number)} is an int, ms since 1970, or None, not {type(timestamp).__name__}")
+            f"{named(b'timestamp', number)} must be an int (ms since 1970) or None, not {type(timestamp).__name__}")
     value = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
     if overflow or value < -1:
         # MemoryRecordsBuilder.appendWithOffset refuses them, too: "Invalid negative timestamp".

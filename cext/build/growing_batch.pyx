@@ -112,7 +112,7 @@ cdef class GrowingBatch:
         """
         cdef EncodedBatch made = self.made
         if made is None:
-            raise InvalidArgumentError("a batch of no records")
+            raise InvalidArgumentError("a batch must contain at least one record")
         if self.is_log_append_time:
             made.batch.max_timestamp = now_ms
         # In one step: whatever reaches the caller next, the batch waits, or it is here.

@@ -223,7 +223,7 @@ def test_a_run_without_keys_holds_none(tmp_path):
     assert (stats.runs[0].records, stats.runs[0].null_keys) == (2, 2)
     assert list(stats.spans(-1, 2**63 - 1, smallest_key=b"", largest_key=b"")) == []
     assert len(list(stats.spans(-1, 2**63 - 1))) == 1
-    with pytest.raises(CorruptIndexError, match="bytes; a header has 64"):
+    with pytest.raises(CorruptIndexError, match="bytes are less than the header of 64"):
         ColumnStats(raw[:63], log)
 
 

@@ -243,14 +243,14 @@ def test_nothing_of_the_records_is_kept():
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (("key", b"v"), "the key of record 1 is bytes-like or None, not str"),
-        ((b"k", 5), "the value of record 1 is bytes-like or None, not int"),
+        (("key", b"v"), "the key of record 1 must be bytes-like or None, not str"),
+        ((b"k", 5), "the value of record 1 must be bytes-like or None, not int"),
         ((b"k", b"v", 5), "the list of headers of record 1 is a sequence of .*, not int"),
         ((b"k", b"v", "ab"), "the list of headers of record 1 is a sequence of .*, not str"),
         ((b"k", b"v", ["ab"]), "the header of record 1 is a pair of str and bytes-like or None, not 'ab'"),
         ((b"k", b"v", [("a",)]), "the header of record 1 is a pair"),
-        ((b"k", b"v", [(b"a", b"x")]), "the header key of record 1 is a str, not bytes"),
-        ((b"k", b"v", [("a", "x")]), "the header value of record 1 is bytes-like or None, not str"),
+        ((b"k", b"v", [(b"a", b"x")]), "the header key of record 1 must be a str, not bytes"),
+        ((b"k", b"v", [("a", "x")]), "the header value of record 1 must be bytes-like or None, not str"),
         ((b"k", b"v", (), 1.5), "the timestamp of record 1 must be an int (ms since 1970) or None, not float"),
         ((b"k",), "record 1 is .key, value"),
         ((b"k", b"v", (), 1, 2), "record 1 is .key, value"),

@@ -318,7 +318,7 @@ def test_columns_that_do_not_fit_are_refused_by_name(columns, words):
     ("columns", "words"),
     [
         ([b"a"], "columns are an Arrow RecordBatch or a mapping"),
-        (pa.array([b"a"]), "is a struct"),
+        (pa.array([b"a"]), "must be a struct"),
         ({"value": {b"a"}}, "the column value is a list, a 2-D array of bytes, .offsets, data"),
         ({"value": ([0, 1], b"a")}, "the column value offsets is a buffer, not list"),
         ({"value": (array.array("i", [0, 1]), "a")}, "the column value data is a buffer, not str"),

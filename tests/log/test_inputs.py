@@ -176,5 +176,5 @@ def test_records_of_another_log_are_appended_as_they_were_read(in_memory):
 
 
 def test_messages_may_be_caught_by_the_base_class(in_memory):
-    with opened(in_memory) as log, pytest.raises(SeglogError, match=re.escape("the value is bytes-like or None")):
+    with opened(in_memory) as log, pytest.raises(SeglogError, match=re.escape("the value must be bytes-like or None")):
         log.append("text")

@@ -106,8 +106,8 @@ def test_seconds_are_noticed(log):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"value": ["text"]}, "the value of row 0 is bytes-like or None, not str"),
-        ({"value": [b"v", 5]}, "the value of row 1 is bytes-like or None, not int"),
+        ({"value": ["text"]}, "the value of row 0 must be bytes-like or None, not str"),
+        ({"value": [b"v", 5]}, "the value of row 1 must be bytes-like or None, not int"),
         ({"value": np.zeros(4, "u1")}, "in two dimensions, a row a record, not of 'B' in 1"),
         ({"value": np.zeros((2, 2))}, "in two dimensions, a row a record, not of 'd' in 2"),
         ({"value": np.zeros((2, 2, 2), "u1")}, "in 3"),
@@ -117,7 +117,7 @@ def test_seconds_are_noticed(log):
         ({"value": np.zeros((3, 2), "u1"), "key": [b"k"]}, "rows beside columns"),
         ({"value": [b"v"], "headers": [{"a": b"1"}]}, "the headers of row 0 are a sequence"),
         ({"value": [b"v"], "headers": [[(b"a", b"1")]]}, "a header of row 0 is a pair"),
-        ({"value": [b"v"], "headers": [[("a", "1")]]}, "the header value of row 0 is bytes-like"),
+        ({"value": [b"v"], "headers": [[("a", "1")]]}, "the header value of row 0 must be bytes-like"),
         ({"value": [b"v"], "headers": {"a": b"1"}}, "the column headers is a list"),
         ({"value": [b"v"], "timestamp": ["soon"]}, "the timestamp of row 0: not a time"),
         ({"value": [b"v"], "timestamp": [1.5]}, "not a time"),

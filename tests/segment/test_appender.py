@@ -390,7 +390,7 @@ def test_a_log_of_another_size_or_end_is_refused(tmp_path):
     finish(appender)
     config = LogConfig.of(SMALL)
     size = appender.size_bytes
-    with pytest.raises(InvalidArgumentError, match=f"{size} bytes, not {size - 1}"):
+    with pytest.raises(InvalidArgumentError, match=f"{size} bytes, expected {size - 1}"):
         SegmentAppender.open(OsFileSystem(), tmp_path, BASE, config, size - 1, BASE + 2, NOW)
     with pytest.raises(CorruptRecordError, match="expected 5000000003"):
         SegmentAppender.open(OsFileSystem(), tmp_path, BASE, config, size, BASE + 3, NOW)
@@ -486,7 +486,7 @@ def test_a_segment_that_could_not_be_made_leaves_nothing(tmp_path):
         assert not list(tmp_path.iterdir())
     with pytest.raises(StorageError) as raised:
         create(tmp_path, FailingFs(OsFileSystem(), fail_at=2, error=errno.ENOSPC))
-    assert sum("is left over" in note for note in raised.value.__notes__) == len(list(tmp_path.iterdir())) == 2
+    assert sum("could not be removed" in note for note in raised.value.__notes__) == len(list(tmp_path.iterdir())) == 2
 
 
 def test_an_interrupted_append_is_the_last(tmp_path):

@@ -58,7 +58,7 @@ def time_entries(*rows):
 @pytest.mark.parametrize(("make", "raw", "size"), [
     (OffsetIndex, offset_entries((5, 100)), 8), (TimeIndex, time_entries((9, 5)), 12)])
 def test_a_torn_entry_is_named_by_its_byte(make, raw, size):
-    with pytest.raises(CorruptIndexError, match="no multiple") as e:
+    with pytest.raises(CorruptIndexError, match="not a multiple") as e:
         make(raw + b"\0\0\1", 0, path="x.index")
     assert (e.value.file, e.value.position) == ("x.index", size)
 
@@ -97,7 +97,7 @@ def test_an_aborted_transaction_that_cannot_be_is_refused(row, error):
 
 def test_markers_that_go_back_are_refused():
     row = struct.pack(">hqqqq", 0, 7, 0, 5, 6)
-    with pytest.raises(CorruptIndexError, match="after a marker at 5"):
+    with pytest.raises(CorruptIndexError, match="follows a marker at 5"):
         TransactionIndex(row + row)
 
 

@@ -1,8 +1,8 @@
-"""Which transactions a reader of committed records must leave out: the .txnindex files of the segments it reads.
+"""Finds the transactions that a reader of committed records must skip: by the .txnindex of the segments it reads.
 
-A broker sends them with each fetch and the client leaves out their data (Kafka's LocalLog.collectAbortedTransactions
-and the consumer's CompletedFetch); here both are one. A batch goes when it is transactional and lies between the
-first offset and the abort marker of an aborted transaction of its producer.
+A broker sends them with each fetch, and the client skips their data (Kafka's LocalLog.collectAbortedTransactions and
+the consumer's CompletedFetch); here both are one. A batch is skipped if it is transactional and lies between the first
+offset and the abort marker of an aborted transaction of its producer.
 """
 from abc import ABC, abstractmethod
 from array import array
@@ -17,14 +17,14 @@ from seglog.segment.transaction_index import AbortedTransaction, TransactionInde
 
 
 class _Aborts(ABC):
-    """Leaves out of tables what aborted transactions wrote."""
+    """Removes the data of aborted transactions from tables."""
 
     @abstractmethod
     def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> None:
-        """Append producer id, first offset and marker of those that reach into [from_offset, to_offset)."""
+        """Append producer id, first offset and marker of the transactions that overlap [from_offset, to_offset)."""
 
     def left_out_of(self, table: BatchTable) -> BatchTable:
-        """The table without their data; itself where none concerns it."""
+        """Return the table without their data; the table itself if none concerns it."""
         fields = array("q")
         self.put_between(first_offset_of(table[0]), table[-1].last_offset + 1, fields)
         return table.without(fields) if fields else table
@@ -36,7 +36,7 @@ class AbortedFilter(_Aborts):
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
         self._transactions = list(transactions)
         self._markers = [t.last_offset for t in self._transactions]
-        # The smallest first offset from each on: where it lies behind a table, no later one concerns the table.
+        # The smallest first offset from each on: if it is after a table, no later transaction concerns the table.
         firsts = [t.first_offset for t in reversed(self._transactions)]
         self._first_from = list(accumulate(firsts, min))[::-1]
 
@@ -52,20 +52,19 @@ class AbortedFilter(_Aborts):
 
 
 class HasTransactions(Protocol):
-    """A segment, wherever it lies."""
+    """A segment, wherever it is stored."""
 
     @property
     def transaction_index(self) -> TransactionIndex | None: ...
 
 
 class IndexedAborts(_Aborts):
-    """The same of the .txnindex files of segments, searched by a kernel for each table."""
+    """Removes the data of aborted transactions by the .txnindex of segments; a kernel searches them for each table."""
 
     def __init__(self, segments: Iterable[HasTransactions], stop: int) -> None:
-        """`segments`: from the first one that is read on. `stop`: nothing from there on is asked for.
+        """`segments`: from the first one to be read on. `stop`: nothing from this offset on will be asked for.
 
-        All files are looked at here, as they are now. Raises CorruptIndexError, and StorageError where a file cannot
-        be read.
+        All files are read here, as they are now. Raises CorruptIndexError, and StorageError if a file cannot be read.
         """
         self._indexes: list[TransactionIndex] = []
         for segment in segments:
@@ -82,7 +81,7 @@ class IndexedAborts(_Aborts):
                 break
 
     def between(self, from_offset: int, to_offset: int) -> Iterator[AbortedTransaction]:
-        """Those that reach into [from_offset, to_offset), in the order of their markers."""
+        """Yield those that overlap [from_offset, to_offset), in the order of their markers."""
         for index in self._indexes_from(from_offset):
             found, is_complete = index.aborted_between(from_offset, to_offset)
             yield from found

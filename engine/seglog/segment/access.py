@@ -1,4 +1,4 @@
-"""How the segments of a log are opened, said once for all of them."""
+"""How the segments of a log are opened: the settings that they all share."""
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,7 +21,7 @@ class SegmentAccess:
 
     @classmethod
     def of(cls, config: LogConfig, last_opened: LastOpened) -> Self:
-        """Of a log of ours, by its configuration."""
+        """Make the settings for a log of ours, by its configuration."""
         return cls(
             decompressor(config.max_decompressed_message_bytes), last_opened, owned=True,
             by_minute=bool(config.time_index_minute_enabled), dialect=dialect_of_config(config),

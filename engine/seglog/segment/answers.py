@@ -1,10 +1,10 @@
-"""What a segment is asked for: where a batch lies, which record has a time, which bytes were skipped."""
+"""The answers of a segment: where a batch is, which record has a time, which bytes were skipped."""
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPosition:
-    """Where a batch lies in its segment's .log: Kafka's LogOffsetPosition."""
+    """The position of a batch in its segment's .log: Kafka's LogOffsetPosition."""
 
     last_offset: int
     position: int
@@ -13,7 +13,7 @@ class BatchPosition:
 
 @dataclass(frozen=True, slots=True)
 class TimestampOffset:
-    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 where it is not known."""
+    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 if unknown."""
 
     timestamp: int
     offset: int

@@ -1,19 +1,19 @@
-"""One segment that is appended to, with all its index files.
+"""One growing segment, with all its index files.
 
-The caller brings finished batches, as they shall stand in the file; here nothing is encoded or checked beyond what
-keeps the segment addressable. Bytes go to the .log by a write at its end, then the index entries that they make to
-the ends of their files: one decision a batch (IndexBuilder), so that the files are a function of the log however
-often it was closed and opened. They hold entries only, no preallocated zeros. Some entries wait to be written together
-(WAITING_ENTRIES), for two more writes would cost as much as that of a batch of 10 KB: who looks up an offset or a time
-among the last ones walks so many headers more. `write_entries` and `seal` leave none behind.
+The caller brings finished batches, exactly as they go into the file; nothing is encoded here, and nothing checked but
+what keeps the segment addressable. Bytes are written at the end of the .log, then their index entries at the ends of
+their files: one decision for each batch (IndexBuilder), so that the files are a function of the log, however often it
+was closed and opened. They contain only entries, no preallocated zeros. Some entries wait to be written together
+(WAITING_ENTRIES), since two more writes would cost as much as that of a batch of 10 KB: a lookup of an offset or a time
+among the last ones walks that many more headers. `write_entries` and `seal` leave none waiting.
 
-A closed segment's time index ends with a closing entry, which names its largest timestamp and which a log that goes on
-would not have there. Opening counts it out and leaves it in the file: the next real entry, or the closing entry of the
-next close, is written over it, for timestamps only rise and one of the two is bound to come. So no index is cut, under
-whoever has it mapped, and opening writes nothing. Entries that `end` has counted do not change any more.
+A closed segment's time index ends with a closing entry, which names its largest timestamp, and which a growing log
+would not have there. Opening does not count it and leaves it in the file: the next real entry, or the closing entry of
+the next close, overwrites it, because timestamps only rise and one of the two always comes. So no index is cut while
+another process has it mapped, and opening writes nothing. Entries that `end` has counted never change.
 
-After a failed write what is on disk is unknown. `end` then stays where it was, `failure` says why, and all but `close`
-is refused: whoever opens the log again recovers it.
+After a failed write, the state on disk is unknown. `end` then stays where it was, `failure` says why, and everything
+but `close` is refused: the next opening of the log recovers it.
 """
 import os
 from pathlib import Path
@@ -38,19 +38,19 @@ from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule
 from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from seglog.segment.transaction_index import AbortedTransaction
 
-# Space is set aside on the disk for as much as a log has already, and at most this: blocks that are made many at a
-# time make a write of 10 KB a seventh cheaper, of 1 MB a fourth. A small log shall not hold ten times what it has.
+# Disk space is reserved for as much as a log already has, and at most this: allocating many blocks at a time makes a
+# write of 10 KB a seventh cheaper, of 1 MB a fourth. A small log shall not occupy ten times its size.
 RESERVE_FROM_BYTES, RESERVE_BYTES_MAX = 256 << 10, 16 << 20
 _INT64_MAX = 2**63 - 1
 
 
 class SegmentAppender(QuietAppender):
-    """`SegmentAppender.create(...)` or `.open(...)`: the end of one log, which grows.
+    """The end of one log, which grows: `SegmentAppender.create(...)` or `.open(...)`.
 
-    Calls must be ordered by the caller, but for `sync`, which may run beside appends. Errors are StorageError.
+    The caller must serialize calls, except `sync`, which may run concurrently with appends. Errors are StorageError.
 
-    Who knows of a batch that it begins at `end` or behind calls `append_quietly` first, and where that answers False
-    asks `should_roll`, then calls `append_batch`.
+    A caller that knows that a batch begins at or after `end` calls `append_quietly` first; if that returns False, it
+    asks `should_roll` and then calls `append_batch`.
     """
 
     written: PublishedEnd
@@ -69,12 +69,12 @@ class SegmentAppender(QuietAppender):
     ) -> None:
         self.path = path
         self.dialect = dialect
-        # Of all files of the segment: what stands before the suffix, and the state behind it.
+        # The part of all file names before the suffix, and the state after it.
         self._stem, _, self._state = str(path).rpartition(dialect.log)
         self.base_offset = rule.base_offset
         self.written = PublishedEnd(End(0, rule.base_offset))
         self.failure: StorageError | None = None
-        self._is_interrupted = False    # and that is the failure: by an exception from outside
+        self._is_interrupted = False    # an asynchronous exception is the failure
         self.rule = rule
         self._fs = fs
         self._builder = builder
@@ -82,20 +82,20 @@ class SegmentAppender(QuietAppender):
         self._begun_bytes = 0
         self._idle_roll = config.segment_idle_roll
         self._files: list[WritableFile] = []
-        self._reserved_bytes = RESERVE_FROM_BYTES       # up to there appends need not ask for space
+        self._reserved_bytes = RESERVE_FROM_BYTES       # up to here, appends need not reserve space
         self._offset_index: WritableFile
-        self._time_index: WritableFile | None = None        # none where the offset index says the times
+        self._time_index: WritableFile | None = None        # None if the offset index has the times
         self._minute_index: WritableFile | None = None
         self._transaction_index: WritableFile | None = None
-        self._closing_entry = b""       # what the time index holds behind the entries of `end`
-        self._new_names = False         # a name was made that the directory was not synced for
+        self._closing_entry = b""       # what follows the entries of `end` in the time index
+        self._new_names = False         # a file was created and the directory not yet synced
         self.is_given_back = False      # the files are closed until `take_back`
         self.quiet_bytes = self.quiet_until_ms = -1
         self.quiet_until_offset = min(rule.base_offset + RELATIVE_OFFSET_MAX, _INT64_MAX)
         self._sealed = False
         self._takes_batches = True
 
-    # --- making one ----------------------------------------------------------------------------
+    # --- creation ----------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -110,10 +110,10 @@ class SegmentAppender(QuietAppender):
         sync_names: bool = True,
         state: str = "",
     ) -> Self:
-        """A new, empty segment, whose names are durable at return. Where that fails, what was made goes again.
+        """Create an empty segment, whose names are durable at return. If that fails, created files are removed.
 
         `created_ms` is the clock now; `jitter_ms` is the segment's own (roll.segment_jitter_ms). `sync_names` False:
-        the caller syncs the directory. `state`: what follows the names of all its files (names.CLEANED_SUFFIX).
+        the caller syncs the directory. `state`: what is appended to all its file names (names.CLEANED_SUFFIX).
         """
         dialect = dialect_of_config(config)
         path = directory / dialect.log_name(base_offset, state)
@@ -130,7 +130,7 @@ class SegmentAppender(QuietAppender):
                 try:
                     fs.unlink(file.path)
                 except StorageError as refusal:
-                    error.add_note(f"{file.path} is left over: {refusal.what}")
+                    error.add_note(f"{file.path} could not be removed: {refusal.what}")
             raise
         return self
 
@@ -147,11 +147,11 @@ class SegmentAppender(QuietAppender):
         *,
         jitter_ms: int = 0,
     ) -> Self:
-        """A segment that exists and holds whole batches to its end, recovered where that was needed.
+        """Open an existing segment that consists of complete batches, after recovery if that was needed.
 
-        `created_ms` is the clock now: Kafka's segment.ms counts from the opening where records have no time.
-        Writes nothing, unless index files are missing or not right: then they are made anew, durably. Raises
-        CorruptRecordError where the .log is no such thing, InvalidArgumentError where it has another size.
+        `created_ms` is the current time: Kafka's segment.ms counts from the opening if records have no time. Writes
+        nothing unless index files are missing or wrong: these are rebuilt, durably. Raises CorruptRecordError if the
+        .log is not such a file, InvalidArgumentError if it has another size.
         """
         dialect = dialect_of_config(config)
         path = directory / dialect.log_name(base_offset)
@@ -162,7 +162,7 @@ class SegmentAppender(QuietAppender):
         with Mapping(path) as mapping:
             window = dialect.window(mapping, path)
             if len(window) != end_position:
-                raise InvalidArgumentError(f"the log has {len(window)} bytes, not {end_position}", file=path)
+                raise InvalidArgumentError(f"the log has {len(window)} bytes, expected {end_position}", file=path)
             indexes = open_indexes(fs, path, base_offset, config, window)
             if end_position:
                 rule.first_timestamp = scan(window, max_batches=1)[0].max_timestamp
@@ -184,7 +184,7 @@ class SegmentAppender(QuietAppender):
         return self
 
     def _take_files(self, config: LogConfig, fs: FileSystem, *, creates: bool) -> None:
-        """Each file of the segment, made new or opened where appends go on."""
+        """Create or open each file of the segment; an opened one is positioned where appends continue."""
         builder, dialect = self._builder, self.dialect
         positions = {
             dialect.log: self.written.at.position,
@@ -194,18 +194,18 @@ class SegmentAppender(QuietAppender):
         has_minutes = bool(config.time_index_minute_enabled) and names.MINUTE_INDEX_SUFFIX in dialect.indexes
         if has_minutes:
             positions[names.MINUTE_INDEX_SUFFIX] = builder.minute_entries * TimeIndex.ENTRY_SIZE
-        for suffix, position in positions.items():      # one by one: an error closes those that were taken
+        for suffix, position in positions.items():      # one by one: after an error, those already opened are closed
             path = f"{self._stem}{suffix}{self._state}"
             self._files.append(fs.create(path) if creates else fs.open_write(path, position))
         self._log, self._offset_index, *others = self._files
         self._time_index = None if dialect.has_one_index else others[0]
         self._minute_index = others[-1] if has_minutes else None
 
-    # --- what it is ------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------
 
     @property
     def end(self) -> End:
-        """Up to where it is written: what a PublishedEnd is given."""
+        """How far the segment is written: the value for a PublishedEnd."""
         return self.written.at
 
     @property
@@ -220,21 +220,21 @@ class SegmentAppender(QuietAppender):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of the segment, -1 where none has one."""
+        """The largest timestamp of the segment, -1 if no record has one."""
         return self._builder.max_timestamp
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch that holds it, -1 where none does."""
+        """The last offset of the first batch that has it, -1 if none does."""
         return self._builder.offset_of_max_timestamp
 
     @property
     def index_entries_left(self) -> int:
-        """How many more entries the indexes may get; 0 or less: one of them is full."""
+        """The number of entries that the indexes still have room for; 0 or less: one of them is full."""
         return self.rule.entries_left(self._builder.offset_entries, self._builder.time_entries)
 
     def should_roll(self, append_bytes: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Whether an append of so many bytes, up to that time and offset, goes to a new segment: see RollRule."""
+        """Whether an append of this size, largest time and last offset goes to a new segment: see RollRule."""
         return self.rule.is_due(
             self.written.at.position, self.index_entries_left, append_bytes, max_timestamp, last_offset, now_ms
         )
@@ -242,17 +242,17 @@ class SegmentAppender(QuietAppender):
     def idle_roll_is_due(self, now_ms: int) -> bool:
         """Whether segment.idle.roll is set and the segment is older than segment.ms by the clock.
 
-        It is as old as this appender, or as the last write that the .log's time of change tells of.
+        Its age counts from the creation of this appender, or from the last write, by the .log's modification time.
         """
         return self._idle_roll and self.rule.is_idle(self.written.at.position, self._begun_ms, now_ms)
 
     # --- appending -------------------------------------------------------------------------------
 
     def append_batch(self, raw: bytes | EncodedBatch, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one finished batch of which the caller knows that it says this. No scan.
+        """Write one finished batch. The caller must know that the arguments match it: the batch is not scanned.
 
-        Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it,
-        InvalidArgumentError where the indexes are full: then nothing has changed.
+        Raises CorruptRecordError if an offset is not above those before it, or no index entry can express it,
+        InvalidArgumentError if the indexes are full: then nothing has changed.
         """
         end = self.written.at
         self._check(base_offset)
@@ -292,9 +292,9 @@ class SegmentAppender(QuietAppender):
             raise
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Write a line of the .txnindex: of a transaction whose abort marker stands in this segment.
+        """Write an entry of the .txnindex, for a transaction whose abort marker is in this segment.
 
-        Raises CorruptIndexError where the file ends with a part of a line.
+        Raises CorruptIndexError if the file ends with an incomplete entry.
         """
         self._check(self.written.at.next_offset)
         try:
@@ -317,12 +317,12 @@ class SegmentAppender(QuietAppender):
         if file.position % TRANSACTION_ENTRY_SIZE:
             file.close()
             raise CorruptIndexError(
-                f"{file.position} bytes are no multiple of the {TRANSACTION_ENTRY_SIZE}-byte entry", file=path
+                f"{file.position} bytes are not a multiple of the {TRANSACTION_ENTRY_SIZE}-byte entry", file=path
             )
         return file
 
     def _appended(self, end: End, size_bytes: int, next_offset: int, first_timestamp: int) -> None:
-        """So many bytes stand behind `end` now. `first_timestamp`: the largest of the first batch in them."""
+        """Note that `size_bytes` now follow `end`. `first_timestamp`: the largest of the first batch in them."""
         if end.position == 0:
             self.rule.first_timestamp = first_timestamp
         if self.has_enough_entries:
@@ -330,7 +330,7 @@ class SegmentAppender(QuietAppender):
         self._put_end(end.position + size_bytes, next_offset)
 
     def write_entries(self) -> None:
-        """Write the index entries that wait, so that `end` counts them. Raises StorageError."""
+        """Write the waiting index entries, so that `end` counts them. Raises StorageError."""
         if self._takes_batches:
             try:
                 self._write_entries()
@@ -343,7 +343,7 @@ class SegmentAppender(QuietAppender):
         if raw := self._builder.take_offset_entries():
             self._offset_index.append_bytes(raw)
         if (raw := self._builder.take_time_entries()) and self._time_index is not None:
-            self._closing_entry = b""       # written over
+            self._closing_entry = b""       # overwritten
             self._time_index.append_bytes(raw)
         if (raw := self._builder.take_minute_entries()) and self._minute_index is not None:
             self._minute_index.append_bytes(raw)
@@ -356,13 +356,13 @@ class SegmentAppender(QuietAppender):
         rule = self.rule
         first = rule.first_timestamp
         if first is None or first < 0 or self.index_entries_left <= 0 or self.is_given_back:
-            self.quiet_bytes = -1       # let the rule say
+            self.quiet_bytes = -1       # ask the rule
         else:
             self.quiet_bytes = min(rule.segment_bytes, self._reserved_bytes) - position
             self.quiet_until_ms = min(first + rule.segment_ms, _INT64_MAX)
 
     def _reserve(self, size_bytes: int) -> None:
-        """Have space on the disk for a .log of so many bytes, and for appends to come."""
+        """Reserve disk space for a .log of this size, and for coming appends."""
         if size_bytes > self._reserved_bytes:
             ahead = min(size_bytes, RESERVE_BYTES_MAX)
             reserved_bytes = min(size_bytes + ahead, max(size_bytes, self.rule.segment_bytes))
@@ -371,21 +371,21 @@ class SegmentAppender(QuietAppender):
     # --- the disk --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Return when the batches of `end`, as it was before the call, are on the disk (fdatasync of the .log).
+        """Return when the batches before `end`, as of the call, are on the disk (fdatasync of the .log).
 
-        The indexes are not: after a crash they are made anew from the log. An interrupt in a write of another thread
-        does not keep what stands before it from being synced: a file itself remembers what failed on the disk.
+        The indexes are not synced: after a crash they are rebuilt from the log. If a write of another thread was
+        interrupted, the data before it is still synced: the file itself remembers failures of the disk.
         """
         if self.failure is not None and not self._is_interrupted:
             self._check(self.written.at.next_offset, sealed=True)
         try:
             self._log.sync_data()
-        except StorageError as error:       # an interrupt changes nothing: who comes next syncs
+        except StorageError as error:       # an interrupt changes nothing: the next caller syncs
             self._fail(error)
             raise
 
     def sync_indexes(self) -> None:
-        """Sync the index files as far as they are written: for a caller that closes the segment without sealing it."""
+        """Sync what is written of the index files, for a caller that closes the segment without sealing it."""
         self._check(self.written.at.next_offset)
         try:
             for file in self._files:
@@ -401,7 +401,7 @@ class SegmentAppender(QuietAppender):
     def seal(self, *, mtime_ns: int | None = None) -> None:
         """Write the closing time entry and sync all files: before the log rolls, and before it is closed.
 
-        Writes nothing to a segment that was opened and not appended to. Nothing can be appended after it. With
+        Writes nothing to a segment that was opened and not appended to. Nothing can be appended afterwards. With
         `mtime_ns` the files get that time: a segment without timestamps is as old as its file (Kafka's retention).
         """
         if self._sealed:
@@ -432,8 +432,8 @@ class SegmentAppender(QuietAppender):
         self._put_end(self.written.at.position, self.written.at.next_offset)
 
     def _remove_what_was_made_of_it(self) -> None:
-        """A segment that was opened and appended to has time ranges and statistics of another log. (If they stay,
-        nobody believes them.)"""
+        """Remove time ranges and statistics of a segment that was opened and appended to: they describe the former
+        log. (If they stay, readers ignore them.)"""
         if self.written.at.position == self._begun_bytes:
             return
         for suffix in names.OF_WHOLE_LOGS:
@@ -443,13 +443,13 @@ class SegmentAppender(QuietAppender):
 
     @property
     def unsynced(self) -> bool:
-        """Whether something of its files is not on the disk."""
+        """Whether part of its files is not yet on the disk."""
         return any(file.unsynced for file in self._files)
 
     def give_back(self) -> None:
-        """Close the descriptors until `take_back`; the .log is synced. Alone with the files.
+        """Close the descriptors until `take_back`; the .log is synced. The caller must be alone with the files.
 
-        What is not safe to close stays open (WritableFile.give_back). Raises StorageError: nothing goes on then.
+        A file that is not safe to close stays open (WritableFile.give_back). After StorageError, nothing continues.
         """
         self.is_given_back = True
         self.quiet_bytes = -1
@@ -458,7 +458,7 @@ class SegmentAppender(QuietAppender):
             file.give_back()
 
     def take_back(self) -> None:
-        """Open the files again, each of which must be what it was. Raises StorageError, and may be called again."""
+        """Reopen the files, each of which must be the same as before. Raises StorageError, and may be called again."""
         try:
             for file in self._files:
                 file.take_back()
@@ -470,12 +470,12 @@ class SegmentAppender(QuietAppender):
         self._put_end(self.written.at.position, self.written.at.next_offset)
 
     def close(self) -> None:
-        """Close the descriptors for good; nobody may be inside of `sync`. Twice is fine. Without `seal` before it the
-        segment has no closing entry, and nothing says that it is durable.
+        """Close the descriptors for good; no thread may be inside `sync`. Idempotent. Without `seal` before it, the
+        segment has no closing entry, and its durability is not recorded.
         """
         self._sealed, self._takes_batches = True, False
         first: BaseException | None = None
-        for file in self._files:        # all of them, whatever the first one says
+        for file in self._files:        # all of them, even if the first one fails
             try:
                 file.close()
             except BaseException as error:
@@ -491,29 +491,29 @@ class SegmentAppender(QuietAppender):
             file.check()
 
     def _check(self, base_offset: int, *, sealed: bool = False) -> None:
-        """Raise what keeps a batch that begins at `base_offset` from being appended."""
+        """Raise an error if a batch that begins at `base_offset` cannot be appended."""
         if self.failure is not None:
             raise StorageError(
                 f"cannot go on after an error: {self.failure.what}",
                 file=self.path,
-                hint="what is on disk is unknown: open again, which recovers",
+                hint="the state on disk is unknown: open the log again, which recovers it",
                 errno=self.failure.errno,
             ) from self.failure
         if self._sealed and not sealed:
-            raise StorageError("cannot write: the segment was sealed", file=self.path)
+            raise StorageError("cannot append: the segment is sealed", file=self.path)
         if base_offset < self.written.at.next_offset:
             raise CorruptRecordError(
-                f"a batch from offset {base_offset} on, expected {self.written.at.next_offset} or above",
+                f"the batch begins at offset {base_offset}, expected {self.written.at.next_offset} or above",
                 file=self.path, position=self.written.at.position, offset=base_offset,
             )
 
     def _fail(self, error: BaseException) -> None:
-        """After this nothing is written any more: files and builder may have come to different ends."""
+        """Refuse all further writes: the files and the builder may disagree."""
         if self.failure is not None:
             return
         self._takes_batches = False
         if isinstance(error, StorageError):
-            # A copy: the error itself holds the frames of the call, and what lives in them.
+            # A copy: the error itself would keep the frames of the call and their objects alive.
             self.failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
         else:
             self._is_interrupted = True

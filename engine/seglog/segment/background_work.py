@@ -1,4 +1,4 @@
-"""Jobs for a thread that lives as long as there are any, such as files that nobody waits for."""
+"""Runs jobs in a thread that exists as long as there are any, such as writing files that nobody waits for."""
 import logging
 from _thread import allocate_lock, start_new_thread
 from abc import ABC, abstractmethod
@@ -9,41 +9,41 @@ from seglog._kernels.write_gate import Bell
 
 _LOG = logging.getLogger(__name__)
 
-# A waiter that was interrupted may not have passed the bell on: the others look again after this long.
+# An interrupted waiter may not have rung the bell for the others: they look again after this time.
 _LOOK_S = 1.0
 
 Job = TypeVar("Job")
 
 
 class BackgroundWork(ABC, Generic[Job]):
-    """Does jobs in the order in which they were put, in a thread that ends when none is left.
+    """Runs jobs in the order in which they were put, in a thread that ends when none is left.
 
-    `_put` is called by one thread at a time; `wait` by anybody.
+    `_put` may be called by one thread at a time, `wait` by any.
     """
 
-    # Whether `_put` does the job itself if no thread can start, because the interpreter ends or the system has no more.
+    # Whether `_put` runs the job itself if no thread can start, at the interpreter's exit or the system's limit.
     # If not, the job is dropped.
     _DOES_WITHOUT_THREAD: ClassVar[bool]
 
     def __init__(self) -> None:
-        self._lock = allocate_lock()        # of the two fields that follow
+        self._lock = allocate_lock()        # guards the next two fields
         self._due: list[Job] = []
         self.is_busy = False
         self._idle = Bell()
 
     @abstractmethod
     def _do(self, job: Job) -> None:
-        """One of them, without any lock."""
+        """Run one job, without holding any lock."""
 
     def wait(self) -> None:
-        """Return when all that was put is done, whatever came of it."""
+        """Return when all jobs have ended, whatever their result."""
         while self.is_busy:
             bell = self._idle
             bell.wait(_LOOK_S)
             bell.ring()     # for the other waiters
 
     def _put(self, job: Job, *, is_latest: bool = False) -> Job | None:
-        """Do it as soon as may be. `is_latest`: instead of the one that still waited, which is given back."""
+        """Run the job as soon as possible. `is_latest`: replace the job that still waits, and return that one."""
         with self._lock:
             replaced = self._due.pop() if is_latest and self._due else None
             self._due.append(job)
@@ -66,7 +66,7 @@ class BackgroundWork(ABC, Generic[Job]):
             try:
                 if not drops:
                     self._do(job)
-            except BaseException:       # or `wait` would never return
+            except BaseException:       # otherwise `wait` would never return
                 _LOG.exception("work in the background failed")
             del job
         bell.ring()

@@ -1,4 +1,4 @@
-"""Batches as readers of a segment take them: how many at a time, and what of one that contradicts itself."""
+"""How readers of a segment take batches: how many at a time, and what to do with an inconsistent one."""
 from collections.abc import Iterable
 from itertools import islice
 
@@ -8,23 +8,23 @@ from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError
 from seglog.format.compression import Decompress
 
-# What one scan looks at before it returns to Python: enough to make the call free, little enough that
-# what it brought into the cache is still there when records are read. Of headers alone, more.
+# What one scan covers before it returns to Python: enough to make the call cheap, and little enough that its data is
+# still in the cache when records are read. More if only headers are read.
 SCAN_BYTES = 1 << 20
 SCAN_BATCHES = 8192
-# How far apart the places are at which a walk over headers keeps what it saw: what a later walk may repeat.
+# The distance of the places where a walk over headers saves its state: a later walk repeats at most this much.
 WALK_BATCHES = 4096
 
-# So many record objects are kept while a batch is checked; one of more is read twice. Seven bytes of a payload can
-# be a record, and an object takes a hundred.
+# How many record objects are kept while a batch is checked; a batch with more is read twice. Seven bytes of a payload
+# can be a record, and an object takes a hundred.
 KEPT_RECORDS = 1 << 16
 
-# What a batch answers that does not give its records. (A codec that is not installed is no fault of the batch.)
+# The errors of a batch whose records cannot be read. (A codec that is not installed is not the batch's fault.)
 UNREADABLE = (CorruptRecordError, RecordTooLargeError, UnsupportedCompressionTypeError)
 
 
 def first_offset_of(batch: RecordBatch) -> int:
-    """Where the batch begins; for a wrapper that does not open, where it ends: that, its header tells."""
+    """Return the batch's first offset; for a wrapper that does not decompress its last one, which is in its header."""
     try:
         return batch.base_offset
     except UNREADABLE:
@@ -32,9 +32,9 @@ def first_offset_of(batch: RecordBatch) -> int:
 
 
 def checked_records(batch: RecordBatch) -> Iterable[Record]:
-    """The records of a batch, all of them read before the first is given: a damaged batch gives none, not a part.
+    """Read all records of a batch before giving the first: a damaged batch gives none, instead of a part.
 
-    Iterate over it as often as you like. Raises what reading the batch raises.
+    May be iterated any number of times. Raises what reading the batch raises.
     """
     reader = iter(batch)
     records = list(islice(reader, KEPT_RECORDS))
@@ -46,7 +46,7 @@ def checked_records(batch: RecordBatch) -> Iterable[Record]:
 
 
 def within_int64(n: int) -> int:
-    """The number nearest to `n` that an offset or a timestamp can be compared with: no batch ends at the last one."""
+    """Return the number nearest to `n` to compare offsets or timestamps with: none equals the largest int64."""
     return min(max(n, -(2**63)), 2**63 - 1)
 
 
@@ -55,9 +55,9 @@ def known_epoch(batch: RecordBatch) -> int | None:
 
 
 def begins_at(window: Window, position: int, offset: int, decompress: Decompress) -> bool:
-    """Is it a wrapper that stands there, and is the offset its first message's?
+    """Whether a wrapper is at this position, and the offset is that of its first message.
 
-    A wrapper's header does not tell where it begins, so that of two, the scan cannot say which one is wrong.
+    A wrapper's header does not have its first offset, so the scan cannot tell which of two wrappers is wrong.
     """
     for batch in scan(window, position, max_batches=1, decompress=decompress):
         if batch.magic in (0, 1) and batch.codec:

@@ -1,12 +1,12 @@
-"""The column statistics of a segment: of each run of bytes the smallest and largest timestamp and key, and its offsets
+"""The column statistics of a segment: for each run of bytes the smallest and largest timestamp and key, its offsets
 (docs/formats/column_stats.md).
 
-    .stats.index   ColumnStats   where `seglog index stats` was called
+    .stats.index   ColumnStats   if `seglog index stats` was run
 
-A query over a log as a table skips the runs that no record of it can be in (`spans`), as Parquet's readers skip row
-groups. Statistics are believed for the log that they were made from, and for no other: its size and its last batch
-must be those that the file names. A file whose log was cut, compacted, appended to or replaced is passed over
-(`column_stats_of`), as is a damaged one, or one of a newer version: then more is read, and the answer is the same.
+A query over a log as a table skips the runs that cannot contain matching records (`spans`), as Parquet's readers skip
+row groups. Statistics are trusted only for the log that they were made from: its size and its last batch must match
+those in the file. If the log was cut, compacted, appended to or replaced, the file is ignored (`column_stats_of`), as
+is a damaged one, or one of a newer version: then more is read, and the result is the same.
 """
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -30,14 +30,14 @@ from seglog.segment.time_ranges import TimeSpan
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# A run is what a query skips or reads. Smaller ones would skip more and cost more to look at.
+# A run is the unit that a query skips or reads. Smaller runs would skip more but cost more to check.
 RUN_BYTES = 256 << 10
 VERSION = 1
 _MAGIC = 0x53474353     # "SGCS"
 # magic, version, checksum; run bytes, runs, last checksum, base offset, next offset, log bytes, last position, reserved
 _HEADER = struct.Struct(">IiI iiIqqqqq")
 _CRC_FROM = 12
-KEY_BYTES = 24          # of a key: what is longer is cut, what is shorter filled up with zeros
+KEY_BYTES = 24          # of a key: longer ones are cut, shorter ones padded with zeros
 _RUN = struct.Struct(f">qqqqii{KEY_BYTES}s{KEY_BYTES}s")
 _NO_TIME = (2**63 - 1, -(2**63))
 _OFFSET_MAX = 2**63 - 1
@@ -46,10 +46,10 @@ _POOL = ArenaPool(RUN_BYTES, 4 << 20)
 
 
 class RunStats(NamedTuple):
-    """Of the batches that begin at `position`, up to the next run. A record without a timestamp counts as -1.
+    """Statistics of the batches from `position` up to the next run. A record without a timestamp counts as -1.
 
-    `smallest_key`, `largest_key`: cut to KEY_BYTES or filled up with zeros, which keeps their order; zeros where every
-    record is without a key. Control records count for nothing.
+    `smallest_key`, `largest_key`: cut to KEY_BYTES or padded with zeros, which keeps their order; zeros if no record
+    has a key. Control records are ignored.
     """
 
     position: int
@@ -63,26 +63,26 @@ class RunStats(NamedTuple):
 
 
 class ColumnStats:
-    """Those of a whole file. Raises CorruptIndexError, and UnsupportedVersionError for a file of a newer seglog."""
+    """The statistics in a file. Raises CorruptIndexError, and UnsupportedVersionError for a file of a newer seglog."""
 
     def __init__(self, raw: bytes, path: Path) -> None:
         if len(raw) < _HEADER.size:
-            raise CorruptIndexError(f"{len(raw)} bytes; a header has {_HEADER.size}", file=path)
+            raise CorruptIndexError(f"{len(raw)} bytes are less than the header of {_HEADER.size}", file=path)
         (
             magic, version, checksum, self.run_bytes, runs, self.last_checksum, self.base_offset, self.next_offset,
             self.log_bytes, self.last_position, _,
         ) = _HEADER.unpack_from(raw)
         if magic != _MAGIC:
-            raise CorruptIndexError(f"begins with {magic:08x}; {_MAGIC:08x} expected", file=path, position=0)
+            raise CorruptIndexError(f"begins with {magic:08x}, expected {_MAGIC:08x}", file=path, position=0)
         if version != VERSION:
             raise UnsupportedVersionError(
                 f"column statistics of version {version}; this seglog reads {VERSION}", file=path, position=4
             )
         if crc32c(raw[_CRC_FROM:]) != checksum:
-            raise CorruptIndexError("the checksum does not fit", file=path, position=8)
+            raise CorruptIndexError("wrong checksum", file=path, position=8)
         if runs < 0 or self.run_bytes < 1 or len(raw) != _HEADER.size + runs * _RUN.size:
-            raise CorruptIndexError(f"{len(raw)} bytes, which {runs} runs do not have", file=path, position=16)
-        # By columns: a query looks at the statistics of each segment, and a few steps do for all runs of one.
+            raise CorruptIndexError(f"{len(raw)} bytes do not match {runs} runs", file=path, position=16)
+        # In columns: a query checks the statistics of each segment, with a few steps for all its runs.
         self._columns = tuple(zip(*_RUN.iter_unpack(raw[_HEADER.size :]), strict=True)) or ((),) * len(RunStats._fields)
         positions, offsets = self._columns[:2]
         places = (0, positions, self.log_bytes), (self.base_offset, offsets, self.next_offset)
@@ -92,7 +92,7 @@ class ColumnStats:
                 for first, numbers, below in places
             ))
             raise CorruptIndexError(
-                f"run {slot} begins at byte {positions[slot]} with offset {offsets[slot]}", file=path,
+                f"run {slot} cannot begin at byte {positions[slot]} with offset {offsets[slot]}", file=path,
                 position=_HEADER.size + slot * _RUN.size,
             )
 
@@ -104,11 +104,11 @@ class ColumnStats:
         return list(map(RunStats._make, zip(*self._columns, strict=True)))
 
     def describes(self, window: Window, base_offset: int) -> bool:
-        """Was the file made of this log? `window`: all of its bytes."""
+        """Whether the file was made from this log. `window`: all bytes of the log."""
         return self.is_of(base_offset, len(window), lambda position, _: memoryview(window)[position:])
 
     def is_of(self, base_offset: int, log_bytes: int, part: "Callable[[int, int], Buffer]") -> bool:
-        """The same of a log of so many bytes; `part(position, size)` gives some of them."""
+        """The same for a log of `log_bytes`; `part(position, size)` returns some of them."""
         if self.base_offset != base_offset or self.log_bytes != log_bytes:
             return False
         if not len(self):
@@ -128,10 +128,10 @@ class ColumnStats:
         self, smallest: int, largest: int, *, smallest_key: bytes | None = None, largest_key: bytes | None = None,
         start_offset: int = 0, stop_offset: int = _OFFSET_MAX,
     ) -> Iterator[TimeSpan]:
-        """Where records may be that have a time in [smallest, largest], a key in [smallest_key, largest_key] and an
-        offset in [start_offset, stop_offset). Nowhere else are any. Runs that follow each other are one span.
+        """Return where matching records may be: with a time in [smallest, largest], a key in [smallest_key,
+        largest_key] and an offset in [start_offset, stop_offset). None are elsewhere. Consecutive runs form one span.
 
-        A bound of keys that is None is none; without either, records without a key count as well.
+        A key bound of None means unbounded; without both, records without a key match, too.
         """
         if not len(self):
             return
@@ -159,22 +159,22 @@ class ColumnStats:
 
 
 def _all_rise(first: int, numbers: Sequence[int], below: int) -> bool:
-    """Does each number lie above the one before it? Is the first one `first`, and the last one below `below`?"""
+    """Whether the numbers rise strictly, begin with `first`, and end below `below`."""
     return numbers[0] == first and all(map(lt, numbers, (*numbers[1:], below)))
 
 
 def padded(key: bytes) -> bytes:
-    """A key as statistics have it. Two keys keep their order, or become equal."""
+    """Cut or pad a key as in the statistics. Two keys keep their order, or become equal."""
     return key[:KEY_BYTES].ljust(KEY_BYTES, b"\0")
 
 
 def column_stats_path(log: Path) -> Path:
-    """That of a .log file. (A .tlog has none.)"""
+    """Return the path for a .log file. (A .tlog has none.)"""
     return beside(log, names.COLUMN_STATS_SUFFIX)
 
 
 def read_column_stats(log: Path) -> ColumnStats:
-    """The file beside the .log at `log`. Whether it was made from this log is not checked.
+    """Read the file beside the .log at `log`, without checking whether it was made from this log.
 
     Raises FileNotFoundError, StorageError, CorruptIndexError and UnsupportedVersionError.
     """
@@ -183,7 +183,7 @@ def read_column_stats(log: Path) -> ColumnStats:
 
 
 def column_stats_of(log: Path) -> ColumnStats | None:
-    """The statistics that were made from this log; None if there are none. The log is not mapped for it."""
+    """Return the statistics made from this log; None if there are none. Does not map the log."""
     try:
         stats = read_column_stats(log)
         size_bytes = log.stat().st_size
@@ -196,7 +196,7 @@ def column_stats_of(log: Path) -> ColumnStats | None:
 
 
 class ColumnStatsBuilder:
-    """`add` the batches of a segment, in order, then `finish`. A run ends with the first batch that fills it."""
+    """Builds statistics: `add` the batches of a segment in order, then `finish`. A run ends when it is full."""
 
     def __init__(self, base_offset: int, run_bytes: int = RUN_BYTES) -> None:
         self._base_offset = self._next_offset = base_offset
@@ -206,7 +206,7 @@ class ColumnStatsBuilder:
         self._begin()
 
     def add(self, table: BatchTable) -> None:
-        """The next batches, whose checksums were found good. Raises what reading their records raises."""
+        """Add the next batches, whose checksums have been checked. Raises what reading their records raises."""
         first, size_bytes = 0, self._end - self._position
         for slot, batch in enumerate(table):
             size_bytes += batch.size_bytes
@@ -217,7 +217,7 @@ class ColumnStatsBuilder:
         self._take(table, first, len(table))
 
     def finish(self) -> bytes:
-        """The file."""
+        """Return the bytes of the file."""
         if self._end > self._position:
             self._end_run()
         body = b"".join(self._runs)
@@ -264,14 +264,14 @@ class ColumnStatsBuilder:
 
 
 def column_stats_bytes(segment: Segment, *, run_bytes: int = RUN_BYTES) -> bytes:
-    """The file for a segment that does not grow. Every batch is checked, compressed ones are opened.
+    """Return the file's bytes for a segment that does not grow. Checks every batch and decompresses compressed ones.
 
-    Raises CorruptRecordError where the log is damaged or ends with part of a batch, and what opening a batch raises.
+    Raises CorruptRecordError if the log is damaged or ends with part of a batch, and what reading a batch raises.
     """
     builder, end = ColumnStatsBuilder(segment.base_offset, run_bytes), 0
     for table in segment.tables():
         builder.add(table)
         end = table.end
     if end != segment.size_bytes:
-        raise CorruptRecordError("part of a batch at the end", file=segment.path, position=end)
+        raise CorruptRecordError("the log ends with part of a batch", file=segment.path, position=end)
     return builder.finish()

@@ -1,14 +1,13 @@
-"""Which growing segments of a process have descriptors: an idle one gives its own back, and takes them again for its
-next append. Logs and ledgers alike.
+"""Limits how many growing segments of a process have descriptors: an idle one gives its descriptors back, and takes
+them again for its next append. For logs and ledgers alike.
 
-A growing segment has a descriptor for its .log and for each index. They may take half of what the process is allowed
-(`ulimit -n`); one segment more, and the one that nobody appended to for longest (about) gives its own back. What was
-written is synced before that, by the descriptor that wrote it: a later one need not learn that the disk failed. So a
-segment that gave its descriptors back has nothing to lose, and when it takes them again, each file must be the one that
-it was.
+A growing segment has a descriptor for its .log and for each index. Together they may take half of what the process is
+allowed (`ulimit -n`); beyond that, the segment whose last append is (about) the oldest gives its own back. Before that,
+its data is synced by the descriptor that wrote it: a later descriptor might not learn that the disk failed. So a
+segment without descriptors has nothing to lose, and when it takes them again, each file must be the same as before.
 
-A log takes descriptors under its own lock, and waits for no other log's: one that is in use keeps its descriptors. An
-interrupt between two steps may leave a segment here twice, but never an open one nowhere.
+A log takes descriptors under its own lock, and waits for no other log's: a log in use keeps its descriptors. After an
+interrupt between two steps, a segment may be listed here twice, but an open one is never missing.
 """
 import contextlib
 import errno
@@ -28,7 +27,7 @@ _SEGMENTS_MIN, _DESCRIPTORS_MAX = 8, 1 << 17
 
 
 def segments_allowed() -> int:
-    """How many growing segments may have their descriptors at a time: with half of those of the process."""
+    """Return how many growing segments may have descriptors at a time: with half of those of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > _DESCRIPTORS_MAX:
         soft = _DESCRIPTORS_MAX
@@ -36,7 +35,7 @@ def segments_allowed() -> int:
 
 
 class GrowingSegment(Protocol):
-    """Who writes to one: the end of a log (LogTail) or of a ledger (EntryWriter)."""
+    """The owner of a growing segment: the end of a log (LogTail) or of a ledger (EntryWriter)."""
 
     active: SegmentAppender
     refusal: Callable[[], BaseException] | None
@@ -48,16 +47,16 @@ class GrowingSegment(Protocol):
     def failure(self) -> BaseException | None: ...
 
     def alone_at_once(self, section: Callable[..., object], *args: Any) -> bool:
-        """Call it with the lock and alone with the files, if both are free now. Whether it was called."""
+        """Call `section` with the lock and alone with the files, if both are free now. Return whether it was called."""
 
     def write_entries(self) -> None:
-        """With the lock, alone with the files: nothing waits in memory."""
+        """Write what waits in memory. With the lock, and alone with the files."""
 
     def sync_all(self) -> None:
-        """The same, and all that is written is on the disk."""
+        """Do the same, and sync everything that is written."""
 
     def settle(self, error: BaseException) -> None:
-        """Without the lock, after `error` left it read-only. Raises LogFailedError."""
+        """Handle `error`, which left it read-only, without the lock. Raises LogFailedError."""
 
 
 class _Slot:
@@ -72,10 +71,10 @@ class _Slot:
 
 
 class GrowingFiles:
-    """`limit()` growing segments have their files open; in use at the same time, they may be more.
+    """Lets `limit()` growing segments have their files open; more only if they are in use at the same time.
 
-    Second chance, as OpenSegments: one that was appended to since the hand last passed, or has something to sync, stays
-    for another round. No lock: each step is one operation of a dict or a deque.
+    Second chance, like OpenSegments: a segment that was appended to since the hand last passed, or that has something
+    to sync, stays for another round. No lock: each step is one operation of a dict or a deque.
     """
 
     def __init__(self, limit: Callable[[], int]) -> None:
@@ -84,15 +83,15 @@ class GrowingFiles:
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """In a child of a fork, where none of them grows."""
+        """Forget all segments: in a forked child, none of them grows."""
         self._slots: dict[int, _Slot] = {}
         self._ring: deque[_Slot] = deque()      # the hand is at its left end
 
     def appender_of(self, owner: GrowingSegment) -> SegmentAppender:
-        """With the lock of `owner`: its active segment, with its files open. Raises StorageError; nothing changed."""
+        """Return the owner's active segment with open files. Needs its lock. After StorageError nothing has changed."""
         active = owner.active
         if active.is_given_back:
-            self.opened(owner)      # first: whoever is interrupted behind it is found here
+            self.opened(owner)      # first, so that after an interrupt below it is still known here
             try:
                 active.take_back()
             except StorageError as error:
@@ -103,7 +102,7 @@ class GrowingFiles:
         return active
 
     def opened(self, owner: GrowingSegment) -> None:
-        """With the lock of `owner`: it has descriptors, or is about to."""
+        """Note that `owner` has descriptors, or is about to; needs its lock."""
         slot = self._slots.get(id(owner))
         if slot is not None and slot.owner() is owner:
             return
@@ -115,7 +114,7 @@ class GrowingFiles:
             self.leave(limit)
 
     def leave(self, limit: int) -> None:
-        """Have so many left, as far as the others are idle."""
+        """Reduce to `limit` segments, as far as others are idle."""
         ring = self._ring
         chances = busy = len(ring)
         while len(ring) > limit and busy > 0:
@@ -135,7 +134,7 @@ class GrowingFiles:
                 self._pass(slot)
 
     def _pass(self, slot: _Slot) -> None:
-        """The hand goes on; unless another thread moved it meanwhile."""
+        """Move the hand on, unless another thread has moved it meanwhile."""
         if self._ring and self._ring[0] is slot:
             self._ring.rotate(-1)
 
@@ -145,11 +144,11 @@ class GrowingFiles:
         except SeglogError as error:
             with contextlib.suppress(LogFailedError):
                 owner.settle(error)
-            owner.is_told = False       # who called is another one: its own next caller gets the error
+            owner.is_told = False       # the caller is another log: the error is for this log's own next caller
             return True
 
     def _give_back(self, slot: _Slot, owner: GrowingSegment) -> None:
-        owner.is_changing = True    # first: whoever is interrupted from here on is taken up from the disk
+        owner.is_changing = True    # first: after an interrupt from here on, it is read again from the disk
         self._drop(slot)            # before the rest: if that fails, it is not tried again
         owner.write_entries()
         if owner.active.unsynced:
@@ -159,7 +158,7 @@ class GrowingFiles:
     def _drop(self, slot: _Slot) -> None:
         if self._slots.get(slot.key) is slot:
             del self._slots[slot.key]
-        with contextlib.suppress(ValueError):       # another thread did
+        with contextlib.suppress(ValueError):       # another thread removed it
             self._ring.remove(slot)
 
 

@@ -1,6 +1,6 @@
-"""What a log, or a ledger, does by itself when nobody calls it: write what lingers, sync after a while, roll when idle.
+"""Background work of a log or a ledger: write lingering records, sync after an interval, roll when idle.
 
-One daemon thread each, and only where its configuration asks for it. The thread does not keep the log alive.
+Each has one daemon thread, only if its configuration needs it. The thread does not keep the log alive.
 """
 import os
 import time
@@ -14,7 +14,7 @@ from seglog.errors import SeglogError
 
 
 class Housekept(Protocol):
-    """What the thread calls. Errors are the log's to remember: whoever appends or closes next meets them."""
+    """What the thread calls. The log remembers errors and raises them at the next append or close."""
 
     def write_lingering(self) -> None: ...
 
@@ -22,9 +22,9 @@ class Housekept(Protocol):
 
 
 class Housekeeping:
-    """Calls `keep_house` each `period_s`, and `write_lingering` so long after `linger` was called first.
+    """Calls `keep_house` every `period_s`, and `write_lingering` a fixed time after the first call of `linger`.
 
-    No lock: each field is written in one step, and the thread looks at all of them whenever the bell rings.
+    No lock: each field is written in one step, and the thread checks all of them whenever the bell rings.
     """
 
     def __init__(self, log: Housekept, *, period_s: float | None, linger_s: float) -> None:
@@ -33,27 +33,27 @@ class Housekeeping:
         self._bell = Bell()
         self._linger_at: float | None = None
         self._stopped = False
-        # A call in C: ^C would be lost in one in Python.
+        # A call in C: in one in Python, ^C would be lost.
         self._log = weakref.ref(log, self._bell.ring)
-        # A forked child has no thread of its parent's.
+        # A forked child does not have its parent's thread.
         self._process_id = os.getpid()
         self._ended = Bell()
-        # Not by threading.Thread, which runs Python code when it is collected.
+        # Not threading.Thread, which runs Python code when it is collected.
         self._thread_id = start_new_thread(self._run, ())
 
     def linger(self) -> None:
-        """Something waits in memory from now on. With the log's lock, under which it is also written."""
+        """Note that records now wait in memory. Call it with the log's lock, under which they are also written."""
         if self._linger_at is None:
             self._linger_at = time.monotonic() + self._linger_s
         self._bell.ring()
 
     def stop(self) -> None:
-        """End the thread. Not with the log's lock held: the thread may want it."""
+        """End the thread. Do not hold the log's lock: the thread may need it."""
         self._stopped = True
         self._bell.ring()
         if get_ident() != self._thread_id and os.getpid() == self._process_id:
             self._ended.wait(-1)
-            self._ended.ring()      # for who stops it again
+            self._ended.ring()      # for another call of `stop`
 
     def _run(self) -> None:
         work_in_background()
@@ -73,7 +73,7 @@ class Housekeeping:
                 continue
             lingers = self._linger_at is not None and self._linger_at <= time.monotonic()
             if lingers:
-                self._linger_at = None      # before it is written: what comes behind that starts it again
+                self._linger_at = None      # before writing: records that come after that set it again
             log = self._log()
             if log is None:
                 return
@@ -84,7 +84,7 @@ class Housekeeping:
                     period_at = time.monotonic() + self._period_s
                     log.keep_house()
             except SeglogError:
-                return      # closed or read-only: the log says so to whoever asks
+                return      # closed or read-only: the log's next caller is told
             del log
 
     def _left_s(self, period_at: float | None) -> float | None:

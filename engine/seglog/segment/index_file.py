@@ -2,12 +2,12 @@
 
     .index        OffsetIndex   docs/formats/offset_index.md
     .timeindex    TimeIndex     docs/formats/time_index.md
-    .time.index   MinuteIndex   docs/formats/minute_index.md, ours
+    .time.index   MinuteIndex   docs/formats/minute_index.md, seglog's own
     .tindex       TaggedOffsetIndex and TaggedTimeIndex, over the same bytes: docs/formats/tagged_index.md
 
-An IndexFile holds the buffer that it was given, copies nothing, and never looks at the log: whether an entry leads
-to its batch is `seglog.verification.verify`'s question, and `Segment` asks it before it believes one. The
-file of a crashed broker ends in preallocated zeros; they are no entries.
+An IndexFile uses the buffer that it was given, copies nothing, and never reads the log: whether an entry leads to its
+batch is checked by `seglog.verification.verify`, and by `Segment` before it trusts an entry. The file of a crashed
+broker ends in preallocated zeros, which are not entries.
 """
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,10 +28,10 @@ MINUTE_MS = 60_000
 class IndexFile:
     """A sequence of (offset, position) or (timestamp, offset): see the classes below.
 
-    `entries`: so many, as whoever appends to the file has published; bytes behind them are not looked at, nor
-    the order of all entries anew each time that one is added.
-    Raises CorruptIndexError where the size is no multiple of the entry size, or the entries are not
-    sorted (Kafka's sanityCheck looks at the last entry only).
+    `entries`: the number that the writer of the file has published; bytes after them are not read, and the order of
+    all entries is not checked again each time that one is added.
+    Raises CorruptIndexError if the size is not a multiple of the entry size, or the entries are not sorted (Kafka's
+    sanityCheck checks only the last entry).
     """
 
     DIALECT: ClassVar[Dialect] = KAFKA
@@ -50,15 +50,15 @@ class IndexFile:
             entries = self._checked_entries()
         self._entries = entries
         self._search = self._SEARCH(self._window, base_offset, entries)
-        # The search's own method, not one around it: a lookup takes some tens of nanoseconds.
+        # The search's own method, without a wrapper: a lookup takes some tens of nanoseconds.
         self.lookup = self._search.lookup
 
     def _checked_entries(self) -> int:
-        """How many there are in the file. Raises CorruptIndexError."""
+        """Count and check the entries in the file. Raises CorruptIndexError."""
         path = self.path
         if self.size_bytes % self.ENTRY_SIZE:
             raise CorruptIndexError(
-                f"{self.size_bytes} bytes are no multiple of the {self.ENTRY_SIZE}-byte entry",
+                f"{self.size_bytes} bytes are not a multiple of the {self.ENTRY_SIZE}-byte entry",
                 file=path, position=self.size_bytes - self.size_bytes % self.ENTRY_SIZE,
             )
         entries = count_entries(self._window, self.ENTRY_SIZE)
@@ -74,12 +74,12 @@ class IndexFile:
 
     @property
     def entries(self) -> Window:
-        """The bytes of the entries, and no zeros behind them."""
+        """The bytes of the entries, without the zeros after them."""
         return self.DIALECT.window(self._window, self._window.name, self._entries * self.ENTRY_SIZE)
 
     @property
     def preallocated_bytes(self) -> int:
-        """Zero bytes behind the last entry: the file was not trimmed, its broker crashed or still runs."""
+        """Zero bytes after the last entry: the file was not trimmed, because its broker crashed or still runs."""
         return self.size_bytes - self._entries * self.ENTRY_SIZE
 
     def __len__(self) -> int:
@@ -92,17 +92,16 @@ class IndexFile:
         return (self._search.entry(slot) for slot in range(self._entries))
 
     def lookup_many(self, targets: "Buffer", out: "Buffer") -> None:
-        """For each int64 of `targets` what the last entry at or below it says, into the int64 buffer `out`."""
+        """Look up each int64 of `targets`: write what the last entry at or below it says to the int64 buffer `out`."""
         self._search.lookup_many(targets, out)
 
 
 class OffsetIndex(IndexFile):
     """`OffsetIndex(buffer, base_offset)`: the entries of a .index as a sequence of (offset, position).
 
-    The offset is the first or the last of the batch at the position, or the last of an append of several
-    batches, as the Kafka version that wrote it had it (KAFKA-6264): a lower bound for a search in every
-    case. `lookup(offset)` gives the last entry at or below it, (base_offset, 0) if there is none;
-    `lookup_many` gives positions.
+    The offset is the first or the last of the batch at the position, or the last of an append of several batches,
+    depending on the Kafka version that wrote it (KAFKA-6264): in each case a lower bound for a search. `lookup(offset)`
+    returns the last entry at or below it, (base_offset, 0) if there is none; `lookup_many` returns positions.
     """
 
     ENTRY_SIZE = KAFKA.offset_entry_bytes       # relative offset int32, position int32
@@ -112,9 +111,9 @@ class OffsetIndex(IndexFile):
 class TimeIndex(IndexFile):
     """`TimeIndex(buffer, base_offset)`: the entries of a .timeindex as a sequence of (timestamp ms, offset).
 
-    An entry says that no record up to and with `offset` has a later timestamp; timestamps rise strictly.
-    Empty for v0, which has no time. `lookup(timestamp)` gives the last entry at or below it,
-    (-1, base_offset) if there is none; `lookup_many` gives offsets.
+    An entry says that no record up to and including `offset` has a later timestamp; timestamps rise strictly. Empty for
+    v0, which has no timestamps. `lookup(timestamp)` returns the last entry at or below it, (-1, base_offset) if there
+    is none; `lookup_many` returns offsets.
     """
 
     ENTRY_SIZE = KAFKA.time_entry_bytes         # timestamp int64, relative offset int32
@@ -124,21 +123,21 @@ class TimeIndex(IndexFile):
 class MinuteIndex(TimeIndex):
     """`MinuteIndex(buffer, base_offset)`: the entries of a .time.index as a sequence of (timestamp ms, offset).
 
-    Where `time.index.minute.enabled` is set. It answers what the time index answers, from an entry a minute instead
-    of one every index.interval.bytes; Kafka knows nothing of it, and may rewrite the log under it (the cleaner, a
-    truncation). So it is a hint that a search verifies, and is made anew where it is stale, when the log is opened
+    Written if `time.index.minute.enabled` is set. It serves the same lookups as the time index, with one entry a minute
+    instead of one every index.interval.bytes. Kafka does not know it, and may rewrite the log under it (the cleaner, a
+    truncation). So it is a hint that a search verifies; if it is stale, it is rebuilt when the log is opened
     (log.index_trust).
 
-    The largest timestamp up to and with `offset`, and the last offset of the batch that holds it; no two entries lie
-    in one minute. `lookup(timestamp)` is a lower bound: what is at or after that time begins at the entry's batch or
-    behind it, however disordered timestamps are.
+    An entry holds the largest timestamp up to and including `offset`, and the last offset of the batch that has it; no
+    two entries are in the same minute. `lookup(timestamp)` is a lower bound: everything at or after that time begins at
+    the entry's batch or later, however disordered timestamps are.
     """
 
 
 class TaggedOffsetIndex(OffsetIndex):
     """`TaggedOffsetIndex(buffer, base_offset)`: the entries of a .tindex as a sequence of (offset, position).
 
-    The offset is the last one of the message, or wrapper, at the position.
+    The offset is the last one of the message or wrapper at the position.
     """
 
     DIALECT = TAGGED
@@ -148,18 +147,18 @@ class TaggedOffsetIndex(OffsetIndex):
 class TaggedTimeIndex(TimeIndex):
     """`TaggedTimeIndex(buffer, base_offset)`: the entries of a .tindex as a sequence of (timestamp ms, offset).
 
-    The largest timestamp of all messages up to and with `offset`; it never falls, and may stay the same.
+    The largest timestamp of all messages up to and including `offset`; it never falls, but may stay the same.
     """
 
     DIALECT = TAGGED
     ENTRY_SIZE = TAGGED.time_entry_bytes
 
 
-# How the indexes of a dialect are read, by its name.
+# The index classes of each dialect, by its name.
 OFFSET_INDEXES: Mapping[str, type[OffsetIndex]] = {KAFKA.name: OffsetIndex, TAGGED.name: TaggedOffsetIndex}
 TIME_INDEXES: Mapping[str, type[TimeIndex]] = {KAFKA.name: TimeIndex, TAGGED.name: TaggedTimeIndex}
 
 
 def minute_index_path(log: Path) -> Path:
-    """That of a .log file, beside it."""
+    """Return the path of the minute index beside a .log file."""
     return log.with_suffix(names.MINUTE_INDEX_SUFFIX)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class IndexBytes(NamedTuple):
-    """What .index, .timeindex and .time.index hold. The minute index is there whether or not it is configured.
+    """The contents of .index, .timeindex and .time.index. Includes the minute index even if it is not configured.
 
     In the tagged dialect the .tindex is the offset index, and the others are empty.
     """
@@ -25,7 +25,7 @@ class IndexBytes(NamedTuple):
     minute_index: bytes
 
     def files(self, config: LogConfig, dialect: Dialect = KAFKA) -> list[tuple[str, bytes]]:
-        """(suffix, bytes) of each index file that a segment has with this configuration."""
+        """Return (suffix, bytes) of each index file that a segment has with this configuration."""
         files = dialect.index_files(
             self.offset_index, self.time_index, self.minute_index if config.time_index_minute_enabled else None
         )
@@ -35,10 +35,10 @@ class IndexBytes(NamedTuple):
 def index_bytes(
     segment: "Segment", config: LogConfig, *, progress: Callable[[int], None] | None = None
 ) -> IndexBytes:
-    """The right indexes of a closed segment: the closing time entry is among them.
+    """Build the correct indexes of a closed segment, including the closing time entry.
 
-    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged,
-    InvalidArgumentError where the entries would pass segment.index.bytes: a broker refuses such a file.
+    `progress` is called with the position reached. Raises CorruptRecordError if the log is damaged,
+    InvalidArgumentError if the entries would exceed segment.index.bytes: a broker refuses such a file.
     """
     dialect = dialect_of(segment.path)
     return index_bytes_of(segment.tables(), segment.base_offset, config, dialect=dialect, progress=progress)
@@ -52,7 +52,7 @@ def index_bytes_of(
     dialect: Dialect = KAFKA,
     progress: Callable[[int], None] | None = None,
 ) -> IndexBytes:
-    """The same for all the batches of a segment, in the order of the file, each where the file has it."""
+    """Build them from all the batches of a segment, in file order, each with its position in the file."""
     builder = dialect.index_builder(base_offset, config)
     taken = []
     for table in tables:
@@ -67,17 +67,17 @@ def index_bytes_of(
 
 
 def take_entries(builder: IndexBuilder) -> IndexBytes:
-    """What the builder made since its entries were last taken."""
+    """Take what the builder made since its entries were last taken."""
     return IndexBytes(builder.take_offset_entries(), builder.take_time_entries(), builder.take_minute_entries())
 
 
 def time_ranges_bytes(
     segment: "Segment", *, run_bytes: int = RUN_BYTES, progress: Callable[[int], None] | None = None
 ) -> bytes:
-    """The file for a segment that does not grow. Every batch is checked, compressed ones are opened.
+    """Return the file's bytes for a segment that does not grow. Checks every batch and decompresses compressed ones.
 
-    `progress` is called with the position reached. Raises CorruptRecordError where the log is damaged or ends with part
-    of a batch, and what opening a batch raises.
+    `progress` is called with the position reached. Raises CorruptRecordError if the log is damaged or ends with part of
+    a batch, and what reading a batch raises.
     """
     builder = TimeRangesBuilder(segment.base_offset, run_bytes)
     end = 0
@@ -89,6 +89,6 @@ def time_ranges_bytes(
     if end != segment.size_bytes:
         raise CorruptRecordError(
             "the log ends with part of a batch", file=segment.path, position=end,
-            hint="`seglog recover` removes it; time ranges can be built only from a whole log",
+            hint="`seglog recover` removes it; time ranges can be built only from an intact log",
         )
     return builder.finish()

@@ -1,4 +1,4 @@
-"""An attribute that is made when it is first asked for: most segments of a long log are never met."""
+"""An attribute that is computed at its first use: most segments of a long log are never used."""
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -6,9 +6,9 @@ Made = TypeVar("Made")
 
 
 class made_once(Generic[Made]):
-    """`name = made_once(make)` in a class: `make(object)`, and from then on what that gave.
+    """`name = made_once(make)` in a class: `make(object)` is called at the first use, and its result kept.
 
-    No lock: two threads that ask at once both get what one of them made.
+    No lock: if two threads ask at once, both get the same one of the two results.
     """
 
     def __init__(self, make: Callable[[Any], Made]) -> None:
@@ -22,5 +22,5 @@ class made_once(Generic[Made]):
         made: Made = instance.__dict__.setdefault(self._name, self._make(instance))
         return made
 
-    if TYPE_CHECKING:       # an assignment takes its place
+    if TYPE_CHECKING:       # an assignment replaces it
         def __set__(self, instance: object, value: Made) -> None: ...

@@ -1,8 +1,8 @@
-"""What a segment has open: its .log and the indexes beside it, mapped; and how many segments may.
+"""The open files of a segment: its .log and its indexes, mapped; and how many segments may have some.
 
-A SegmentFiles does not change what it shows: a growing segment gets another one for each published
-end, over the same maps. So a reader takes one and works with it; when the segment lets go of its files
-meanwhile, because too many are open or because it is closed, the reader's own stay.
+A SegmentFiles never changes what it shows: a growing segment gets a new one for each published end, over the same maps.
+So a reader takes one and works with it; if the segment lets go of its files meanwhile, because too many are open or
+because it is closed, the reader's own stay open.
 """
 import errno
 from collections import deque
@@ -27,17 +27,17 @@ from seglog.segment.time_ranges import time_ranges_of
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
-# Address space for an index that grows: the default of segment.index.bytes. A larger index is mapped anew.
+# Address space for a growing index: the default of segment.index.bytes. A larger index is mapped again.
 INDEX_RESERVE_BYTES = 10 << 20
 
 
 class SegmentFiles:
-    """The files of the segment whose .log is `path`, all of it, or up to a published `end`.
+    """The files of the segment whose .log is `path`, up to their ends or up to a published `end`.
 
-    `owned`: nobody else changes the directory, so that index files may be mapped; else they are copied, for a
-    broker cuts them. `reserve_bytes`: what a growing .log may come to, so that it is mapped once. `walk`: over the
-    headers, beside `time_entries`; if it says so, those are the minute index's, and the time index is not opened.
-    Raises StorageError; OffsetOutOfRangeError where the file has fewer bytes than were published: it was replaced.
+    `owned`: no other process changes the directory, so index files may be mapped; otherwise they are copied, since a
+    broker truncates them. `reserve_bytes`: the size that a growing .log may reach, so that it is mapped only once.
+    `walk`: over the headers, beside `time_entries`; if it says so, those are the minute index's, and the time index is
+    not opened. Raises StorageError, and OffsetOutOfRangeError if the file is shorter than published: it was replaced.
     """
 
     __slots__ = (
@@ -76,11 +76,11 @@ class SegmentFiles:
         self.walked_reader: PointReader | None = None       # `reader`, after Segment has walked the headers
 
     def up_to(self, end: End) -> "SegmentFiles | None":
-        """The same files to a later end; None where the map has no room for that."""
+        """Return the same files up to a later end; None if the map has no room for it."""
         if end.position > self.log.room:
             return None
         later = self._over_the_same_maps(self.walk)
-        # An index as of before leads to the same batches; it is left only when entries have come.
+        # The older view of an index leads to the same batches; it is replaced only after new entries.
         offset_index, time_index = self._offset_index, self._time_index
         keeps = offset_index is not None and len(offset_index) == end.offset_entries
         later._offset_index = offset_index if keeps else None
@@ -91,7 +91,7 @@ class SegmentFiles:
         return later
 
     def by_time_index(self) -> "SegmentFiles":
-        """The same, with the time index instead of the minute index, and a walk of its own."""
+        """Return the same with the time index instead of the minute index, and with a new walk."""
         other = self._over_the_same_maps(HeaderWalk(self._base_offset))
         other._offset_index, other._time_index = self._offset_index, self._time_index
         other._show(self.end)
@@ -106,9 +106,9 @@ class SegmentFiles:
         return other
 
     def open_reader(self, access: SegmentAccess, end_offset: int) -> PointReader:
-        """`reader`, and `offset_entries` for it: None where the index is missing or no good.
+        """Open `reader`, and `offset_entries` for it: None if the index is missing or unusable.
 
-        `end_offset`: every batch of the segment ends below.
+        `end_offset`: every batch of the segment ends below it.
         """
         if self.reader is None:
             if self.end is None or self.end.offset_entries:
@@ -120,19 +120,19 @@ class SegmentFiles:
         return self.reader
 
     def open_ranges(self, reader: PointReader, end_offset: int) -> TimeRangesSearch | None:
-        """The time ranges, by which `reader` goes from now on; None if there are none of this log.
+        """Open the time ranges, which `reader` uses from now on; None if there are none of this log.
 
-        `reader`: what `open_reader` gave. If two threads called that at once, `self.reader` may be another one.
-        `end_offset`: names.MAX_OFFSET: the segment is the last one, and may grow.
+        `reader`: the result of `open_reader`. If two threads called that at once, `self.reader` may be another one.
+        `end_offset`: names.MAX_OFFSET means that the segment is the last one and may grow.
         """
         if reader.ranges is None and (self.end is None or end_offset < names.MAX_OFFSET):
             reader.ranges = time_ranges_of(self._path, self.window)
         return reader.ranges
 
     def open_times(self) -> None:
-        """`time_entries`: of the index that lookups by time begin with.
+        """Open `time_entries`, the index that lookups by time start with.
 
-        Of a segment that grows it stays the same one: what a HeaderWalk has found out about its entries is counted.
+        For a growing segment it stays the same object: what a HeaderWalk has found out about its entries is counted.
         """
         entries = _entries(lambda: self.minute_index) if self.walk.by_minute else None
         if entries is None and not (self.walk.by_minute and self.end is not None):
@@ -174,24 +174,24 @@ class SegmentFiles:
         size = entries * kind.ENTRY_SIZE
         mapping = self._index_maps.get(suffix)
         if mapping is None or mapping.room < size:
-            # (Of a broker's log as many entries as there were at first: the copy does not grow.)
+            # (For a broker's log the number of entries at opening: the copy does not grow.)
             mapping = _mapping_or_none(path, copy=not self._owned, reserve=max(INDEX_RESERVE_BYTES, 2 * size))
             if mapping is None:
                 return None
             if len(mapping) < size:
-                raise CorruptIndexError(f"{len(mapping)} bytes, where {entries} entries were published", file=path)
+                raise CorruptIndexError(f"{len(mapping)} bytes, but {entries} entries were published", file=path)
             self._index_maps[suffix] = mapping
         mapping.grow_to(size)
         return kind(mapping, self._base_offset, path=path, entries=entries)
 
 
 def replaced(path: Path) -> OffsetOutOfRangeError:
-    """What a reader gets that comes to a segment after it was cut or removed."""
-    return OffsetOutOfRangeError("the segment was removed, or cut, while it was being read", file=path)
+    """Make the error for a reader whose segment was cut or removed."""
+    return OffsetOutOfRangeError("the segment was removed or truncated while it was being read", file=path)
 
 
 def _mapping_or_none(path: Path, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
-    """None if there is no such file: also where the segment was removed while its .log is still being read."""
+    """Map a file; None if it does not exist, as when the segment was removed while its .log is still being read."""
     try:
         return Mapping(path, copy=copy, reserve=reserve)
     except StorageError as error:
@@ -209,21 +209,21 @@ def _entries(index: Callable[[], OffsetIndex | TimeIndex | None]) -> Window | No
 
 
 class Closable(Protocol):
-    """A segment, as OpenSegments sees it."""
+    """What OpenSegments needs of a segment."""
 
     recently_used: bool
 
     def let_go(self) -> None:
-        """Drop the open files; they are opened again when they are needed."""
+        """Drop the open files; they are opened again when needed."""
 
 
 class OpenSegments:
-    """At most `limit` segments have their files open; one more, and the one unused for longest (about) lets go.
+    """Lets at most `limit` segments have their files open; beyond that, (about) the least recently used one lets go.
 
-    Second chance, as page caches do it: whoever was used since the hand last passed stays for another round.
-    No lock, so that a fork in the middle of it harms nobody: each step is one operation of a deque, and what two
-    threads can do to each other is that files are closed a round too early.
-    It holds no segment: one that left its log gives its space back as soon as no reader has it any more.
+    Second chance, like page caches: a segment used since the hand last passed stays for another round. No lock, so that
+    a fork at any moment does no harm: each step is one operation of a deque, and all that two threads can do to each
+    other is to close files a round too early.
+    It does not keep segments alive: one that left its log frees its space as soon as no reader has it any more.
     """
 
     def __init__(self, limit: int) -> None:
@@ -231,7 +231,7 @@ class OpenSegments:
         self._ring: deque[ref[Closable]] = deque()
 
     def opened(self, segment: Closable) -> None:
-        """`segment` has just opened its files."""
+        """Note that `segment` has just opened its files."""
         self._ring.append(ref(segment))
         chances = len(self._ring)
         while len(self._ring) > self.limit:
@@ -250,5 +250,5 @@ class OpenSegments:
                 oldest.let_go()
 
 
-# One for the process: three maps a segment, of the 65 530 that Linux allows a process.
+# One for the process: three maps for each segment, of the 65 530 that Linux allows a process.
 OPEN_SEGMENTS = OpenSegments(limit=256)

@@ -1,9 +1,9 @@
-"""The index files of a segment that goes on: where they stand, and whether they are what the rule made of the log.
+"""The index files of a segment to be continued: where they end, and whether they are what the rule makes of the log.
 
-Looked at are the ends only, so that opening a log costs the same however long it is: from the batch that the last
-offset entry leads to, the headers are read to the end of the log, and what they add must be what the files say. Files
-of a broker that counted anew when it opened the log, or decided once an append (before 3.9.1), are told by that where
-their end differs, and are made anew from the whole log; further up they may differ and are as true.
+Only the ends are checked, so that opening a log costs the same however long it is: from the batch of the last offset
+entry on, the headers are read to the end of the log, and the entries that they make must match the files. A broker that
+restarted its count when it opened the log, or decided once for each append (before 3.9.1), is noticed if the ends
+differ: then the files are rebuilt from the whole log. Earlier entries may differ and are valid all the same.
 """
 import errno
 import struct
@@ -34,20 +34,20 @@ _TAGGED_TIME = struct.Struct(">4xq4x")
 
 
 class OpenIndexes(NamedTuple):
-    """What an appender goes on with."""
+    """What an appender continues with."""
 
     builder: IndexBuilder
-    next_offset: int            # one past the last batch, the base offset if there is none
-    closing_entry: bytes        # that stands in the time index behind the builder's entries; empty: none does
+    next_offset: int            # one past the last batch; the base offset if there is none
+    closing_entry: bytes        # after the builder's entries in the time index; empty if there is none
 
 
 def open_indexes(
     fs: FileSystem, path: Path, base_offset: int, config: LogConfig, window: Window
 ) -> OpenIndexes:
-    """The indexes of the .log at `path`, all of whose bytes are in `window`; made anew where they are not right.
+    """Return the indexes of the .log at `path`, all of whose bytes are in `window`; wrong ones are rebuilt.
 
-    Raises CorruptRecordError where the log does not consist of whole batches, InvalidArgumentError where its
-    indexes would pass segment.index.bytes.
+    Raises CorruptRecordError if the log does not consist of complete batches, InvalidArgumentError if its indexes would
+    exceed segment.index.bytes.
     """
     resumed = _resumed_tagged if dialect_of(path).is_tagged else _resumed
     try:
@@ -73,7 +73,7 @@ def _decompress(config: LogConfig) -> Decompress:
 def _tables(
     window: Window, position: int, path: Path, decompress: Decompress | None = None
 ) -> Iterator[BatchTable]:
-    """The headers from `position` to the end of the log. Raises CorruptRecordError where there is another thing."""
+    """Yield the headers from `position` to the end of the log. Raises CorruptRecordError for anything else."""
     while position < len(window):
         table = scan(window, position, max_batches=SCAN_BATCHES, decompress=decompress)
         if table.stop not in (Status.OK, Status.LIMIT):
@@ -83,22 +83,22 @@ def _tables(
 
 
 def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
-    """Raises FileNotFoundError or CorruptIndexError where the files are not what the rule makes of the log."""
+    """Read the ends. Raises FileNotFoundError or CorruptIndexError if the files are not what the log makes."""
     dialect = dialect_of(path)
     offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
     times = _Entries(path.with_suffix(dialect.time_index), _TIME_ENTRY)
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
-        raise offsets.wrong(f"leads to position {position} of {len(window)}")
-    # A time entry is made with an offset entry and names no later batch; what does came at the close.
+        raise offsets.wrong(f"points to position {position} of {len(window)}")
+    # A time entry is made together with an offset entry and names no later batch; one that does came at the close.
     closing = times.last if times.count and times.last[1] > relative_offset else None
     if closing is not None:
         times.count -= 1
     timestamp, relative_of_timestamp = times.last if times.count else (-1, -1)
     if relative_of_timestamp > relative_offset or times.count > offsets.count:
-        raise times.wrong("has more than one entry that no entry of the offset index goes with")
+        raise times.wrong("and others before it match no entry of the offset index")
     if times.count and times.last == (0, 0) and next(_tables(window, 0, path))[0].max_timestamp != 0:
-        raise times.wrong("is zeros that never were written over")
+        raise times.wrong("is zeros that were never overwritten")
     builder = dialect.index_builder(base_offset, config)
     minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
     builder.resume(
@@ -118,9 +118,10 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
 def _added(
     builder: IndexBuilder, offsets: "_Entries", window: Window, path: Path, decompress: Decompress
 ) -> int:
-    """Let the builder, which goes on at the last entry of `offsets`, have the batches from there on. The next offset.
+    """Pass the batches from the last entry of `offsets` on to the builder, which continues there; return the next
+    offset.
 
-    Raises CorruptIndexError where that entry is not the last that the log makes.
+    Raises CorruptIndexError if that entry is not the last one that the log makes.
     """
     base_offset = next_offset = builder.base_offset
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
@@ -129,31 +130,31 @@ def _added(
             next_offset = table[-1].last_offset + 1
             first = table[0]
             if first.position == position and offsets.count and first.last_offset != base_offset + relative_offset:
-                raise offsets.wrong(f"leads to a batch that ends with offset {first.last_offset}")
+                raise offsets.wrong(f"points to a batch that ends with offset {first.last_offset}")
             builder.add(table, 0, len(table), first.position)
     except CorruptRecordError as error:
-        raise offsets.wrong("does not lead to batches") from error
+        raise offsets.wrong("does not point to a batch") from error
     if builder.offset_entries != offsets.count:
-        raise offsets.wrong("is not the last that the log makes")
+        raise offsets.wrong("is not the last one that the log makes")
     return next_offset
 
 
 def _resumed_tagged(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
-    """The same where one index says offsets and times; nothing closes it.
+    """The same if one index has offsets and times; it has no closing entry.
 
-    The timestamp of the last entry is believed if it is neither below that of the entry before, nor below its batch's.
+    The timestamp of the last entry is trusted if it is neither below that of the entry before nor below its batch's.
     """
     dialect = dialect_of(path)
     offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
-        raise offsets.wrong(f"leads to position {position} of {len(window)}")
+        raise offsets.wrong(f"points to position {position} of {len(window)}")
     timestamp = offsets.field(offsets.count - 1, _TAGGED_TIME) if offsets.count else -1
     if offsets.count:
         table = scan(window, position, max_batches=1)
         before = offsets.field(offsets.count - 2, _TAGGED_TIME) if offsets.count > 1 else -1
         if len(table) != 1 or timestamp < max(before, table[0].max_timestamp):
-            raise offsets.wrong("does not say the largest timestamp up to it")
+            raise offsets.wrong("does not have the largest timestamp up to it")
     builder = dialect.index_builder(base_offset, config)
     builder.resume(
         offsets.count, (base_offset + relative_offset, position), offsets.count,
@@ -163,14 +164,14 @@ def _resumed_tagged(path: Path, base_offset: int, config: LogConfig, window: Win
 
 
 def closing_entry(builder: IndexBuilder, last_timestamp: int) -> bytes:
-    """What a time index whose last entry has `last_timestamp` gets at a close; empty where nothing is later."""
+    """Make the closing entry for a time index that ends with `last_timestamp`; empty if no timestamp is later."""
     if builder.max_timestamp <= last_timestamp:
         return b""
     return _TIME_ENTRY.pack(builder.max_timestamp, builder.offset_of_max_timestamp - builder.base_offset)
 
 
 def _minute_entries(path: Path, times: "_Entries") -> int:
-    """How many entries the minute index has, if it goes as far as the time index, of which it is a part."""
+    """Count the minute index's entries, if it reaches as far as the time index, of which it is a subset."""
     minutes = _Entries(path.with_suffix(names.MINUTE_INDEX_SUFFIX), _TIME_ENTRY)
     if minutes.count and times.count:
         minute = minutes.last[0] // MINUTE_MS
@@ -179,7 +180,7 @@ def _minute_entries(path: Path, times: "_Entries") -> int:
             return minutes.count
     elif minutes.count == times.count:
         return 0
-    raise minutes.wrong("is not what the time index says of its last minute")
+    raise minutes.wrong("does not match the time index's last minute")
 
 
 class _Entries:
@@ -189,7 +190,7 @@ class _Entries:
         self._path = path
         self._entry = entry
         try:
-            small = read_small(path, _SMALL_BYTES)      # a map costs two calls of the system more, and a page fault
+            small = read_small(path, _SMALL_BYTES)      # a map costs two more system calls and a page fault
             self._bytes = memoryview(Mapping(path) if small is None else small)
         except StorageError as error:
             if error.errno == errno.ENOENT:
@@ -197,14 +198,14 @@ class _Entries:
             raise
         self.count, rest = divmod(len(self._bytes), entry.size)
         if rest:
-            raise self.wrong(f"is followed by {rest} bytes, which are no entry")
+            raise self.wrong(f"is followed by {rest} bytes, which are not an entry")
 
     def __getitem__(self, slot: int) -> tuple[int, int]:
         first, second = self._entry.unpack_from(self._bytes, slot * self._entry.size)
         return first, second
 
     def field(self, slot: int, field: struct.Struct) -> int:
-        """One more field of an entry."""
+        """Return another field of an entry."""
         found: int = field.unpack_from(self._bytes, slot * self._entry.size)[0]
         return found
 
@@ -213,7 +214,7 @@ class _Entries:
         return self[self.count - 1]
 
     def first_slot_at(self, key: int) -> int:
-        """The first slot whose key is at or above `key`."""
+        """Return the first slot whose key is at or above `key`."""
         return bisect_left(range(self.count), key, key=lambda slot: self[slot][0])
 
     def wrong(self, how: str) -> CorruptIndexError:

@@ -1,4 +1,4 @@
-"""A queue that all logs of a process share, and the one thread that works on what is put there."""
+"""A queue that all logs of a process share, and the one thread that processes its items."""
 import os
 import queue
 import threading
@@ -10,9 +10,9 @@ Item = TypeVar("Item")
 
 
 class ProcessQueue(Generic[Item]):
-    """`work(queue)` runs forever in a thread that begins with the first use, and again in a forked child.
+    """Runs `work(queue)` forever in a thread that starts at the first use, and again in a forked child.
 
-    The child begins with an empty queue: what the parent's held is worked on in the parent.
+    The child begins with an empty queue: the parent processes the items of its own.
     """
 
     def __init__(self, work: "Callable[[queue.SimpleQueue[Item]], None]") -> None:
@@ -26,7 +26,7 @@ class ProcessQueue(Generic[Item]):
         self._is_started = False            # in this process: a fork resets it
 
     def started(self) -> "queue.SimpleQueue[Item]":
-        """The queue, after its thread was started if need be."""
+        """Return the queue, and start its thread if necessary."""
         if not self._is_started:
             self._start()
         return self._queue
@@ -34,6 +34,6 @@ class ProcessQueue(Generic[Item]):
     def _start(self) -> None:
         with self._lock:
             if not self._is_started:
-                # Not by threading.Thread, whose start can wait forever if it is interrupted (bpo-45274).
+                # Not threading.Thread, whose start can wait forever if it is interrupted (bpo-45274).
                 start_new_thread(self._work, (self._queue,))
                 self._is_started = True

@@ -1,12 +1,12 @@
-"""Check the .log of one segment after a crash: what of it is whole, what is not, and the indexes that it should have.
+"""Checks the .log of one segment after a crash: which parts are intact or damaged, and the indexes it should have.
 
-Kafka's LogSegment.recover reads up to the first batch that is wrong. Here the walk goes on behind it, for what
-comes next decides what the damage is: the tail of a write that did not finish, or a hole in a log that is otherwise
-good. Which of the two is said by who sees the whole log (seglog.log.loader); here nothing is changed.
+Kafka's LogSegment.recover reads up to the first bad batch. Here the walk continues after it, because what follows
+shows what the damage is: the tail of an unfinished write, or a hole in a log that is otherwise good. The loader, which
+sees the whole log, decides which of the two it is (seglog.log.loader); nothing is changed here.
 
-A batch is whole where its CRC is right and its offsets are above those before it and within 2^31 - 1 of the
-segment's base. No CRC covers base offset and size, nor the magic of v2, so that these are judged by what they lead to.
-The walk is made by kernels without the GIL, a table of some thousand batches at a time.
+A batch is intact if its CRC is correct and its offsets are above those before it and within 2^31 - 1 of the segment's
+base. No CRC covers base offset and size, nor the magic of v2, so these are judged by what they lead to. Kernels make
+the walk without the GIL, a table of some thousand batches at a time.
 """
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,27 +28,27 @@ from seglog.segment.batches import first_offset_of
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 
-# What one scan looks at: much, so that few are made, and of small batches no more than the headers of which stay in
-# the cache for the questions that are asked about them.
+# What one scan covers: large, so that there are few scans; with small batches no more than what keeps their headers in
+# the cache for the checks that follow.
 CHECK_BYTES = 32 << 20
 CHECK_BATCHES = 8192
 
 SIZE_POS, LOG_OVERHEAD, MAGIC_POS = 8, 12, 16
 V2_HEADER_SIZE = 61
-# With these the size field may still be right, and lead to the next batch.
+# With these, the size field may still be correct, and lead to the next batch.
 _SIZED = (Status.BAD_CRC, Status.BAD_MAGIC, Status.BAD_COUNT, Status.OFFSET_RANGE)
-# So many bytes, and so many times those of the file, are summed in vain to see whether a place holds the next batch:
-# the bytes of a segment may be made so that each of many leads to a large one that is bad, or holds another.
+# How many bytes, and how many times those of the file, are checksummed in vain while looking for the next batch: a
+# segment may be crafted so that each of many places leads to a large batch that is bad, or contains another.
 _PROBE_BYTES, _PROBE_PASSES = 64 << 20, 8
 
 GOES_BACK = "the offset goes back"
 JUMPS_AHEAD = "the offset jumps ahead of what follows"
-TOO_FAR = f"the offset lies further than {RELATIVE_OFFSET_MAX} from the segment's base"
+TOO_FAR = f"the offset is more than {RELATIVE_OFFSET_MAX} above the segment's base"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whole batches in a row: bytes [start, stop) of the file. `next_offset`: one past their last."""
+    """Consecutive intact batches: bytes [start, stop) of the file. `next_offset`: one past their last offset."""
 
     start: int
     stop: int
@@ -57,10 +57,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [start, stop) that are no whole batches, and the offsets that may have been in them (last -1: unknown).
+    """Bytes [start, stop) that are not intact batches, and the offsets that may have been in them (last -1: unknown).
 
-    `is_misplaced`: they are batches with a good CRC, and offsets that cannot be. No write that did not finish
-    leaves that behind.
+    `is_misplaced`: they are batches with a correct CRC and impossible offsets. An unfinished write never leaves these
+    behind.
     """
 
     start: int
@@ -71,19 +71,19 @@ class Damage:
     is_misplaced: bool = False
 
     def of(self, path: Path) -> LostRange:
-        """The same, of a file, as it is told to a user."""
+        """Return the same with the file's path, as reported to users."""
         size_bytes = self.stop - self.start
         return LostRange(str(path), self.start, size_bytes, self.first_offset, self.last_offset, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """What a segment's .log holds. `runs` and `damages` alternate, in order, and cover all of its bytes.
+    """The contents of a segment's .log. `runs` and `damages` alternate, in order, and cover all of its bytes.
 
-    `foreign_magics`: positions of batches inside runs that are whole v2 batches but for the magic, which says more
-    than 2. Kafka reads them as v2, for it takes any magic above 1 so, and no CRC covers it.
+    `foreign_magics`: positions of batches inside runs that are intact v2 batches except for a magic above 2. Kafka
+    reads them as v2, since it accepts any magic above 1 as such, and no CRC covers it.
     `epochs`: (leader epoch, offset of its first batch), rising. `offset_index`, `time_index`, `minute_index`: the
-    right bytes of these files for what lies before the first damage; None where the first damage was told too late.
+    correct bytes of these files for the part before the first damage; None if the first damage was noticed too late.
     """
 
     path: Path
@@ -100,7 +100,7 @@ class SegmentCheck:
 
     @property
     def next_offset(self) -> int:
-        """One past the last offset of all runs; the base offset if there is none."""
+        """One past the last offset of all runs; the base offset if there are none."""
         return self.runs[-1].next_offset if self.runs else self.base_offset
 
     @property
@@ -110,7 +110,7 @@ class SegmentCheck:
 
     @property
     def has_run_behind_damage(self) -> bool:
-        """Whether a whole batch follows the first damage."""
+        """Whether an intact batch follows the first damage."""
         return bool(self.damages and self.runs) and self.runs[-1].start > self.damages[0].start
 
 
@@ -119,7 +119,7 @@ def check_segments(
 ) -> list[SegmentCheck]:
     """Check segments given as (path, base offset, offset at which the next one begins), several at a time.
 
-    So many threads as num.recovery.threads.per.data.dir says; the kernels hold no GIL. Raises StorageError.
+    Uses num.recovery.threads.per.data.dir threads; the kernels release the GIL. Raises StorageError.
     """
     tasks = list(segments)
     threads = min(config.num_recovery_threads, len(tasks))
@@ -130,9 +130,9 @@ def check_segments(
 
 
 def check_segment(path: Path, base_offset: int, end_offset: int, config: LogConfig) -> SegmentCheck:
-    """Check one segment. Behind damage no batch at or above `end_offset`, where the next segment begins, is believed.
+    """Check one segment. After damage, no batch at or above `end_offset`, where the next segment begins, is trusted.
 
-    Raises StorageError where the file cannot be read.
+    Raises StorageError if the file cannot be read.
     """
     with Mapping(path) as mapping:
         mapping.advise(Advice.SEQUENTIAL)
@@ -140,7 +140,7 @@ def check_segment(path: Path, base_offset: int, end_offset: int, config: LogConf
 
 
 class _Walk:
-    """The walk over one segment, and what it has seen so far."""
+    """The walk over one segment, and its results so far."""
 
     def __init__(self, path: Path, window: Window, base_offset: int, end_offset: int, config: LogConfig) -> None:
         self.path = path
@@ -156,11 +156,11 @@ class _Walk:
         self.has_producers = False
         self.size_bytes = len(window)
         self._decompress: Decompress = decompressor(config.max_decompressed_message_bytes)
-        # None behind the first damage.
+        # None after the first damage.
         self._dialect = dialect_of(path)
         self._builder: IndexBuilder | None = self._dialect.index_builder(base_offset, config, is_bounded=False)
         self._indexes: IndexBytes | None = None
-        # Of the last batch taken: its position, and the next offset before it.
+        # The position of the last batch taken, and the next offset before it.
         self._last: tuple[int, int] | None = None
         self._finder = BatchFinder(window)
         self._probe_bytes = _PROBE_BYTES + _PROBE_PASSES * self.size_bytes
@@ -184,10 +184,10 @@ class _Walk:
             minute_index,
         )
 
-    # --- whole batches -------------------------------------------------------------------------
+    # --- intact batches -------------------------------------------------------------------------
 
     def _take(self, table: BatchTable) -> None:
-        """The batches of a table: their CRCs are right, their offsets are looked at here."""
+        """Take the batches of a table: their CRCs are correct, their offsets are checked here."""
         first = 0
         while first < len(table):
             stop = self._first_misplaced(table, first)
@@ -201,7 +201,7 @@ class _Walk:
         return min((slot for slot in (disorder, beyond) if slot >= 0), default=len(table))
 
     def _add(self, table: BatchTable, first: int, stop: int, position: int) -> None:
-        """Take the batches [first, stop) of a table; the first of them stands at `position` of the file."""
+        """Take the batches [first, stop) of a table; the first of them is at `position` in the file."""
         if self._builder is not None:
             self._builder.add(table, first, stop, position)
         slot = survey.first_of_later_epoch(table, self.epochs[-1][0] if self.epochs else -1, first)
@@ -220,12 +220,12 @@ class _Walk:
             position = self.runs.pop().start
         self.runs.append(Run(position, end, self.next_offset))
 
-    # --- whole batches in the wrong place ------------------------------------------------------
+    # --- intact batches in the wrong place ------------------------------------------------------
 
     def _pass_misplaced(self, table: BatchTable, slot: int) -> int:
-        """Leave out the batches at `slot` that cannot follow what came before; the slot where to go on.
+        """Skip the batches at `slot` that cannot follow what came before; return the slot where to continue.
 
-        Or the one before them: where one batch alone says too high an offset, all behind it seem to go back.
+        Or skip the one before them: if a single batch has too high an offset, all after it seem to go back.
         """
         if self._last_jumped(table, slot):
             self._take_back_last(_begin(table[slot]))
@@ -243,9 +243,9 @@ class _Walk:
         return resume
 
     def _last_jumped(self, table: BatchTable, slot: int) -> bool:
-        """Is it the last batch taken that is out of order, and not the one at `slot`?
+        """Whether the last batch taken is out of order, and not the one at `slot`.
 
-        So it is where that one follows the batch before it: to the offset, or so that what comes next agrees.
+        It is if the one at `slot` follows the batch before it: by its offset, or so that what comes next agrees.
         """
         if self._last is None or not self.runs or table[slot].last_offset > self.max_offset:
             return False
@@ -270,13 +270,13 @@ class _Walk:
         self.next_offset = before
         self._last = None
         if self._builder is not None:
-            self._builder = None        # it has the batch already, and forgets nothing
+            self._builder = None        # it already has the batch, and cannot remove it
         self._lose(position, run.stop, begin - 1, JUMPS_AHEAD, is_misplaced=True)
 
-    # --- bytes that are no batch ---------------------------------------------------------------
+    # --- bytes that are not batches ---------------------------------------------------------------
 
     def _pass_damage(self, table: BatchTable) -> int:
-        """Leave out what ended the table's scan; the position where to go on."""
+        """Skip what ended the table's scan; return the position where to continue."""
         position = table.end
         if table.stop == Status.BAD_MAGIC and (end := self._take_as_v2(position)):
             return end
@@ -289,7 +289,7 @@ class _Walk:
         return resume
 
     def _take_as_v2(self, position: int) -> int:
-        """Take a batch that is v2 but for a magic above 2; the position behind it, 0 where it is none."""
+        """Take a batch that is v2 except for a magic above 2; return the position after it, 0 if it is not one."""
         if self._dialect.is_tagged:
             return 0
         end = self._claimed_end(position)
@@ -301,14 +301,14 @@ class _Walk:
         if len(table) != 1 or table.end != len(raw) or self._first_misplaced(table, 0) != 1:
             return 0
         self._add(table, 0, 1, position)
-        self._last = None       # (as it stands in the file no scan reads it)
+        self._last = None       # (no scan can read it as it is in the file)
         self.foreign_magics.append(position)
         return end
 
     def _next_batch(self, table: BatchTable) -> int:
-        """Where the next whole batch behind the table's end begins, with an offset that can be; else the file's end."""
+        """Find the next intact batch with a possible offset after the table's end; otherwise return the file's end."""
         if table.stop in _SIZED:
-            # Its own size field before anything else: a record may hold whole batches of another log.
+            # First try its own size field: a record may contain complete batches of another log.
             end = self._claimed_end(table.end)
             if end == self.size_bytes or self._is_batch(end):
                 return end
@@ -318,13 +318,13 @@ class _Walk:
         return found if found >= 0 else self.size_bytes
 
     def _claimed_end(self, position: int) -> int:
-        """Where the batch at `position` ends by its size field; `position` itself where that cannot be."""
+        """Return where the batch at `position` ends by its size field; `position` itself if that is impossible."""
         field = memoryview(self.window)[position + SIZE_POS : position + LOG_OVERHEAD]
         size_bytes = int.from_bytes(field, "big", signed=True) + LOG_OVERHEAD
         return position + size_bytes if LOG_OVERHEAD < size_bytes <= self.size_bytes - position else position
 
     def _is_batch(self, position: int) -> bool:
-        """Does a whole batch begin there that may follow?"""
+        """Whether an intact batch with a possible offset begins there."""
         if self._probe_bytes < 0:
             return False
         table = scan(self.window, position, check_crc=True, max_batches=1)
@@ -351,5 +351,5 @@ class _Walk:
 
 
 def _begin(batch: RecordBatch) -> int:
-    """Where a batch begins, as far as its header tells: a wrapper's is the end."""
+    """Return a batch's first offset according to its header; for a wrapper, this is its last one."""
     return batch.last_offset if batch.magic in (0, 1) else batch.base_offset

@@ -1,6 +1,6 @@
-"""When a log leaves a segment for a new one, and what the new one is called: Kafka's LogSegment.shouldRoll.
+"""When a log rolls to a new segment, and the name of the new one: Kafka's LogSegment.shouldRoll.
 
-Decided before each append, for the whole append: its size, its largest timestamp, its last offset. Nothing here
+Decided before each append, for the whole append, by its size, largest timestamp and last offset. Nothing here
 touches a file or reads a clock.
 """
 from collections.abc import Callable
@@ -14,10 +14,10 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class RollRule:
-    """The rule for one segment: what it began with, and the limits of its configuration.
+    """The rule for one segment: its start, and the limits of its configuration.
 
-    `created_ms` is the clock when the segment was made or, as in Kafka, last opened; `jitter_ms` is its share of
-    segment.jitter.ms. `first_timestamp` is the largest of the segment's first batch, None before there is one.
+    `created_ms` is the time when the segment was created or, as in Kafka, last opened; `jitter_ms` is its share of
+    segment.jitter.ms. `first_timestamp` is the largest of the segment's first batch, None before it has one.
     """
 
     __slots__ = (
@@ -33,11 +33,11 @@ class RollRule:
         self.created_ms = created_ms
         self.first_timestamp: int | None = None
         self.offset_entries_max = config.segment_index_bytes // OffsetIndex.ENTRY_SIZE
-        # The last slot of a time index is kept for its closing entry (TimeIndex.isFull).
+        # The last slot of a time index is reserved for its closing entry (TimeIndex.isFull).
         self.time_entries_max = config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1
 
     def entries_left(self, offset_entries: int, time_entries: int) -> int:
-        """How many more index entries may be made; 0 or less: an index is full."""
+        """Return how many more index entries fit; 0 or less: an index is full."""
         return min(self.offset_entries_max - offset_entries, self.time_entries_max - time_entries)
 
     def is_due(
@@ -49,11 +49,11 @@ class RollRule:
         last_offset: int,
         now_ms: int,
     ) -> bool:
-        """Whether a segment of `size_bytes` is left before an append of so many bytes, up to that offset and time.
+        """Whether a segment of `size_bytes` rolls before an append of this size, last offset and largest time.
 
-        An append larger than segment.bytes rolls an empty segment, too, in Kafka: LogValidator refuses it before.
+        In Kafka, an append larger than segment.bytes would roll even an empty segment: LogValidator refuses it before.
         """
-        # LogSegment.timeWaitedForRoll: by the records' time where the first batch has one, else by the clock.
+        # LogSegment.timeWaitedForRoll: by the records' time if the first batch has one, otherwise by the clock.
         first = self.first_timestamp
         waited_ms = now_ms - self.created_ms if first is None or first < 0 else max_timestamp - first
         return (
@@ -64,23 +64,23 @@ class RollRule:
         )
 
     def is_idle(self, size_bytes: int, begun_ms: int, now_ms: int) -> bool:
-        """Whether a segment that the clock saw at `begun_ms` is older than segment.ms, and not empty.
+        """Whether a segment that began at `begun_ms`, by the clock, is older than segment.ms, and not empty.
 
-        By the clock alone: a segment of old records is not left behind on sight.
+        Only the clock counts: a segment of old records does not roll at once.
         """
         return size_bytes > 0 and now_ms - begun_ms > self.segment_ms
 
 
 def new_base_offset(first_offset: int | None, last_offset: int, log_end_offset: int) -> int:
-    """The base offset of the segment that begins with an append (UnifiedLog.maybeRoll, LocalLog.roll).
+    """Return the base offset of the segment that begins with an append (UnifiedLog.maybeRoll, LocalLog.roll).
 
-    Its first offset, above a hole where there is one. `first_offset` None: a follower's v0 or v1, where Kafka does
-    not open the wrapper to find it and takes the lowest that the last offset can be told from.
+    It is the append's first offset, which may be above a hole. `first_offset` None: v0 or v1 of a follower, where Kafka
+    does not open the wrapper to find it, and takes the lowest offset that the last one allows.
     """
     return max(last_offset - RELATIVE_OFFSET_MAX if first_offset is None else first_offset, log_end_offset)
 
 
 def segment_jitter_ms(config: LogConfig, randrange: Callable[[int], int]) -> int:
-    """By how much one segment's segment.ms is shortened (LogConfig.randomSegmentJitter)."""
+    """Return by how much one segment's segment.ms is shortened (LogConfig.randomSegmentJitter)."""
     most = min(config.segment_jitter_ms, config.segment_ms)
     return randrange(most) if most > 0 else 0

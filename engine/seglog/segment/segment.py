@@ -1,12 +1,12 @@
 """One segment of a log, as readers see it: the .log file and the indexes beside it.
 
-The log is the truth and an index is a hint. Each answer that began at an index entry was
-checked against the batch that the entry leads to; an entry that misleads costs a scan from the
-start of the segment, never a wrong answer. Nothing here writes or locks.
+The log is the truth and an index is a hint. Each answer that started at an index entry was checked against the batch
+that the entry points to; a misleading entry costs a scan from the start of the segment, but never gives a wrong answer.
+Nothing here writes or locks.
 
 A Segment keeps its files mapped from the first use to `close()`, or until too many segments are open
-(open_files.OpenSegments); batches, records and views taken from it stay valid after that, for they
-hold the map themselves. Of a segment that grows, readers see what its PublishedEnd says, in the same map.
+(open_files.OpenSegments); batches, records and views taken from it stay valid after that, since they keep the map
+alive. Of a growing segment, readers see what its PublishedEnd says, in the same map.
 """
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +48,7 @@ from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
-# What a PointReader answers where it takes more than the short way, and where it takes the time index.
+# A PointReader's answers if it needs more than the fast path, and if it needs the time index.
 ASK_THE_LOG = -2
 ASK_THE_TIME_INDEX = -3
 # `end_offset` of the last segment: no batch ends at the last int64.
@@ -58,28 +58,27 @@ NO_END = 2**63 - 1
 class Segment:
     """The .log at `path` and its indexes.
 
-    `is_last`: it is the last segment of its partition, so that a batch cut short at its end, or
-    zero bytes behind its last batch, are the tail of a write that did not finish, and end the data.
-    Anywhere else the same bytes are corruption.
-    `published`: somebody appends to the segment; it ends where that says, now and each time it is asked.
-    `inode`: that of the file when it was listed: another one of that name, which compaction put there, is not opened.
-    `by_minute`: lookups by time begin with the minute index, as long as that leads near enough to what they look for.
+    `is_last`: it is the last segment of its partition, so an incomplete batch at its end, or zero bytes after its last
+    batch, are the tail of an unfinished write, and end the data. Anywhere else the same bytes are corruption.
+    `published`: the segment grows; it ends where this says, each time it is asked.
+    `inode`: that of the file when it was listed: another file of the same name, from a compaction, is not opened.
+    `by_minute`: lookups by time start with the minute index, as long as that leads near enough to the target.
     `owned`, `reserve_bytes`: see SegmentFiles. `last_opened`: shared by the segments of a log.
 
-    Threads may share it.
+    Thread-safe.
     """
 
-    # Each hot read looks at these. A slot is found at once; any other attribute costs twice as much as soon as
-    # `made_once` has given the segment a dict.
+    # Every hot read uses these. A slot is found at once; any other attribute costs twice as much as soon as `made_once`
+    # has given the segment a dict.
     __slots__ = ("__dict__", "__weakref__", "_access", "_files", "base_offset", "published", "recently_used")
     published: PublishedEnd | None
     recently_used: bool
     _files: SegmentFiles | None
-    # What a segment begins with: a long log has many that nobody ever opens.
+    # The initial values: a long log has many segments that are never opened.
     is_last = False
-    # Every batch ends below: where the next segment of the log begins (Extent).
+    # Every batch ends below this: the next segment of the log begins here (Extent).
     end_offset = NO_END
-    _directory: Path        # of one whose path is made when it is asked for
+    _directory: Path        # if the path is made at its first use
     _inode: int | None = None
     _closed = False
     _retired = False
@@ -89,13 +88,13 @@ class Segment:
     _end_position: int | None = None
     _transactions: HeldTransactionIndex | None = None
     _walked_whole = False
-    _largest_read: int | None = None        # what a look at a small file that is not open told (largest_passed)
+    _largest_read: int | None = None        # the result for a small file that is not open (largest_passed)
 
     path = made_once[Path](lambda self: Path(self._text_path()))
-    # What was learned of the headers: for the long way to a time, and for the short way, beside the indexes.
-    # Both outlive the open files.
+    # What was learned from the headers: for the slow path to a time, and for the fast path, beside the indexes. Both
+    # outlive the open files.
     _time_search = made_once[TimeSearch](lambda self: TimeSearch())
-    # Of tagged messages: as far as `tables` gave them.
+    # For tagged messages: as far as `tables` has read.
     tag_defaults = made_once[TagDefaults](lambda self: TagDefaults())
     _walk = made_once[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
 
@@ -124,7 +123,7 @@ class Segment:
 
     @classmethod
     def sealed(cls, directory: Path, base_offset: int, access: SegmentAccess, inode: int | None = None) -> Self:
-        """One of many, which is not the last one. Costs next to nothing before somebody comes to it."""
+        """Make a segment that is not the last one. Costs next to nothing before its first use."""
         self = cls.__new__(cls)
         self.published, self._files, self.recently_used = None, None, False
         self._directory, self.base_offset, self._access = directory, base_offset, access
@@ -133,12 +132,12 @@ class Segment:
         return self
 
     def _text_path(self) -> str:
-        # As Dialect.log_name, without its calls: a log has many segments that nobody else comes to.
+        # Like Dialect.log_name, without its calls: a log has many segments that are otherwise never used.
         return f"{self._directory}{os.sep}{self.base_offset:020d}{self._access.dialect.log}"
 
     @property
     def dialect(self) -> Dialect:
-        """In which its records are written."""
+        """The dialect of its records."""
         return self._access.dialect
 
     @property
@@ -147,15 +146,15 @@ class Segment:
 
     @property
     def inode(self) -> int | None:
-        """Of the file: another one of that name is not opened. None: not known."""
+        """The inode of the file: another file of that name is not opened. None: unknown."""
         return _inode_of(self.path) if self._inode is None else self._inode
 
     # --- files -------------------------------------------------------------------------------
 
     def files(self) -> SegmentFiles:
-        """The files as of now, opened where they are not: what one operation works with.
+        """Return the files as of now, opened if necessary: what one operation works with.
 
-        Raises StorageError, LogClosedError, and OffsetOutOfRangeError where they are gone.
+        Raises StorageError, LogClosedError, and OffsetOutOfRangeError if they are gone.
         """
         files = self._files
         if files is not None and (self.published is None or files.end is self.published.at):
@@ -174,7 +173,7 @@ class Segment:
                     reserve_bytes=self._access.reserve_bytes, walk=self._walk,
                 )
             finally:
-                self._refuse_if_gone()      # what was opened, or not found, may be the file that took its name
+                self._refuse_if_gone()      # what was opened or not found may be a file that took over its name
         self._files = later
         self.recently_used = True
         if self._closed:
@@ -194,12 +193,12 @@ class Segment:
 
     @property
     def window(self) -> Window:
-        """The whole .log, mapped; of one that grows, what is published."""
+        """The whole .log, mapped; if it grows, its published part."""
         return self.files().window
 
     @property
     def size_bytes(self) -> int:
-        """Size of the .log: what is published, or as it was when it was opened, a torn tail included."""
+        """Size of the .log: what is published, or its size at opening, including a torn tail."""
         return len(self.window) if self.published is None else self.published.at.position
 
     @property
@@ -221,7 +220,7 @@ class Segment:
     def time_ranges(self) -> TimeRanges | None:
         """The .ranges.index beside the log; None if there is none. Raises what `read_time_ranges` raises.
 
-        Read anew each time, and not compared with the log.
+        Read again each time, and not compared with the log.
         """
         try:
             return read_time_ranges(self.path)
@@ -230,18 +229,18 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex | None:
-        """The .txnindex beside the log; None where no transaction was aborted. Raises CorruptIndexError."""
+        """The .txnindex beside the log; None if no transaction was aborted. Raises CorruptIndexError."""
         if self._kept:
             return self._kept_transactions
         held = self._transactions
-        if held is None:    # two threads may make one each: the later one stays
+        if held is None:    # two threads may make one each: the later one is kept
             held = self._transactions = HeldTransactionIndex(self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
         index = held.now()
-        self._refuse_if_gone()      # without its lines aborted records would pass for committed ones
+        self._refuse_if_gone()      # without its entries, aborted records would look committed
         return index
 
     def close(self) -> None:
-        """Let go of the files for good. Twice is fine; what was taken from the segment stays readable."""
+        """Let go of the files for good. Idempotent; what was taken from the segment stays readable."""
         self._closed = True
         self._files = None
 
@@ -251,24 +250,24 @@ class Segment:
             self._files = None
 
     def retire(self) -> None:
-        """The file is about to be cut, renamed or removed: never open it again, by its name another may be found.
+        """Never open the file again: it is about to be cut, renamed or removed, and its name may be reused.
 
-        Who reads in it goes on as long as the files stay open. To be called before the file is touched.
+        A reader inside it continues as long as the files stay open. Call this before touching the file.
         """
         self._retired = True
 
     def supersede(self) -> None:
-        """As `retire`, where other segments take its place: who began to read before reads on in the old files.
+        """Like `retire`, for a segment that others replace: a reader that began before continues in the old files.
 
-        They stay open, beside those that OPEN_SEGMENTS counts, as long as somebody holds the segment.
+        They stay open, in addition to those that OPEN_SEGMENTS counts, as long as the segment is referenced.
         """
         try:
             self._kept_transactions = self.transaction_index
-            self._kept = True           # from here on nobody lets go of what is opened
+            self._kept = True           # from here on, opened files are not let go
             files = self.files()
             files.open_reader(self._access, self.end_offset)
             files.open_times()
-        except SeglogError:             # what cannot be read now is as if it were retired
+        except SeglogError:             # if it cannot be read now, it is as if it were retired
             self._kept = False
         self.retire()
 
@@ -283,12 +282,13 @@ class Segment:
         max_bytes: int = 0,
         on_lost: Callable[[LostRange], None] | None = None,
     ) -> Iterator[BatchTable]:
-        """Batch headers from `position` (the start of a batch) to the end of the data, `max_bytes` or thousands a time.
+        """Yield batch headers from `position`, the start of a batch, to the data's end: thousands, or `max_bytes`, a
+        time.
 
-        Offsets increase from the segment's base on and stay below `end_offset`: no checksum covers them. With
-        `check_crc` each batch's checksum was found good before it is given. A damaged batch, or one at a wrong
-        offset, raises CorruptRecordError; if `on_lost` is given, it is reported there and skipped up to the next whole
-        batch with a good checksum and a later offset.
+        Offsets increase from the segment's base and stay below `end_offset`: no checksum covers them. With `check_crc`,
+        each batch's checksum is checked before it is given. A damaged batch, or one at a wrong offset, raises
+        CorruptRecordError; if `on_lost` is given, it is reported there and skipped up to the next intact batch with a
+        later offset.
         """
         files = self.files()
         window = files.window
@@ -319,12 +319,12 @@ class Segment:
                 window, position, next_offset, self._access.decompress
             ):
                 table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self._access.decompress)
-                yield table     # a wrapper that is right: the one behind it is not
+                yield table     # this wrapper is right: the one after it is not
                 next_offset, position = table[0].last_offset + 1, table.end
                 continue
             resume = finder.behind(table, next_offset)
             if resume < 0 and self.is_last and table.stop in (Status.SHORT, Status.ZEROS):
-                break       # the write that did not finish
+                break       # the unfinished write
             reason = _what(table, next_offset, end_offset)
             if on_lost is None:
                 raise CorruptRecordError(reason, file=self.path, position=position, offset=next_offset)
@@ -343,7 +343,7 @@ class Segment:
         check_crc: bool = True,
         on_lost: Callable[[LostRange], None] | None = None,
     ) -> Iterator[RecordBatch]:
-        """The batches of `tables`, one by one."""
+        """Yield the batches of `tables`, one by one."""
         for table in self.tables(position, check_crc=check_crc, on_lost=on_lost):
             yield from table
 
@@ -362,7 +362,7 @@ class Segment:
 
     @property
     def next_offset(self) -> int:
-        """One past the last offset in the segment; its base offset where it holds no batch.
+        """One past the last offset in the segment; its base offset if it has no batch.
 
         Kafka's LogSegment.readNextOffset: from the last index entry to the end, headers only.
         """
@@ -378,8 +378,8 @@ class Segment:
     # --- one record --------------------------------------------------------------------------
 
     def get(self, offset: int) -> Record | None:
-        """The data record with this offset (an int64); None if there is none, or where damage stands before it."""
-        # `files` written out: as a call of its own it makes a hot read of one record up to 9 % slower.
+        """Return the data record with this offset (an int64); None if there is none, or damage comes before it."""
+        # `files` is written out: a separate call makes a hot read of one record up to 9 % slower.
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
@@ -387,7 +387,7 @@ class Segment:
         return (files.reader or files.open_reader(self._access, self.end_offset)).get(offset)
 
     def get_all(self, offsets: Iterable[int]) -> list[Record | None]:
-        """What `get` gives for each of the offsets, in one call."""
+        """Return what `get` returns for each of the offsets, in one call."""
         files = self.files()
         reader = files.reader or files.open_reader(self._access, self.end_offset)
         return list(map(reader.get, offsets))
@@ -395,7 +395,7 @@ class Segment:
     # --- search by offset --------------------------------------------------------------------
 
     def find_offset(self, target: int) -> BatchPosition | None:
-        """The first batch whose last offset is at or above `target`; None past the end.
+        """Find the first batch whose last offset is at or above `target`; None past the end.
 
         Kafka's LogSegment.translateOffset. The batch may begin above the target (a hole left by compaction).
         """
@@ -408,7 +408,7 @@ class Segment:
         return None
 
     def locate(self, target: int) -> tuple[SegmentFiles, BatchPosition | None]:
-        """What `find_offset` answers, and the files that it lies in. The short way: no record is looked at."""
+        """Return the answer of `find_offset`, and the files in which it is. The fast path: reads no records."""
         files = self.files()
         reader = files.reader or files.open_reader(self._access, self.end_offset)
         found = reader.find_batch(target)
@@ -419,7 +419,7 @@ class Segment:
 
     @property
     def end_position(self) -> int:
-        """Where the data ends in the .log: of one that grows, what is published; without a torn tail."""
+        """The end of the data in the .log: the published end if it grows; without a torn tail."""
         if self.published is not None:
             return self.published.at.position
         if not self.is_last:
@@ -432,7 +432,7 @@ class Segment:
         return self._end_position
 
     def position_near(self, target: int) -> int:
-        """The start of a batch at or before the one that holds `target`: from the index, where that holds true."""
+        """Return the start of a batch at or before the one with `target`: from the index, if that is correct."""
         try:
             index = self.offset_index
             if index is None:
@@ -444,11 +444,11 @@ class Segment:
         return position if self._leads_to(offset, position, before) else 0
 
     def _leads_to(self, offset: int, position: int, before: int) -> bool:
-        """Does the index entry (offset, position) lead to a whole batch that begins at or before the offset?
+        """Whether the index entry (offset, position) points to an intact batch that begins at or before the offset.
 
-        The entry's offset may be the first or the last of its batch, or the last of an append of
-        several batches (Kafka <= 1.1, >= 2.0, 2.8's appends): in each case the batch begins no later. No checksum
-        covers where it begins: if the entry does not say just that, the headers from `before` on must lead there.
+        The entry's offset may be the first or the last of its batch, or the last of an append of several batches
+        (Kafka <= 1.1, >= 2.0, 2.8's appends): in each case the batch begins no later. No checksum covers the batch's
+        first offset: if the entry does not equal it, the headers from `before` on must lead there.
         """
         if position == 0:
             return True
@@ -462,7 +462,7 @@ class Segment:
             if len(table) != 1 or not self.base_offset <= table[0].base_offset <= offset:
                 return False
             first, last = table[0].base_offset, table[0].last_offset
-        except UNREADABLE:      # a wrapper that does not open
+        except UNREADABLE:      # a wrapper that does not decompress
             return False
         if offset in (first, last):
             return True
@@ -472,9 +472,9 @@ class Segment:
     # --- search by time ----------------------------------------------------------------------
 
     def find_timestamp(self, target: int, start_offset: int = 0) -> TimestampOffset | None:
-        """The first record, in log order, with timestamp >= `target` (ms) and offset >= `start_offset`.
+        """Find the first record, in log order, with timestamp >= `target` (ms) and offset >= `start_offset`.
 
-        Kafka's LogSegment.findOffsetByTimestamp. The time index, where it holds true, says where to begin.
+        Kafka's LogSegment.findOffsetByTimestamp. The time index, if it is correct, says where to start.
         """
         if 0 <= target < 2**63:
             timestamp, offset, epoch = self.seek(target, start_offset)
@@ -482,15 +482,15 @@ class Segment:
         return self._time_search.find(self, target, start_offset)
 
     def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
-        """As find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 where none."""
+        """Like find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 if none."""
         files = self.files()
         reader = files.walked_reader or self._walk_on(files)
         found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
         return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)
 
     def seek_offset(self, target: int, start_offset: int) -> int:
-        """The offset alone of what `seek` answers."""
-        # `files` written out, as in `get`: a call more and the tuple would make a hot lookup up to 20 % slower.
+        """Return only the offset of the answer of `seek`."""
+        # `files` is written out, as in `get`: one more call and the tuple would make a hot lookup up to 20 % slower.
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
@@ -500,7 +500,7 @@ class Segment:
         return offset if offset > ASK_THE_LOG else self._seek_slowly(target, start_offset, offset, files)[1]
 
     def _seek_slowly(self, target: int, start_offset: int, asked: int, files: SegmentFiles) -> tuple[int, int, int]:
-        """The rest of `seek`, if the reader of these files `asked` for the time index or for the log."""
+        """Do the rest of `seek`, if the reader of these files `asked` for the time index or for the log."""
         if asked == ASK_THE_TIME_INDEX:
             self._search_by_time_index(files)
             return self.seek(target, start_offset)
@@ -510,22 +510,22 @@ class Segment:
         return slowly.timestamp, slowly.offset, -1 if slowly.leader_epoch is None else slowly.leader_epoch
 
     def _search_by_time_index(self, files: SegmentFiles) -> None:
-        """From now on: a minute of this segment has too many batches to walk through."""
+        """Use the time index from now on: a minute of this segment has too many batches to walk through."""
         other = files.by_time_index()
         self._walk_on(other)
         self._walk = other.walk
-        if self._files is files:    # another thread may have let go of them, or come to a later end: then as it goes on
+        if self._files is files:    # unless another thread let go of them, or reached a later end
             self._files = other
 
     @property
     def largest_passed(self) -> int | None:
-        """The largest timestamp that the segment's time ranges, or else its batch headers, tell, -1 for none.
+        """The largest timestamp by the segment's time ranges, or else by its batch headers; -1 for none.
 
-        None where damage hides it, or a wrapper has a later message than it says.
+        None if damage hides it, or a wrapper has a later message than its header says.
         """
         walk = self._walk
         whole = self._walked_whole if self.published is None else walk.position == self.published.at.position
-        # (Another thread may have walked all of it and be opening wrappers still.)
+        # (Another thread may have walked all of it and still be opening wrappers.)
         if not whole or (self.published is not None and walk.has_wrappers):
             if self._files is None and self.published is None and (read := self._largest_of_small()) is not None:
                 return read
@@ -537,9 +537,9 @@ class Segment:
         return None if walk.damaged or walk.misled else walk.largest_timestamp
 
     def _largest_of_small(self) -> int | None:
-        """`largest_passed` of a small file, without opening it for good. None: ask its files."""
+        """Return `largest_passed` of a small file without keeping it open. None: ask its files."""
         if self._largest_read is None:
-            # (A Path would cost as much as the read.)
+            # (Making a Path would cost as much as the read.)
             path = os.fspath(self.__dict__.get("path") or self._text_path())
             self._refuse_if_gone()
             try:
@@ -549,7 +549,7 @@ class Segment:
         return self._largest_read
 
     def _walk_on(self, files: SegmentFiles) -> PointReader:
-        """Learn what a search by time begins with: time ranges, else all headers of these files. Their reader."""
+        """Load what a search by time starts with: time ranges, or all headers of these files. Return their reader."""
         reader = files.open_reader(self._access, self.end_offset)
         walk = files.walk
         if files.open_ranges(reader, self.end_offset) is not None:
@@ -566,10 +566,10 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> TimestampOffset | None:
-        """The largest timestamp in the segment and the first offset that carries it.
+        """The largest timestamp in the segment and the first offset that has it.
 
-        None where the format has no time (v0) and in an empty segment. Records of v1 and v2 that were given
-        none carry -1, which is then the largest, as for Kafka (LogSegment.readMaxTimestampSoFar).
+        None if the format has no timestamps (v0), and in an empty segment. Records of v1 and v2 without a timestamp
+        have -1, which may then be the largest, as in Kafka (LogSegment.readMaxTimestampSoFar).
         """
         files = self.files()
         ranges = (files.walked_reader or self._walk_on(files)).ranges
@@ -581,7 +581,7 @@ class Segment:
 
 
 def _inode_of(path: Path) -> int | None:
-    """None if there is no such file: whoever opens it finds that out."""
+    """Return the file's inode; None if it does not exist: opening it reports that."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -589,7 +589,7 @@ def _inode_of(path: Path) -> int | None:
 
 
 def _what(table: BatchTable, next_offset: int, end_offset: int) -> str:
-    """What is wrong where the table's scan ended."""
+    """Say what is wrong where the table's scan ended."""
     if table.stop not in (Status.OFFSET_BACK, Status.OFFSET_AHEAD):
         return words(table.stop)
     found, expected = table.stop_details() or ("", "")

@@ -1,4 +1,4 @@
-"""The times of a small .log, read in one go: a log may have many segments that nobody else comes to."""
+"""Reads the times of a small .log at once: a log may have many segments that are otherwise never used."""
 import os
 
 from seglog._kernels.header_walk import HeaderWalk
@@ -6,13 +6,13 @@ from seglog.format import names
 from seglog.format.dialect import Dialect
 from seglog.fs.mapping import read_small
 
-# Of a file of so many bytes, a read costs less than a map.
+# Up to this size, reading a file costs less than mapping it.
 _SMALL_BYTES = 64 << 10
 
 
 def largest_in_headers(path: str, dialect: Dialect, base_offset: int, end_offset: int) -> int | None:
-    """The largest timestamp that a batch header tells, -1 for none. None where it takes more than these headers: of a
-    larger file, a damaged one, one with wrappers, or with time ranges beside it. Raises StorageError.
+    """Return the largest timestamp in the batch headers, -1 for none. None if these headers are not enough: the file is
+    larger or damaged, has wrappers, or has time ranges beside it. Raises StorageError.
     """
     if os.path.lexists(path.removesuffix(dialect.log) + names.TIME_RANGES_SUFFIX):
         return None

@@ -1,15 +1,15 @@
-"""The one thread of a process that syncs for whoever does not wait, and calls back.
+"""The thread of the process that syncs for callers that do not wait, and calls them back.
 
     WriteGate.when ── queue ── for each gate: one sync for all of its callers ── callbacks, in the order of the calls
 
-Each caller is answered exactly once, in this thread and without any lock: with None, or with the error because of which
-its append will never be on the disk. While a disk syncs, callers of every log queue up, and the next sync of a log
-covers all of its own.
+Each caller is called back exactly once, in this thread and without any lock: with None, or with the error because of
+which its append will never be on the disk. While a disk syncs, callers of every log queue up, and the next sync of a
+log covers all of its own.
 
-Callers that a sync let go are mostly back at once with their next appends. A sync that begins with the first of them
-covers few, and every second one is such a sync. So behind one that covered several appends of a log, the next one of
-the same log begins after as much time again, a millisecond at most. If another log's caller is first, nothing waits;
-one that comes while the thread rests waits for the rest.
+Callers that a sync has released usually return at once with their next appends. A sync that begins with the first of
+them covers few, and every second sync would be like that. So after a sync that covered several appends of a log, the
+next one of the same log begins after the same time again, at most a millisecond. If another log's caller comes first,
+it does not wait; one that comes while the thread pauses waits until the pause is over.
 
 Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
 """
@@ -29,7 +29,7 @@ Callback = Callable[[BaseException | None], None]
 
 
 class Synced(Protocol):
-    """A write gate, as the thread sees it."""
+    """What the thread needs of a write gate."""
 
     path: Path
 
@@ -54,7 +54,7 @@ def _run(calls: "queue.SimpleQueue[Call]") -> None:
         if id(call[0]) == rests and (left_s := rests_until - time.monotonic()) > 0:
             time.sleep(left_s)
         waiting = {id(call[0]): [call]}
-        while not calls.empty():    # nobody else takes from it
+        while not calls.empty():    # no other thread takes from it
             call = calls.get()
             callers = waiting.get(id(call[0]))
             if callers is None:
@@ -70,7 +70,7 @@ def _run(calls: "queue.SimpleQueue[Call]") -> None:
 
 
 def _answer(callers: list[Call]) -> float:
-    """Of one gate. How long to wait before its next sync."""
+    """Call back the callers of one gate. Return how long to wait before its next sync."""
     gate = callers[0][0]
     error: BaseException | None = None
     before, began = gate.committed, time.monotonic()
@@ -82,11 +82,11 @@ def _answer(callers: list[Call]) -> float:
     for _, number, callback in callers:
         try:
             callback(None if error is None or number <= gate.committed else error)
-        except BaseException:       # also SystemExit: the thread is everybody's
+        except BaseException:       # also SystemExit: all logs share the thread
             _LOG.exception("a callback of %s raised", gate.path)
     return min(took_s, _REST_S_MAX) if gate.committed - before > 1 else 0.0
 
 
-# (gate, number, callback): call back when the appends of the gate up to that number are on the disk, or never will be.
-# A gate is kept alive only until it has answered.
+# (gate, number, callback): call back when the gate's appends up to that number are on the disk, or never will be. A
+# gate is kept alive only until it has called back.
 SYNC_CALLS = ProcessQueue[Call](_run)

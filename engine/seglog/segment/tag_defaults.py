@@ -1,4 +1,4 @@
-"""Needed tags that messages of a segment lack: counted as the segment is read, logged once."""
+"""Counts the required tags that a segment's messages lack, as the segment is read, and logs them once."""
 import logging
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TagDefaults:
-    """Of one segment. `counts`: {id of a tag: how many messages were read without it, so that its default counts}."""
+    """The counts of one segment. `counts`: {id of a tag: number of messages read without it, which get its default}."""
 
     __slots__ = ("_counted_to", "_is_told", "counts")
 
@@ -19,7 +19,7 @@ class TagDefaults:
         self._is_told = False
 
     def add(self, table: BatchTable, path: Path) -> None:
-        """A table of the segment at `path`, in the order of the file: what was counted before is not counted again."""
+        """Count a table of the segment at `path`, in file order; what was counted before is not counted again."""
         if table.end <= self._counted_to or not len(table) or table[0].position < self._counted_to:
             return
         self._counted_to = table.end
@@ -29,6 +29,6 @@ class TagDefaults:
         if found and not self._is_told:
             self._is_told = True
             _LOG.warning(
-                "%s: messages without tags that are needed, by id: %s, from byte %d on: defaults count there "
+                "%s: messages without required tags, by id: %s, from byte %d on: defaults apply there "
                 "(docs/formats/tagged_message.md)", path, ", ".join(map(str, sorted(found))), table[0].position,
             )

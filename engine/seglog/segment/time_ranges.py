@@ -1,13 +1,13 @@
 """The time ranges of a sealed segment: smallest and largest timestamp of each run (docs/formats/time_ranges.md).
 
-    .ranges.index   TimeRanges   where time.index.ranges.enabled is set, or `index rebuild --time-ranges` was called
+    .ranges.index   TimeRanges   if time.index.ranges.enabled is set, or `index rebuild --time-ranges` was run
 
-A search by time looks into runs that may hold the time, and walks no other headers, in whatever order times are. What
-prunes by time (a query over a log as a table) takes `spans`, or `columns`.
+A search by time reads only runs that may contain the time, and walks no other headers, in whatever order times are.
+Queries over a log as a table prune by `spans` or `columns`.
 
-Ranges are believed for the log that they were made from, and for no other: its size and its last batch must be those
-that the file names. So a file whose log was cut, compacted or replaced is passed over (`time_ranges_of`), as is a
-damaged one, or one of a newer version: then a search walks the headers.
+Ranges are trusted only for the log that they were made from: its size and its last batch must match those in the file.
+If the log was cut, compacted or replaced, the file is ignored (`time_ranges_of`), as is a damaged one, or one of a
+newer version: then a search walks the headers.
 """
 from array import array
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TimeRange(NamedTuple):
-    """A run: the offsets [start_offset, stop_offset), holes among them, in the bytes [position, end_position).
+    """A run: the offsets [start_offset, stop_offset), possibly with holes, in the bytes [position, end_position).
 
-    A record without a timestamp counts as -1. Without any record, smallest is 2^63 - 1 and largest -2^63.
+    A record without a timestamp counts as -1. Without any records, smallest is 2^63 - 1 and largest -2^63.
     """
 
     start_offset: int
@@ -41,7 +41,7 @@ class TimeRange(NamedTuple):
 
 
 class TimeSpan(NamedTuple):
-    """Runs that follow each other: their offsets [start_offset, stop_offset), and bytes [position, end_position)."""
+    """Consecutive runs: their offsets [start_offset, stop_offset), and bytes [position, end_position)."""
 
     start_offset: int
     stop_offset: int
@@ -50,7 +50,7 @@ class TimeSpan(NamedTuple):
 
 
 class RangeColumns(NamedTuple):
-    """Runs, one field to a column of int64: first offsets, positions, smallest and largest timestamps."""
+    """Runs as columns of int64: first offsets, positions, smallest and largest timestamps."""
 
     offsets: "array[int]"
     positions: "array[int]"
@@ -59,7 +59,7 @@ class RangeColumns(NamedTuple):
 
 
 class TimeRanges(TimeRangesSearch):
-    """`TimeRanges(window)`: those of a whole file, as a sequence of TimeRange. Threads may share it.
+    """`TimeRanges(window)`: the ranges in a file, as a sequence of TimeRange. Thread-safe.
 
     Raises CorruptIndexError, and UnsupportedVersionError for a file of a newer seglog.
     """
@@ -83,10 +83,10 @@ class TimeRanges(TimeRangesSearch):
     def spans(
         self, smallest: int, largest: int, *, start_offset: int = 0, stop_offset: int = _OFFSET_MAX
     ) -> Iterator[TimeSpan]:
-        """Where records with timestamps in [smallest, largest] (ms) may be: nowhere else are any.
+        """Return where records with timestamps in [smallest, largest] (ms) may be: none are elsewhere.
 
-        Runs that follow each other are one span. `start_offset`, `stop_offset`: only runs that reach into
-        [start_offset, stop_offset). A span may begin before and end behind: it consists of whole runs.
+        Consecutive runs form one span. `start_offset`, `stop_offset`: only runs that overlap [start_offset,
+        stop_offset). A span consists of whole runs, so it may begin earlier and end later.
         """
         slot = self.slot_at(start_offset)
         while (slot := self.find(slot, smallest, largest)) >= 0:
@@ -100,7 +100,7 @@ class TimeRanges(TimeRangesSearch):
             slot = stop
 
     def columns(self, first: int = 0, stop: int | None = None) -> RangeColumns:
-        """The runs [first, stop): buffers of int64, for any library that takes such."""
+        """Return the runs [first, stop) as buffers of int64, for any library that accepts those."""
         count = max((len(self) if stop is None else min(stop, len(self))) - first, 0)
         columns = RangeColumns(*(array("q", bytes(8 * count)) for _ in range(4)))
         self.copy(first, *columns)
@@ -108,12 +108,12 @@ class TimeRanges(TimeRangesSearch):
 
 
 def time_ranges_path(log: Path) -> Path:
-    """That of a .log file. (A .tlog has none.)"""
+    """Return the path for a .log file. (A .tlog has none.)"""
     return beside(log, names.TIME_RANGES_SUFFIX)
 
 
 def read_time_ranges(log: Path) -> TimeRanges:
-    """The file beside the .log at `log`. Whether it was made from this log is not checked.
+    """Read the file beside the .log at `log`, without checking whether it was made from this log.
 
     Raises FileNotFoundError, StorageError, CorruptIndexError and UnsupportedVersionError.
     """
@@ -127,8 +127,8 @@ def read_time_ranges(log: Path) -> TimeRanges:
 
 
 def time_ranges_of(log: Path, window: Window) -> TimeRanges | None:
-    """The time ranges that were made from this log; None if there are none. `window`: all bytes of the log."""
-    if not time_ranges_path(log).exists():      # as a rule
+    """Return the time ranges made from this log; None if there are none. `window`: all bytes of the log."""
+    if not time_ranges_path(log).exists():      # the usual case
         return None
     try:
         ranges = read_time_ranges(log)

@@ -1,9 +1,9 @@
-"""The long way to a record by its time, which knows what to do about damage and about indexes that mislead.
+"""The slow path to a record by its time, which handles damage and misleading indexes.
 
-An entry of the time index proves nothing by itself: not that it leads to a batch with that time, nor that no batch
-before has a later one. So it is believed where the log agrees, and else the segment is read from its start. And the
-time of a wrapper proves nothing of its messages before it was opened: brokers before 0.10.1 stored what time its
-producer gave it, and a v0 wrapper may hold messages of v1.
+An entry of the time index proves nothing by itself: neither that it points to a batch with that time, nor that no batch
+before has a later one. So it is trusted if the log agrees; otherwise the segment is read from its start. The time of a
+wrapper proves nothing about its messages before it is opened: brokers before 0.10.1 stored the time that the producer
+gave, and a v0 wrapper may contain v1 messages.
 """
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ NEVER = 2**63       # later than any timestamp
 
 
 class Searched(Protocol):
-    """What the search asks of the segment that it is part of (segment.segment)."""
+    """What the search needs of its segment (segment.segment)."""
 
     @property
     def decompress(self) -> Decompress: ...
@@ -54,20 +54,20 @@ class Searched(Protocol):
 
 
 class TimeSearch:
-    """Of one segment. Keeps what it learned of the headers that it passed; threads may share it."""
+    """The search in one segment. Keeps what it learned from the headers that it passed. Thread-safe."""
 
     __slots__ = ("_proved_to", "_walked")
 
     def __init__(self) -> None:
-        self._proved_to = 0         # no message of a wrapper before this position is later than its wrapper says
-        # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by
-        # a longer list and never changed.
+        self._proved_to = 0         # before this position, no message is later than its wrapper says
+        # (position, largest timestamp before it) at batches that a walk from the start passed. Replaced by a longer
+        # list, never changed.
         self._walked = [(0, -1)]
 
     def proves_wrappers(self, segment: Searched) -> bool:
-        """Is no message later than its wrapper says? Each wrapper is opened for that, once for each opening of the log.
+        """Whether no message is later than its wrapper says. Opens each wrapper, once for each opening of the log.
 
-        Damage is passed over: whoever comes to read there is told of it.
+        Skips damage: whoever reads there gets the error.
         """
         for table in segment.tables(self._proved_to, on_lost=lambda _: None):
             slot = table.find_unbounded()
@@ -79,7 +79,7 @@ class TimeSearch:
         return True
 
     def find(self, segment: Searched, target: int, start_offset: int) -> TimestampOffset | None:
-        """Segment.find_timestamp, for any int."""
+        """Do Segment.find_timestamp for any int."""
         if target != within_int64(target):
             return None if target > 0 else self.find(segment, within_int64(target), start_offset)
         for table in segment.tables(self._position_before(segment, target)):
@@ -105,7 +105,7 @@ class TimeSearch:
                 slot = table.find_unbounded(slot + 1)
         if largest >= 0:
             found = self.find(segment, largest, 0)
-            # (A batch that compaction emptied keeps its time, and has no record of it.)
+            # (A batch that compaction emptied keeps its time, but has no record with it.)
             return found if found is not None else _largest_of_records(segment)
         first = next((batch for table in segment.tables() for batch in table), None)
         if first is None or first.magic == 0:
@@ -117,11 +117,11 @@ class TimeSearch:
         return 0 if entry is None else entry[2]
 
     def _trusted_entry(self, segment: Searched, target: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, position of its batch) of the last time-index entry with timestamp <= target.
+        """Find the last time-index entry with timestamp <= target: (timestamp, offset, position of its batch).
 
-        None if there is none, or where the entry does not lead to a batch with that largest timestamp, or
-        a batch before has a later one: then the index is not believed. After compaction the entry's offset may be
-        a hole; a rewritten index leads to the batch that covers it.
+        None if there is none, if the entry does not point to a batch with that largest timestamp, or if an earlier
+        batch has a later one: then the index is not trusted. After compaction, the entry's offset may be a hole; a
+        rewritten index points to the batch that covers it.
         """
         try:
             index = segment.time_index
@@ -141,10 +141,10 @@ class TimeSearch:
         return (timestamp, offset, position) if self._nothing_later_before(segment, position, timestamp) else None
 
     def _nothing_later_before(self, segment: Searched, position: int, timestamp: int) -> bool:
-        """Does a batch begin at `position`, and none before it hold a timestamp above `timestamp`?
+        """Whether a batch begins at `position`, and no batch before it has a timestamp above `timestamp`.
 
-        No entry proves that by itself, only the headers of all batches before. They are walked once (warm and of
-        16 KiB batches about 0.2 s a GiB) and what was seen is kept. Damage on the way is passed over.
+        No entry proves that by itself, only the headers of all batches before. They are walked once (about 0.2 s a GiB,
+        warm, with 16 KiB batches), and the results kept. Skips damage on the way.
         """
         walked = self._walked
         if walked[-1][0] < position:
@@ -162,7 +162,7 @@ class TimeSearch:
         return rest.end == position and max(largest, self._bound_of(rest)) <= timestamp
 
     def _bound_of(self, table: BatchTable) -> int:
-        """No record of the table is later."""
+        """Return a bound: no record of the table is later."""
         if table.end > self._proved_to and table.find_unbounded() >= 0:
             return NEVER
         return table.max_timestamp
@@ -179,7 +179,7 @@ def _largest_of_records(segment: Searched) -> TimestampOffset | None:
 
 
 def _holds_later(wrapper: RecordBatch) -> bool:
-    """Is a message in it later than it says? One that does not open holds nothing that a search could find."""
+    """Whether a message in it is later than it says. One that does not open has nothing that a search could find."""
     try:
         return wrapper.largest_timestamp > wrapper.max_timestamp
     except UNREADABLE:

@@ -1,7 +1,7 @@
 """The transaction index of one segment (.txnindex): docs/formats/transaction_index.md.
 
-One entry an aborted transaction whose marker lies in the segment; Kafka makes the file only where
-there is one. (Kafka's AbortedTxn, TransactionIndex.)
+It has one entry for each aborted transaction whose marker is in the segment; Kafka creates the file only if there is
+one. (Kafka's AbortedTxn, TransactionIndex.)
 """
 import os
 import struct
@@ -25,7 +25,7 @@ ENTRY_SIZE = _ENTRY.size        # 34
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """Offsets are those of the first data record, of the abort marker, and the last stable offset at that moment."""
+    """An aborted transaction: offsets of its first data record and of its marker, and the last stable offset then."""
 
     producer_id: int
     first_offset: int
@@ -42,8 +42,8 @@ class AbortedTransaction:
 class TransactionIndex:
     """`TransactionIndex(bytes)`: a sequence of AbortedTransaction, in the order of their markers.
 
-    Raises CorruptIndexError where the size is no multiple of the entry size, a transaction ends before
-    it began, or markers go back (TransactionIndex.sanityCheck); UnsupportedVersionError for a newer entry.
+    Raises CorruptIndexError if the size is not a multiple of the entry size, a transaction ends before it began, or
+    markers go back (TransactionIndex.sanityCheck); UnsupportedVersionError for a newer entry.
     """
 
     def __init__(self, raw: bytes, *, path: str | Path | None = None) -> None:
@@ -52,7 +52,7 @@ class TransactionIndex:
         self.extend(raw)
 
     def extend(self, raw: bytes) -> None:
-        """Take the entries that were appended to the file. Raises what making the index raises."""
+        """Add the entries that were appended to the file. Raises what making the index raises."""
         before = len(self._search)
         taken = self._search.extend(raw)
         if (taken + 1) * ENTRY_SIZE <= len(raw):
@@ -60,21 +60,21 @@ class TransactionIndex:
         if len(raw) % ENTRY_SIZE:
             size_bytes = before * ENTRY_SIZE + len(raw)
             raise CorruptIndexError(
-                f"{size_bytes} bytes are no multiple of the {ENTRY_SIZE}-byte entry", file=self.path,
+                f"{size_bytes} bytes are not a multiple of the {ENTRY_SIZE}-byte entry", file=self.path,
                 position=size_bytes - size_bytes % ENTRY_SIZE,
             )
 
     def _refusal(self, slot: int, raw: bytes) -> CorruptIndexError | UnsupportedVersionError:
-        """What is wrong with the entry that `raw` begins with."""
+        """Make the error for the entry with which `raw` begins."""
         version, _, first, last, _ = _ENTRY.unpack_from(raw)
         position = slot * ENTRY_SIZE
         if version > VERSION:
             return UnsupportedVersionError(
-                f"entry {slot} has version {version}, this release reads {VERSION}", file=self.path, position=position
+                f"entry {slot} has version {version}; this release reads {VERSION}", file=self.path, position=position
             )
         marker = self[slot - 1].last_offset if slot else -1
         return CorruptIndexError(
-            f"entry {slot} aborts offsets {first} to {last} after a marker at {marker}",
+            f"entry {slot} aborts offsets {first} to {last}, but follows a marker at {marker}",
             file=self.path, position=position,
         )
 
@@ -88,16 +88,16 @@ class TransactionIndex:
         return (self[slot] for slot in range(len(self)))
 
     def aborted_between(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that reach into [from_offset, to_offset), and whether later segments can add none.
+        """Return those that overlap [from_offset, to_offset), and whether later segments cannot add any.
 
-        An entry's last stable offset at or above `to_offset` says that all before it was decided when its marker was
-        written. (TransactionIndex.collectAbortedTxns)
+        If an entry's last stable offset is at or above `to_offset`, everything before it was decided when its marker
+        was written. (TransactionIndex.collectAbortedTxns)
         """
         slots, is_complete = self._search.between(from_offset, to_offset)
         return [self[slot] for slot in slots], is_complete
 
     def put_between(self, from_offset: int, to_offset: int, fields: "array[int]") -> bool:
-        """The same for `BatchTable.without`: producer id, first offset and marker of each into an array of int64."""
+        """Do the same for `BatchTable.without`: append producer id, first offset and marker of each to `fields`."""
         return self._search.put_between(from_offset, to_offset, fields)
 
     def decides(self, to_offset: int) -> bool:
@@ -105,27 +105,27 @@ class TransactionIndex:
         return len(self) > 0 and self[-1].last_stable_offset >= to_offset
 
     def size_up_to(self, end_offset: int) -> int:
-        """Bytes of the entries to keep where the log is cut at `end_offset`: those whose marker stays (truncateTo)."""
+        """Return the bytes of entries to keep if the log is cut at `end_offset`: their markers stay (truncateTo)."""
         return self._search.slot_of(end_offset) * ENTRY_SIZE
 
 
 class HeldTransactionIndex:
-    """That of a file that may grow, kept between reads: what was appended since is read alone."""
+    """The index of a file that may grow, kept between reads: only what was appended since is read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._key: tuple[int, int, int] | None = None       # inode, size, time of the file as it was read
+        self._key: tuple[int, int, int] | None = None       # inode, size and time of the file when it was read
         self._index: TransactionIndex | None = None
-        self._lock = threading.Lock()       # guards the two: one thread extends at a time
+        self._lock = threading.Lock()       # guards both: one thread extends at a time
 
     def now(self) -> TransactionIndex | None:
-        """As the file is now; None if there is none. Raises what TransactionIndex raises, and StorageError."""
+        """Return the index as of now; None without a file. Raises what TransactionIndex raises, and StorageError."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
             return None
         except OSError:
-            return TransactionIndex(read_file(self._path), path=self._path)     # which says what is wrong
+            return TransactionIndex(read_file(self._path), path=self._path)     # which raises the error
         key = (status.st_ino, status.st_size, status.st_mtime_ns)
         with self._lock:
             if key != self._key:
@@ -136,11 +136,11 @@ class HeldTransactionIndex:
         index = self._index
         try:
             if index is not None and self._key is not None and self._key[0] == inode and len(index):
-                # From the last entry that is known on: a file that was cut and grew again has another one there.
+                # From the last known entry on: a file that was cut and grew again has another entry there.
                 last = index[-1].to_bytes()
                 tail = read_file(self._path, (len(index) - 1) * ENTRY_SIZE)
                 if tail.startswith(last):
-                    self._key = None        # until this went well
+                    self._key = None        # until this succeeds
                     index.extend(tail[ENTRY_SIZE:])
                     return index
             return TransactionIndex(read_file(self._path), path=self._path)
@@ -149,5 +149,5 @@ class HeldTransactionIndex:
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
-    """The bytes of a .txnindex."""
+    """Return the bytes of a .txnindex."""
     return b"".join(entry.to_bytes() for entry in entries)

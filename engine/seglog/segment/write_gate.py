@@ -1,14 +1,14 @@
-"""How threads come to write to one log, ledger or managed ledger: the one place for lock, refusal, failure and sync.
+"""Coordinates threads that write to one log, ledger or managed ledger: locking, refusal, failure and sync.
 
     gate.change(section, *args)     with the lock, if a change is possible
-    gate.alone(section, *args)      nobody syncs meanwhile: for closing and replacing files
+    gate.alone(section, *args)      no sync runs meanwhile: for closing and replacing files
     gate.wait(number)               return when the appends up to `number` are on the disk; threads share the syncs
-    gate.when(number, callback)     the same without a thread that waits
+    gate.when(number, callback)     the same without blocking a thread
 
-How that is kept whole under ^C and other asynchronous exceptions: _kernels.write_gate. A section says
-`gate.is_changing = True` before its first change. If an error of ours leaves it then, the log is read-only: what is on
-the disk is unknown (LogFailedError names the first error). If anything else does, the log is torn, and `mend` takes it
-up from the disk, as the next opening would.
+How this stays consistent under ^C and other asynchronous exceptions: see _kernels.write_gate. A section sets
+`gate.is_changing = True` before its first change. If a SeglogError leaves it after that, the log becomes read-only,
+because the state on disk is unknown (LogFailedError names the first error). Any other exception leaves the log torn,
+and `mend` reads it again from the disk, as the next opening would.
 """
 import logging
 from pathlib import Path
@@ -21,30 +21,30 @@ _LOG = logging.getLogger(__name__)
 
 
 class WriteGate(ChangeGate):
-    """A subclass has `mend`, and `sync` if anybody waits. `subject`: what it is the gate of, for messages."""
+    """A subclass defines `mend`, and `sync` if threads wait. `subject`: what it guards, for messages."""
 
     def __init__(self, path: Path, subject: str) -> None:
         self.path = path
         self._subject = subject
 
     def sync(self) -> int:
-        """Make durable what was written before the call; the number of the last append in it."""
+        """Make everything written before the call durable; return the number of the last append in it."""
         raise NotImplementedError
 
     def mend(self) -> None:
-        """Take the log up from the disk if it is torn."""
+        """Read the log again from the disk if it is torn."""
         raise NotImplementedError
 
     def failed(self, first: BaseException) -> LogFailedError:
-        """What is raised whenever a read-only log is to change."""
+        """Make the error that every change of a read-only log raises."""
         return LogFailedError.since(first, self._subject)
 
     def settle(self, error: BaseException) -> None:
-        """After `error` left the log read-only or torn. Raises LogFailedError instead of errors of ours."""
+        """Handle `error`, which left the log read-only or torn. Raises LogFailedError instead of SeglogErrors."""
         if self.failure is None:
             try:
                 self.mend()
-            except BaseException:       # whoever comes next tries again, and meets it
+            except BaseException:       # the next caller tries again, and gets the error
                 self.is_told = False
             return
         if error is self.failure:
@@ -53,12 +53,12 @@ class WriteGate(ChangeGate):
             raise self.failed(error) from error
 
     def reach(self, number: int) -> None:
-        """`wait`, as the thread of `when` calls it."""
+        """Do `wait`, for the thread of `when`."""
         self.wait(number)
 
     def when(self, number: int, callback: Callback) -> None:
-        """Call `callback(None)` when the appends up to `number` are on the disk, `callback(error)` if they never will.
+        """Call `callback(None)` when the appends up to `number` are durable, `callback(error)` if they never will be.
 
-        In the sync thread of the process, in the order of the calls: it must be quick. Without the lock.
+        Runs in the process's sync thread, in the order of the calls, without the lock: it must be quick.
         """
         SYNC_CALLS.started().put((self, number, callback))

@@ -1,10 +1,10 @@
-"""Writes one whole segment from batches that are there already: what a conversion makes, or a compaction.
+"""Writes one whole segment from existing batches: the result of a conversion or a compaction.
 
-A SegmentAppender, and beside it how many batches of a table one segment takes. By Kafka's rule of size, offsets and
-full indexes, batch for batch; times play no part, for the batches were in one segment before.
+Uses a SegmentAppender, and decides how many batches of a table fit into one segment, batch by batch, by Kafka's rule of
+size, offsets and full indexes; times do not count, since the batches were in one segment before.
 
-Nothing is durable before `finish` has returned, and the names of the files only after the caller has
-synced the directory. Errors are StorageError; after one, close the writer and remove what is there.
+Nothing is durable before `finish` has returned, and the names of the files only after the caller has synced the
+directory. Errors are StorageError; after one, close the writer and remove the files.
 """
 from contextlib import closing
 from pathlib import Path
@@ -30,7 +30,7 @@ from seglog.segment.transaction_index import AbortedTransaction
 class SegmentWriter:
     """A new segment at `base_offset` in `directory`. A context manager: leaving it closes, finished or not.
 
-    `state`: what follows the names of its files, as names.CLEANED_SUFFIX for one that is to take others' place.
+    `state`: what is appended to its file names, such as names.CLEANED_SUFFIX for a segment that is to replace others.
     `makes_ranges`: it gets time ranges, if the configuration has them.
     """
 
@@ -60,13 +60,13 @@ class SegmentWriter:
         return self._appender.size_bytes
 
     def fits(self, table: BatchTable, first: int) -> int:
-        """The slot before which to stop: [first, stop) may be appended to this segment; `first` where none may.
+        """Return the slot before which to stop: [first, stop) may be appended to this segment; `first` if none may.
 
         The first batch of a segment always fits, however large.
         """
         entries_left = self._appender.index_entries_left
-        # Index entries lie more than index.interval.bytes apart, so that these bytes leave one of them free at
-        # least. Nearer to the end of an index, batches go one by one: the one that fills it is the last.
+        # Index entries are more than index.interval.bytes apart, so these bytes leave at least one of them free. Nearer
+        # to the end of an index, batches go one by one: the one that fills it is the last.
         room = min(self._segment_bytes - self.size_bytes, (entries_left - 1) * self._index_interval_bytes)
         stop = cut(table, first, room, min(self.base_offset + RELATIVE_OFFSET_MAX, names.MAX_OFFSET))
         if stop == first < len(table) and self._takes(table, first):
@@ -74,28 +74,28 @@ class SegmentWriter:
         return stop
 
     def _takes(self, table: BatchTable, slot: int) -> bool:
-        """Whether one batch may be appended that the estimate left out."""
+        """Whether one more batch may be appended, beyond the estimate."""
         if self.size_bytes == 0:
             return True
         batch = table[slot]
-        # Without a timestamp, and at the clock of the start: no time has passed.
+        # Without a timestamp and at the starting time: no time has passed.
         return not self._appender.should_roll(batch.size_bytes, -1, batch.last_offset, now_ms=0)
 
     def append(self, window: Window, table: BatchTable, first: int, stop: int) -> None:
         """Write the batches [first, stop) of `table`, which was scanned from `window`, and their index entries.
 
-        Raises CorruptRecordError where an offset is not above those before it, or no index entry can name it.
+        Raises CorruptRecordError if an offset is not above those before it, or no index entry can express it.
         """
         self._appender.append(window, table, first, stop)
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Write a line of the .txnindex: of a transaction whose abort marker stands in this segment."""
+        """Write an entry of the .txnindex, for a transaction whose abort marker is in this segment."""
         self._appender.add_aborted(transaction)
 
     def finish(self, *, mtime_ns: int | None = None) -> None:
-        """Write the closing time entry, set the files' time where one is given, sync and close them.
+        """Write the closing time entry, set the files' time if one is given, sync and close them.
 
-        A segment without timestamps is as old as its file (Kafka's retention), so that a copy needs its time.
+        A segment without timestamps is as old as its file (Kafka's retention), so a copy needs its time.
         """
         self._appender.seal(mtime_ns=mtime_ns)
         self.close()
@@ -103,7 +103,7 @@ class SegmentWriter:
             write_time_ranges(self._fs, self.path, self._decompress, mtime_ns)
 
     def close(self) -> None:
-        """Give the descriptors back. Twice is fine; without `finish` before it the segment is not whole."""
+        """Close the descriptors. Idempotent; without `finish` before it the segment is incomplete."""
         self._appender.close()
 
     def __enter__(self) -> Self:
@@ -116,9 +116,9 @@ class SegmentWriter:
 
 
 def write_time_ranges(fs: FileSystem, log: Path, decompress: Decompress, mtime_ns: int | None) -> None:
-    """Give a segment that was written aside, by its .log, time ranges that are on the disk; the caller syncs the names.
+    """Write durable time ranges for a segment that was written aside, by its .log; the caller syncs the names.
 
-    None if a batch does not open: a segment does without. Raises StorageError.
+    Writes none if a batch does not open: a segment can do without. Raises StorageError.
     """
     path = time_ranges_path(log)
     with closing(Segment(log, is_last=False, decompress=decompress)) as segment:
