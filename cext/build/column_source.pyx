@@ -328,7 +328,8 @@ cdef class ColumnSource:
                     f"{type(headers).__name__}")
             for pair in headers or ():
                 if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-                    raise TypeError(f"a header of row {row} is a pair of str and bytes-like or None, not {pair!r:.60}")
+                    raise TypeError(
+                        f"a header of row {row} must be a pair of str and bytes-like or None, not {pair!r:.60}")
                 try:
                     keys.append(pair[0].encode("utf-8", "surrogateescape"))
                 except UnicodeEncodeError as error:

@@ -29,7 +29,7 @@ cdef int hold_buffer(Field* field, object data, const char* what, Py_ssize_t num
     try:
         PyObject_GetBuffer(data, &field.view, PyBUF_SIMPLE)
     except BufferError as e:
-        raise InvalidArgumentError(f"{named(what, number)} is no buffer that can be read as bytes: {e}") from None
+        raise InvalidArgumentError(f"{named(what, number)} cannot be read as bytes:  {e}") from None
     field.is_exported = True
     if field.view.len > INT32_MAX:
         size = field.view.len
@@ -74,16 +74,17 @@ cdef int32_t append_headers(Output* out, object headers, Py_ssize_t number) exce
     cdef int32_t count = 0
     cdef Field field
     if headers is None or isinstance(headers, (str, bytes, dict)):      # a dict: iterating it gives keys alone
-        raise TypeError(f"{named(b'list of headers', number)} is a sequence of (str, bytes-like or None), "
+        raise TypeError(f"{named(b'list of headers', number)} must be a sequence of (str, bytes-like or None), "
                         f"not {type(headers).__name__}")
     try:
         pairs = iter(headers)
     except TypeError:
-        raise TypeError(f"{named(b'list of headers', number)} is a sequence of (str, bytes-like or None), "
+        raise TypeError(f"{named(b'list of headers', number)} must be a sequence of (str, bytes-like or None), "
                         f"not {type(headers).__name__}") from None
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"{named(b'header', number)} is a pair of str and bytes-like or None, not {pair!r:.60}")
+            raise TypeError(
+                f"{named(b'header', number)} must be a pair of str and bytes-like or None, not {pair!r:.60}")
         key, value = pair
         append_header_key(out, key, number)
         hold_field(&field, value, b"header value", number)
@@ -106,5 +107,5 @@ cdef int64_t to_timestamp(object timestamp, Py_ssize_t number) except? -1:
     value = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
     if overflow or value < -1:
         # MemoryRecordsBuilder.appendWithOffset refuses them, too: "Invalid negative timestamp".
-        raise InvalidArgumentError(f"{named(b'timestamp', number)} is {timestamp}, not -1 (none) to {INT64_MAX}")
+        raise InvalidArgumentError(f"{named(b'timestamp', number)} must be -1 (none) to {INT64_MAX}, not {timestamp}")
     return value

@@ -396,7 +396,7 @@ def test_numbers_that_no_message_has_are_named(kind, bad):
         lambda *position: tracker.reschedule(*position, NOW + 2000),
     ):
         for position in ((bad, 5), (5, bad)):
-            with pytest.raises(InvalidArgumentError, match="is an int from"):
+            with pytest.raises(InvalidArgumentError, match="must be an int from"):
                 call(*position)
     for call in (
         lambda: tracker.add_message(5, 6, bad), lambda: tracker.reschedule(5, 5, bad),

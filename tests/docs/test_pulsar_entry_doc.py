@@ -15,7 +15,7 @@ CASE = "batch-1-java-nonbatched/NONE/broker-both/crc32c"
 def example():
     data, says = next((data, says) for data, says in golden_entries() if says["case"] == CASE)
     walk = HexWalk(data)
-    walk.heading("the broker's part")
+    walk.heading("the broker metadata")
     walk.take("H", "magic", "0x0e02")
     size = walk.take("I", "size")
     broker = says["broker_entry_metadata"]

@@ -59,8 +59,8 @@ def test_golden_batches_are_packed_again_to_the_same_bytes():
 def test_the_two_damaged_entries_are_reported_and_no_other():
     damage = {says["case"]: Entry(data).damage() for data, says in golden_entries()}
     assert {case for case, found in damage.items() if found} == DAMAGED
-    assert "the entry's checksum is 0x94cbe300, and its bytes have" in damage["corrupt-payload-crc"][0]
-    assert damage["empty-broker-metadata"] == ("the broker's part is empty",)
+    assert "the entry's checksum is 0x94cbe300, but that of its bytes is" in damage["corrupt-payload-crc"][0]
+    assert damage["empty-broker-metadata"] == ("the broker metadata is empty",)
 
 
 def test_a_wrong_checksum_is_an_error_that_says_where():
@@ -144,7 +144,7 @@ def test_a_message_reads_as_it_was_built(value, codec):
 
 
 def test_a_batch_of_none_and_metadata_that_lacks_fields_are_refused():
-    with pytest.raises(InvalidArgumentError, match="one message at least"):
+    with pytest.raises(InvalidArgumentError, match="at least one message"):
         build_batch_entry(METADATA, [])
     with pytest.raises(InvalidArgumentError, match="lacks required fields: sequence_id, publish_time"):
         build_entry(MessageMetadata(producer_name="p"), b"")
@@ -170,9 +170,9 @@ def single(**fields):
         (b"", 1, "message 0 of 1 in a batch"),
         (b"\x00\x00", 2**31 - 1, "message 0 of 2147483647"),
         (single(payload_size=0) * 1000, 2**31 - 1, "6000 bytes are too few for so many messages"),
-        (b"\xff\xff\xff\xff\x18", 1, "metadata of 4294967295 bytes where 1 are left"),
-        (single(payload_size=5) + b"four", 1, "a value of 5 bytes where 4 are left"),
-        (single(payload_size=-1), 1, "a value of -1 bytes where 0 are left"),
+        (b"\xff\xff\xff\xff\x18", 1, "metadata of 4294967295 bytes, but 1 are left"),
+        (single(payload_size=5) + b"four", 1, "a value of 5 bytes, but 4 are left"),
+        (single(payload_size=-1), 1, "a value of -1 bytes, but 0 are left"),
         (single(partition_key="k"), 1, "SingleMessageMetadata .*payload_size|Error parsing"),
         (b"\x00\x00\x00\x01\x18", 1, "SingleMessageMetadata does not parse"),
     ],

@@ -74,9 +74,9 @@ def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
     [
         (5, "not iterable"),
         ([], "a batch must contain at least one record"),
-        (["text"], "record 0 is"),
-        ([(b"k",)], "record 0 is"),
-        ([{"key": b"k", "value": b"v"}], "record 0 is"),
+        (["text"], "record 0 must be"),
+        ([(b"k",)], "record 0 must be"),
+        ([{"key": b"k", "value": b"v"}], "record 0 must be"),
         ([(b"k", b"v"), (b"k", "v")], "the value of record 1 must be bytes-like or None, not str"),
         ([(b"k", b"v"), (5, b"v")], "the key of record 1 must be bytes-like or None, not int"),
         ([(b"k", b"v", (), "soon")], "the timestamp of record 0: not a time: 'soon'"),

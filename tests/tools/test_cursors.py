@@ -53,7 +53,7 @@ def test_ls_tells_of_a_position_outside_of_the_log(path):
 )
 def test_reset_puts_a_reader_elsewhere(path, to, offset):
     done = run("cursors", "reset", path, "mailer", *to)
-    assert done.stdout == f"orders-0  mailer  goes on at offset {offset}, lag {10 - offset}\n"
+    assert done.stdout == f"orders-0  mailer  continues at offset {offset}, lag {10 - offset}\n"
     with seglog.open(path) as log, log.cursor("mailer") as cursor:
         assert cursor.position == offset
 

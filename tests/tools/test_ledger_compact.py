@@ -122,7 +122,7 @@ def test_an_empty_topic_and_what_is_no_topic_are_told(tmp_path):
     for option in ((), ("--dry-run",)):
         assert seglog("ledger", "compact", tmp_path / "empty", *option).output == "empty: the topic has no entries\n"
         refused = seglog("ledger", "compact", tmp_path / "none", *option, status=4)
-        assert "give a topic's directory" in refused.output + refused.stderr
+        assert "pass a topic's directory" in refused.output + refused.stderr
 
 
 def test_a_compacted_ledger_of_a_newer_version_is_refused_by_its_version(topic, monkeypatch):

@@ -101,7 +101,7 @@ def test_a_template_and_other_shapes_do_not_go_together(orders):
 def test_a_template_is_refused_for_files_that_hold_no_records(orders, tmp_path):
     index = orders / "00000000000000000000.index"
     given = orders, index, "--format", "%o", "-o", tmp_path / "out"
-    assert "00000000000000000000.index holds no records" in seglog("dump", *given, status=2).stderr
+    assert "00000000000000000000.index contains none" in seglog("dump", *given, status=2).stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -168,7 +168,7 @@ def test_what_is_not_such_text_is_named(orders, decode, what):
 def test_json_has_no_infinity(tmp_path):
     with engine.open(tmp_path / "n-0") as log:
         log.append(b"[NaN]")
-    assert "NaN is not a number" in seglog("dump", tmp_path / "n-0", "--decode", "json", status=2).stderr
+    assert "NaN is not a JSON number" in seglog("dump", tmp_path / "n-0", "--decode", "json", status=2).stderr
 
 
 # --- a window outside of the log ---------------------------------------------------------

@@ -150,7 +150,7 @@ def test_a_damaged_copy_is_told_and_stays_aside_and_others_are_delivered(topic, 
     again = Topic(topic.path, topic.kind, topic.clock)
     again.log.add_entry(message(40))
     assert again.consume() == [40]
-    assert "were relocated cannot be read" in caplog.text
+    assert "relocated messages cannot be read" in caplog.text
     assert again.cursor.mark_delete_position >= PINNED
     again.close()
 

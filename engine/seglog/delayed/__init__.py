@@ -1,5 +1,5 @@
-"""Delayed messages: which of them are due, kept in buckets whose snapshots are Pulsar's, byte for byte.
+"""Delayed messages: which of them are due, kept in buckets whose snapshots are byte-compatible with Pulsar's.
 
-This room knows (ledger_id, entry_id, deliver_at), a clock and a storage interface, nothing else. What ledgers are,
-who reads and who dispatches is the business of the rooms above.
+This room knows only (ledger_id, entry_id, deliver_at), a clock and a storage interface. Ledgers, readers and
+dispatchers belong to the rooms above.
 """

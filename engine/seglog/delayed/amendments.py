@@ -1,8 +1,8 @@
-"""What was decided about single messages after they were added: cancelled, or moved to another time.
+"""Decisions about single messages after they were added: cancelled, or moved to another time.
 
-The log, which is read again after a restart, does not know of it, and snapshots never change. So these decisions are
-kept beside both, until the cursor has passed the message. Each ledger has a property of its own, so that a decision
-writes no more than its ledger's:
+The log, which is read again after a restart, does not contain them, and snapshots never change. So these decisions are
+stored beside both, until the cursor has passed the message. Each ledger has its own property, so that a decision only
+rewrites that of its ledger:
 
     #seglog.delayed.cancelled_<ledger id>  = base64 of a roaring bitmap of entry ids
     #seglog.delayed.moved_<ledger id>      = base64 of (entry id uint32, deliver_at uint64)*, big-endian, by entry id
@@ -24,7 +24,7 @@ class Amendments:
     """Cancelled positions and moved ones. Guarded by the tracker's lock."""
 
     def __init__(self) -> None:
-        # Kernels look into both: the same dicts stay.
+        # Kernels refer to both: never replace these dicts.
         self.cancelled_in: dict[int, Any] = {}
         """ledger id -> BitMap of its cancelled entries"""
         self.moved: dict[tuple[int, int], int] = {}
@@ -40,7 +40,7 @@ class Amendments:
         self.moved.pop((ledger_id, entry_id), None)
 
     def take_back_cancel(self, ledger_id: int, entry_id: int) -> None:
-        """As if it had never been cancelled: the decision could not be stored."""
+        """Undo a cancellation that could not be stored."""
         self.cancelled_in[ledger_id].discard(entry_id)
         if not self.cancelled_in[ledger_id]:
             del self.cancelled_in[ledger_id]
@@ -49,12 +49,12 @@ class Amendments:
         return ledger_id in self.cancelled_in and entry_id in self.cancelled_in[ledger_id]
 
     def cancelled_among(self, ledger_id: int, entries: Any) -> Any:
-        """Those of a ledger's `entries`, a bitmap, that were cancelled. However many others a property names."""
+        """Return the cancelled ones among a ledger's `entries`, a bitmap. A property may name any number of others."""
         cancelled = self.cancelled_in.get(ledger_id)
         return () if cancelled is None else cancelled & entries
 
     def trim(self, ledger_id: int, kept: Collection[int] = ()) -> dict[str, None]:
-        """Forget what concerns ledgers below `ledger_id`, but those of `kept`; the properties to remove."""
+        """Forget all ledgers below `ledger_id` except those in `kept`; return the properties to remove."""
         passed = {ledger for ledger in self.cancelled_in if ledger < ledger_id and ledger not in kept}
         gone = {f"{CANCELLED}{ledger}" for ledger in passed}
         for ledger in passed:
@@ -69,7 +69,7 @@ class Amendments:
         self.moved.clear()
 
     def properties_of(self, ledger_id: int) -> dict[str, str | None]:
-        """The properties of a ledger as they should be; None: removed."""
+        """Return the properties that a ledger should have; None: to be removed."""
         cancelled = self.cancelled_in.get(ledger_id)
         moved = sorted((entry, at) for (ledger, entry), at in self.moved.items() if ledger == ledger_id)
         return {
@@ -78,14 +78,14 @@ class Amendments:
         }
 
     def properties(self) -> dict[str, str | None]:
-        """The properties of every ledger of which something was decided."""
+        """Return the properties of all ledgers with decisions."""
         found: dict[str, str | None] = {}
         for ledger_id in {*self.cancelled_in, *(ledger for ledger, _ in self.moved)}:
             found |= self.properties_of(ledger_id)
         return found
 
     def read(self, properties: Mapping[str, str]) -> None:
-        """Take over what `properties_of` gave once. Raises CorruptDelayedIndexError."""
+        """Load properties in the form of `properties_of`. Raises CorruptDelayedIndexError."""
         from pyroaring import BitMap
 
         for name, value in properties.items():
@@ -97,16 +97,16 @@ class Amendments:
                     ledger_id = ledger_id_of(name.removeprefix(MOVED))
                     for entry_id, deliver_at in _MOVED_ENTRY.iter_unpack(b64decode(value, validate=True)):
                         if deliver_at > _INT64_MAX:
-                            raise ValueError(f"a time of {deliver_at} ms")
+                            raise ValueError(f"invalid time {deliver_at} ms")
                         self.moved[ledger_id, entry_id] = deliver_at
             except (ValueError, IndexError, struct.error) as e:
-                raise CorruptDelayedIndexError(f"property {name} does not hold what it should: {e}") from None
+                raise CorruptDelayedIndexError(f"invalid property {name}: {e}") from None
 
 
 def ledger_id_of(text: str) -> int:
-    """A ledger's id as a property names it: an int64 in decimal digits. Raises ValueError."""
+    """Parse a ledger's id in a property's name: an int64 in decimal digits. Raises ValueError."""
     if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX or int(text) > _INT64_MAX:
-        raise ValueError(f"no ledger has the id {text[:80]!r}")
+        raise ValueError(f"invalid ledger id {text[:80]!r}")
     return int(text)
 
 

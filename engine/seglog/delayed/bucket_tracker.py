@@ -1,12 +1,12 @@
 """The tracker that keeps delayed messages in buckets with snapshots (PIP-195).
 
-Memory holds the last mutable bucket, the segments of sealed buckets that are next to be delivered, and a bitmap of
-what is pending. Everything else is in storage, and all of it is also in the log: what storage loses, the reader that
-goes over the log again after a restart adds again.
+Memory holds the last mutable bucket, those segments of sealed buckets that are delivered next, and a bitmap of pending
+messages. Everything else is in storage, and all of it is also in the log: if storage loses messages, the reader adds
+them again when it reads the log after a restart.
 
-Order. A segment that is not loaded stands in the queue's way with the time of its first message: nothing later is
-delivered before it is loaded. So no message is found out to be the last of its segment (which Pulsar did, and lost
-the rest of a bucket when that message was trimmed).
+Order: a segment that is not loaded is in the queue with the time of its first message, and nothing later is delivered
+before it is loaded. So it never matters which message was the last of its segment (Pulsar relied on that, and lost the
+rest of a bucket when that message was trimmed).
 """
 from typing import Any
 
@@ -25,17 +25,17 @@ from seglog.delayed.storage import BucketSnapshotStorage
 from seglog.delayed.tracker import Scheduled
 from seglog.delayed.worker import BackgroundWorker, Worker
 
-# More buckets than these do not wait to be stored: the last mutable one grows instead, and adding never waits.
+# At most this many buckets wait to be stored: beyond that, the last mutable one grows, and adding never waits.
 MAX_SEALING = 4
-# What delayedDeliveryLedgerStepPerBucket seals has so many messages. Ledgers of 20 would make a bucket of each hundred,
-# and merging those cost 15 us a message.
+# A bucket sealed by delayedDeliveryLedgerStepPerBucket has at least this many messages. Ledgers of 20 messages would
+# make a bucket of every hundred, and merging those cost 15 us a message.
 STEP_MIN_MESSAGES = 10_000
 
 
 class BucketDelayedDeliveryTracker(RowTracker):
     """Delayed messages in buckets over a BucketSnapshotStorage, which it owns from now on.
 
-    Raises what the storage raises where it cannot be read after some attempts.
+    Raises what the storage raises if it cannot be read after some attempts.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class BucketDelayedDeliveryTracker(RowTracker):
         clock: Clock | None = None,
         worker: Worker | None = None,
     ) -> None:
-        # `_pushed` are the last mutable bucket's messages, `_unsealed` those in no bucket, or in one being stored.
+        # `_pushed`: the last mutable bucket's messages; `_unsealed`: those in no bucket, or in one being stored.
         super().__init__(config, clock, is_sealed=True)
-        # The ledgers of the last mutable bucket, both inclusive; -1: it has none.
+        # The ledgers of the last mutable bucket, both inclusive; -1 if it has none.
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
-        # Until when all was delivered, ms since 1970.
+        # All messages due up to here were delivered, ms since 1970.
         self.delivered_to = self._cutoff()
-        # Of the messages due at this time so many in memory stand before all in segments that are not loaded.
+        # (time, n): of the messages due at this time, n in memory come before all in segments that are not loaded.
         self._known_first = -1, 0
-        # The time of the last poll, until what it left is handed over; -1: it is.
+        # The time of the last poll, until its remaining messages are handed over; then -1.
         self._polled_to = -1
         self._storage = storage
         self._sealed = SealedBuckets(
@@ -87,7 +87,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
 
     def _track(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
         if ledger_id < self._mutable_end or ledger_id <= self._sealed.end:
-            # Of a ledger before the last one: the message stays in memory and will be in no snapshot, as in Pulsar.
+            # From a ledger before the last one: the message stays in memory and gets into no snapshot, as in Pulsar.
             if self._is_pending(ledger_id, entry_id):
                 return False
             return self._runs.push_new(deliver_at, ledger_id, entry_id, self._unsealed, late=True)
@@ -106,7 +106,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
 
     @property
     def mutable_size(self) -> int:
-        """Messages in the last mutable bucket."""
+        """Return the number of messages in the last mutable bucket."""
         return self._pushed.count
 
     def _seal_if_full(self, ledger_id: int) -> None:
@@ -120,7 +120,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         self._worker.wake()
 
     def _seal(self) -> None:
-        """Make a bucket of the last mutable one, as a whole: rows without a promise would be dropped."""
+        """Seal the last mutable bucket, as a whole: rows that are not pending would be dropped."""
         bucket = self._sealed.new_bucket(self._mutable_start, self._mutable_end)
         self._promises[bucket.number] = self._unsealed
         self._runs.hand_over(PUSHED, bucket.number)
@@ -147,8 +147,8 @@ class BucketDelayedDeliveryTracker(RowTracker):
             popped += self._runs.pop(bound, limit - len(popped), self._promises, self._amendments.moved)
             if len(popped) >= limit or bucket is None or bucket.next_at is None or bound == cutoff:
                 break
-            # What is due in one millisecond may fill many segments. No more are loaded than were asked for: of the
-            # first bucket that has some, what is loaded stands before all that is not.
+            # The messages due in one millisecond may fill many segments. Load only as many as were asked for: the
+            # loaded messages of the first bucket that has some come before all that are not loaded.
             if self._known_first[0] == bucket.next_at and self._known_first[1]:
                 at, known = self._known_first
                 wanted = min(limit - len(popped), known)
@@ -163,15 +163,15 @@ class BucketDelayedDeliveryTracker(RowTracker):
         return popped
 
     def _hand_over_due(self) -> None:
-        """What was due at the last poll and was not asked for will be in no snapshot: what a poll of Pulsar does itself
-        (moveScheduledMessageToSharedQueue), and ours costs what it gives."""
+        """Hand over messages that were due at the last poll but not asked for: they get into no snapshot. In Pulsar a
+        poll does this (moveScheduledMessageToSharedQueue); here a poll costs only what it returns."""
         if self._polled_to >= 0:
             self._runs.hand_over_due(PUSHED, LATE, self._polled_to, self._promises)
             self._polled_to = -1
 
     def has_message_available(self) -> bool:
         with self._lock:
-            # A segment that begins with messages trimmed or cancelled seems due before one of its messages is.
+            # A segment that begins with trimmed or cancelled messages seems due before one of its messages is.
             while not super().has_message_available():
                 bucket = self._sealed.first_unloaded()
                 if bucket is None or bucket.next_at is None or bucket.next_at > self._cutoff():
@@ -186,7 +186,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             if bucket is not None and bucket.next_at is not None:
                 return bucket.next_at if next_at is None else min(next_at, bucket.next_at)
             if next_at is None and self._intake.delayed:
-                # All that is left waits for a segment that could not be loaded.
+                # The rest waits for a segment that could not be loaded.
                 return self._sealed.next_unloaded_at()
             return next_at
 
@@ -253,12 +253,12 @@ class BucketDelayedDeliveryTracker(RowTracker):
 
     @property
     def last_failure(self) -> BaseException | None:
-        """What the last operation on a bucket that failed ended with."""
+        """The error of the last operation on a bucket that failed."""
         return self.stats.last_failure
 
     @property
     def buckets(self) -> list[Bucket]:
-        """Sealed buckets, by ledger. Borrowed: for looking."""
+        """Return sealed buckets, by ledger. Borrowed: do not change it."""
         return list(self._sealed)
 
     def samples(self) -> Samples:

@@ -1,8 +1,8 @@
-"""What is done to buckets beside adding and delivering: sealing, merging, deleting, loading ahead.
+"""Background work on buckets: sealing, merging, deleting, loading ahead.
 
-It is derived from the state: whatever is not as it should be, is the next thing to do. What failed is still not as it
-should be, and so it is tried again, after a pause. Storage is changed without the tracker's lock; what was cleared
-meanwhile is left alone.
+The work is derived from the state: whatever differs from the desired state is done next. Failed work still differs, so
+it is retried, after a pause. Storage is changed without the tracker's lock; buckets that were cleared meanwhile are
+left alone.
 """
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ from seglog.delayed.sealed import SealedBuckets
 from seglog.delayed.snapshot import SnapshotEncoder, decode_rows, encode_snapshot
 from seglog.delayed.storage import DAMAGE, FAILURES
 
-# Segments that will be due within this time are loaded in the background, while no more rows are in memory.
+# Segments due within this time are loaded in the background, as long as no more rows than this are in memory.
 PREFETCH_MS, PREFETCH_ROWS = 2_000, 200_000
-# Between two of its pauses background work keeps the interpreter for about as long.
+# Background work keeps the interpreter for about this long between two pauses.
 PAUSE_EVERY_NS = 500_000
 
 Task = Callable[[], None]
@@ -29,7 +29,7 @@ Task = Callable[[], None]
 class BucketWork:
     """The background work of one tracker. `run` and `due` may be called by any thread, `run` by one at a time.
 
-    `unsealed` has the messages of buckets that are not stored; `config`, `cutoff` and `delivered_to` are asked each
+    `unsealed` has the messages of buckets that are not stored; `config`, `cutoff` and `delivered_to` are called each
     time.
     """
 
@@ -57,7 +57,7 @@ class BucketWork:
         self._paused_ns = 0
 
     def close(self) -> None:
-        """Begin no further task."""
+        """Start no further task."""
         self._closed = True
 
     def due(self) -> bool:
@@ -65,7 +65,7 @@ class BucketWork:
         return self._next_task() is not None
 
     def run(self) -> None:
-        """Do what there is to do."""
+        """Do all that is due."""
         while True:
             with self._lock:
                 task = None if self._closed else self._next_task()
@@ -74,13 +74,13 @@ class BucketWork:
             task()
 
     def _next_task(self) -> Task | None:
-        """The most urgent thing that is not as it should be. Called with the lock held."""
+        """Return the most urgent task, if any. Called with the lock held."""
         now_ns = self._sealed.clock.monotonic_ns()
         for bucket in self._sealed:
             if bucket.snapshot_id is None:
                 if bucket.retry.at_ns <= now_ns:
                     return lambda bucket=bucket: self._seal(bucket)  # type: ignore[misc]
-                break  # in order: a later bucket without an earlier one would keep the earlier from being stored
+                break  # in order: once a later bucket is stored, an earlier one no longer can be
         for bucket in self._sealed:
             if bucket.snapshot_id is not None and bucket.remaining == 0 and bucket.retry.at_ns <= now_ns:
                 return lambda bucket=bucket: self._delete(bucket)  # type: ignore[misc]
@@ -99,7 +99,7 @@ class BucketWork:
         return None
 
     def _pause(self) -> None:
-        """Let threads that wait for the interpreter have it."""
+        """Let waiting threads have the interpreter."""
         now_ns = time.monotonic_ns()
         if now_ns - self._paused_ns > PAUSE_EVERY_NS:
             time.sleep(0)
@@ -172,7 +172,7 @@ class BucketWork:
     # --- merging -----------------------------------------------------------------------------------
 
     def _merge(self, group: Sequence[Bucket]) -> None:
-        """One bucket of neighbours. The new snapshot is stored, then listed in place of the old ones, then those go."""
+        """Merge neighbours into one bucket: store the new snapshot, list it in place of the old ones, delete those."""
         began = self._stats.begin("merge")
         with self._lock:
             generation = self._sealed.generation
@@ -191,7 +191,7 @@ class BucketWork:
                 yield entry
 
         def metadata() -> Iterator[bytes]:
-            yield from encoder.metadata.entries()       # asked for when all segments are encoded
+            yield from encoder.metadata.entries()       # called when all segments are encoded
 
         segments = encoder.segments(merged_rows(group, self._read_for_merge))
         snapshot_id = None
@@ -240,13 +240,13 @@ class BucketWork:
     # --- deleting ----------------------------------------------------------------------------------
 
     def _doom(self, snapshot_id: int | None) -> None:
-        """Delete a snapshot when there is time, or when the next open finds an orphan."""
+        """Delete a snapshot later: when there is time, or when the next opening finds it as an orphan."""
         if snapshot_id is not None:
             self._sealed.doomed.append(snapshot_id)
 
     def _delete(self, bucket: Bucket) -> None:
-        """Delete a bucket whose messages are all delivered: its snapshot, then its pointer, which may then point to
-        nothing after a crash, while a snapshot without a pointer would be hard to find (#22802)."""
+        """Delete a bucket whose messages are all delivered: first its snapshot, then its pointer. After a crash the
+        pointer may point to nothing; a snapshot without a pointer would be hard to find (#22802)."""
         began = self._stats.begin("delete")
         generation = self._sealed.generation
         assert bucket.snapshot_id is not None

@@ -1,7 +1,7 @@
 """Configuration of delayed messages: Pulsar's own keys, units and defaults.
 
-The proposal (PIP-195) and the releases do not always agree on a name; both are taken. docs/config.md is made from the
-fields below.
+The proposal (PIP-195) and the releases sometimes differ in a name; both are accepted. docs/config.md is generated from
+the fields below.
 """
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from seglog.config import Settings, setting
 
-AT_THE_NEXT_SEAL = "; a change counts from the next seal on"
+AT_THE_NEXT_SEAL = "; a change takes effect at the next seal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDeliveryConfig(Settings):
     """How delayed messages are tracked.
 
-    Make one by `DelayedDeliveryConfig.of({"delayedDeliveryMaxNumBuckets": 20})`, which checks names and limits.
+    Make one with `DelayedDeliveryConfig.of({"delayedDeliveryMaxNumBuckets": 20})`, which checks names and limits.
     """
 
     other_spellings: ClassVar[Mapping[str, str]] = {
@@ -39,13 +39,13 @@ class DelayedDeliveryConfig(Settings):
     )
     ledger_step: int = setting(
         5, "delayedDeliveryLedgerStepPerBucket", "ledgers",
-        "a bucket with 10 000 messages is sealed when a message comes from so many ledgers after its first one; 0: by"
-        " count alone, as Pulsar" + AT_THE_NEXT_SEAL,
+        "a bucket with 10 000 messages is sealed when a message comes from this many ledgers after its first one;"
+        " 0: only by count, as in Pulsar" + AT_THE_NEXT_SEAL,
         "PIP-195; Pulsar 4.2.4 has the count only",
     )
     min_index_count: int = setting(
         50_000, "delayedDeliveryMinIndexCountPerBucket", "messages",
-        "a bucket with so many messages is sealed when a message of a later ledger comes" + AT_THE_NEXT_SEAL,
+        "a bucket with this many messages is sealed when a message of a later ledger comes" + AT_THE_NEXT_SEAL,
         "ServiceConfiguration, Pulsar 4.2.4",
     )
     time_step_s: int = setting(
@@ -56,25 +56,25 @@ class DelayedDeliveryConfig(Settings):
     )
     max_indexes_per_segment: int = setting(
         5_000, "delayedDeliveryMaxIndexesPerBucketSnapshotSegment", "messages",
-        "a segment of a snapshot holds at most so many; -1: no bound" + AT_THE_NEXT_SEAL,
+        "a segment of a snapshot has at most this many; -1: no limit" + AT_THE_NEXT_SEAL,
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1, besides=(-1,),
     )
     max_buckets: int = setting(
         20, "delayedDeliveryMaxNumBuckets", "buckets",
-        "buckets are merged when there are more; -1: never",
+        "buckets are merged when there are more than this; -1: never",
         "PIP-195; -1 in Pulsar 4.2.4",
         low=1, besides=(-1,),
     )
     merge_fan_in: int = setting(
         4, "merge.fan.in", "buckets",
-        "how many neighbours are merged at once, at most; 2 is the proposal's",
+        "how many neighbours are merged at once, at most; 2 in the proposal",
         "MAX_MERGE_NUM of BucketDelayedDeliveryTracker, Pulsar 4.2.4; the key is ours",
         low=2,
     )
     tick_time_ms: int = setting(
         1_000, "delayedDeliveryTickTimeMillis", "ms",
-        "how much too early a message may be delivered if delivery is not strict",
+        "how early a message may be delivered if delivery is not strict",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )
@@ -85,22 +85,22 @@ class DelayedDeliveryConfig(Settings):
     )
     max_delay_ms: int = setting(
         0, "delayedDeliveryMaxDelayInMillis", "ms",
-        "longest delay that may be asked for by `DelayedDelivery.add_entry` or `reschedule`; 0: any; what is in the"
-        " log already is delivered when it says",
+        "longest delay that `DelayedDelivery.add_entry` or `reschedule` accept; 0: any; messages already in the log are"
+        " delivered at their own time",
         "PIP-315",
         high=2**63 - 1,
     )
     max_delayed: int = setting(
         -1, "delayedDeliveryMaxDelayedMessages", "messages",
-        "most messages that are delayed at once; adding more is refused; -1: any number",
+        "most messages that may be delayed at once; adding more is refused; -1: any number",
         "ours",
         high=2**63 - 1, besides=(-1,),
     )
 
     relocate: bool = setting(
         False, "delayed.relocate", "boolean",
-        "copy messages that are still delayed out of a ledger that is acknowledged but for them, so that it can be"
-        " trimmed with those after it",
+        "copy the messages that are still delayed out of a ledger in which all others are acknowledged, so that"
+        " it and those after it can be trimmed",
         "ours",
     )
 

@@ -14,7 +14,7 @@ from seglog.delayed.tracker import Scheduled
 
 
 class StoredDecisions:
-    """What was decided about single messages, in the properties of a cursor; nowhere without one."""
+    """Stores decisions about single messages in the properties of a cursor; without one, nowhere."""
 
     def __init__(self, properties: Properties | None) -> None:
         self._properties = properties
@@ -27,21 +27,21 @@ class StoredDecisions:
     def forget_properties(self, gone: Mapping[str, None]) -> None:
         if gone and self._properties is not None:
             self.unstored.update(gone)
-            with unheard(), suppress(*FAILURES):    # then they go with the next ones
+            with unheard(), suppress(*FAILURES):    # then they are written with the next ones
                 self._properties.update_properties(self.unstored)
                 self.unstored.clear()
 
     def rows_between(self, first_at: int, end_at: int) -> Iterable[DueRows]:
-        """All rows are in memory."""
+        """Return nothing: all rows are in memory."""
         return ()
 
 
 class InMemoryDelayedDeliveryTracker(RowTracker):
-    """Delayed messages, all of them in memory: 24 bytes each, and a bit in a bitmap of their ledger.
+    """Keeps all delayed messages in memory: 24 bytes each, and a bit in a bitmap of their ledger.
 
-    No message is stored: after a restart the log is read again. What was cancelled or rescheduled is kept by
-    `decisions`, a cursor as a rule; without one it is forgotten. Raises CorruptDelayedIndexError where that holds
-    something else.
+    Messages are not stored: after a restart the log is read again. Cancellations and new times are stored by
+    `decisions`, usually a cursor; without one they are lost. Raises CorruptDelayedIndexError if its contents are
+    invalid.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Merging: which neighbours become one bucket, and their rows in order without holding them."""
+"""Merging: chooses the neighbours to merge into one bucket, and streams their rows in order."""
 from collections.abc import Callable, Iterator, Sequence
 
 from seglog._kernels.due_rows import DueRows
@@ -6,16 +6,16 @@ from seglog._kernels.due_runs import DueRuns
 from seglog.delayed.bucket import Bucket
 
 MAX_TIME = 2**63 - 1
-# A group with so many times the messages of the smallest group is much larger.
+# A group with this many times the messages of the smallest group counts as much larger.
 MUCH_LARGER = 2
-# What is not merged any more, be there more buckets than there should be: a snapshot has to fit a ledger of 2 GiB.
+# Larger groups are not merged, even if there are too many buckets: a snapshot must fit into a ledger of 2 GiB.
 MAX_SNAPSHOT_BYTES = 3 << 29
 
 
 def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], tuple[DueRows, int]]) -> Iterator[DueRows]:
-    """The rows of stored buckets, sorted, in chunks. One segment of each bucket is held at a time, or a few small ones:
-    `read(bucket, slot)` gives the rows of a segment when they are needed, and perhaps of some that follow, and which
-    segment is the next."""
+    """Yield the rows of stored buckets, sorted, in chunks. Holds one segment of each bucket at a time, or a few small
+    ones: `read(bucket, slot)` returns the rows of a segment when they are needed, perhaps with those of some that
+    follow, and the slot of the next segment."""
     runs = DueRuns()
     slots = [0] * len(group)
     while True:
@@ -24,7 +24,7 @@ def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], tuple[Due
             for source, (bucket, slot) in enumerate(zip(group, slots, strict=True))
             if slot < len(bucket.segments)
         ]
-        # What is due when the next segment begins may have to stand behind rows of that segment.
+        # Messages due when the next segment begins may have to follow rows of that segment.
         next_at, source = min(ahead, default=(MAX_TIME, -1))
         rows = runs.take(next_at - 1 if ahead else MAX_TIME)
         if len(rows):
@@ -36,15 +36,15 @@ def merged_rows(group: Sequence[Bucket], read: Callable[[Bucket, int], tuple[Due
 
 
 def select_for_merge(buckets: Sequence[Bucket], fan_in: int, delivered_to: int) -> Sequence[Bucket]:
-    """`fan_in` neighbours to be merged, else one less, down to two; empty where there is nothing to merge.
+    """Return `fan_in` neighbours to merge, or fewer, down to two; empty if there is nothing to merge.
 
-    All before `delivered_to`, ms since 1970, and at it, was delivered. The choice is Pulsar's where Pulsar makes one
-    (`pulsars_choice`), and else `our_choice`: Pulsar's code fails on fewer than five buckets and on one that has a
+    All messages due up to `delivered_to`, in ms since 1970, were delivered. The choice is Pulsar's if Pulsar makes one
+    (`pulsars_choice`), otherwise `our_choice`: Pulsar's code fails with fewer than five buckets and with one that has a
     single segment to load, and would then let the buckets become more and more.
 
-    Two groups are left out that Pulsar would take. One does not fit a ledger. The other holds a bucket that came of a
-    merge, and is much larger than the smallest group: such a bucket is due first, and Pulsar merges it again and again,
-    at a cost that grows with the square of the messages.
+    Two groups are excluded that Pulsar would take. One does not fit into a ledger. The other contains a merged bucket,
+    and is much larger than the smallest group: such a bucket is due first, so Pulsar merges it again and again, at a
+    cost that grows with the square of the messages.
     """
     smallest = min((_remaining(group) for group in _groups(buckets, fan_in)), default=0)
 
@@ -66,17 +66,17 @@ def pulsars_choice(
     delivered_to: int,
     is_left_out: Callable[[Sequence[Bucket]], bool] = lambda group: False,
 ) -> Sequence[Bucket]:
-    """What BucketDelayedDeliveryTracker.selectMergedBuckets of Pulsar 4.2.4 chooses, as its bytecode runs.
+    """Return what BucketDelayedDeliveryTracker.selectMergedBuckets of Pulsar 4.2.4 chooses, as its bytecode runs.
 
-    Neighbours are looked at from the oldest on. Those count of which each has a segment to load. A later group is
-    preferred when it has no more messages than any group before it, and is due before the preferred one. The time of a
-    bucket is that of the segment behind the next one (firstScheduleTimestamps.get(current + 1), #26241).
+    It checks neighbours from the oldest on. A group counts if each of its buckets has a segment to load. A later group
+    is preferred if it has no more messages than any group before it, and is due before the preferred one. The time of a
+    bucket is that of the segment after the next one (firstScheduleTimestamps.get(current + 1), #26241).
 
-    Raises LookupError where Pulsar's code fails: where there are no more than `fan_in` buckets, and where a bucket of
-    such a group has no second segment to load.
+    Raises LookupError if Pulsar's code fails: if there are no more than `fan_in` buckets, or if a bucket of such a
+    group has no second segment to load.
     """
     if len(buckets) <= fan_in:
-        raise LookupError(f"{len(buckets)} buckets, of which {fan_in} are to be merged")
+        raise LookupError(f"{len(buckets)} buckets are too few to merge {fan_in}")
     current = {bucket.number: bucket.segments.passed(delivered_to) for bucket in buckets}
     for width in range(fan_in, 1, -1):
         preferred: Sequence[Bucket] = ()
@@ -99,8 +99,8 @@ def pulsars_choice(
 def our_choice(
     buckets: Sequence[Bucket], fan_in: int, is_left_out: Callable[[Sequence[Bucket]], bool]
 ) -> Sequence[Bucket]:
-    """The group with the fewest messages, of several such groups the first; those come before the rest of which each
-    bucket has a segment to load. Pulsar merges no others, because it loses what they have loaded (#26251)."""
+    """Return the group with the fewest messages, the first of several; preferably one whose buckets all have a segment
+    to load. Pulsar merges no others, because it loses what they have loaded (#26251)."""
     for only_unloaded in (True, False):
         for width in range(min(fan_in, len(buckets)), 1, -1):
             groups = [

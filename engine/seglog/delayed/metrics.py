@@ -1,4 +1,4 @@
-"""What a bucket tracker counts: Pulsar's names, and those of PIP-195 that Pulsar has not.
+"""The metrics of a bucket tracker: Pulsar's names, and those of PIP-195 that Pulsar lacks.
 
 Reading is O(1) and takes no lock; formatting is not done here.
 """
@@ -12,12 +12,12 @@ STATES = ("all", "succeed", "failed")
 
 _INDEX = "pulsar_delayed_message_index"
 METRICS = (
-    Metric(f"{_INDEX}_bucket_total", "gauge", (), "buckets, the last mutable one included"),
-    Metric(f"{_INDEX}_loaded", "gauge", (), "messages of which a row is in memory, outside the last mutable bucket"),
+    Metric(f"{_INDEX}_bucket_total", "gauge", (), "buckets, including the last mutable one"),
+    Metric(f"{_INDEX}_loaded", "gauge", (), "messages with a row in memory, except those in the last mutable bucket"),
     Metric(f"{_INDEX}_bucket_snapshot_size_bytes", "gauge", (), "bytes of all stored snapshots"),
-    Metric(f"{_INDEX}_bucket_op_count", "counter", ("state", "type"), "operations on buckets, begun and ended"),
-    Metric(f"{_INDEX}_bucket_op_latency_ms", "histogram", ("type",), "how long operations took that succeeded"),
-    Metric(f"{_INDEX}_bucket_op_failed_count", "counter", ("type",), "operations that failed; each is tried again"),
+    Metric(f"{_INDEX}_bucket_op_count", "counter", ("state", "type"), "operations on buckets, started and ended"),
+    Metric(f"{_INDEX}_bucket_op_latency_ms", "histogram", ("type",), "duration of operations that succeeded"),
+    Metric(f"{_INDEX}_bucket_op_failed_count", "counter", ("type",), "operations that failed; each is retried"),
     Metric("pulsar_delayed_delivery_tracker_bucket_count", "gauge", (), "the same, under the name of PIP-195"),
     Metric("pulsar_delayed_delivery_tracker_memory_usage", "gauge", (), "bytes of rows in memory"),
     Metric("pulsar_delayed_delivery_tracker_bucket_merge_count", "counter", (), "merges of buckets"),
@@ -27,15 +27,15 @@ METRICS = (
         "buckets whose snapshot is damaged: their messages are indexed again from the log",
     ),
     Metric("pulsar_subscription_delayed", "gauge", (), "messages that are delayed"),
-    Metric("pulsar_subscription_delayed_in_memory", "gauge", (), "messages of which a row is in memory"),
+    Metric("pulsar_subscription_delayed_in_memory", "gauge", (), "messages with a row in memory"),
     Metric("pulsar_subscription_delayed_in_last_mutable_queue", "gauge", (), "messages in the last mutable bucket"),
 )
-# Those of BucketDelayedMessageIndexStats, Pulsar 4.2.4.
+# The buckets of BucketDelayedMessageIndexStats, Pulsar 4.2.4.
 LATENCY_BOUNDS_MS = (50, 100, 500, 1_000, 5_000, 30_000, 60_000)
 
 
 class BucketStats:
-    """Counters of operations. The worker's thread alone adds, and loading under the tracker's lock."""
+    """Counters of operations. Changed only by the worker's thread, and by loading under the tracker's lock."""
 
     def __init__(self) -> None:
         self.counts = {(kind, state): Counter() for kind in OPERATIONS for state in STATES}
@@ -46,7 +46,7 @@ class BucketStats:
         self.last_failure: BaseException | None = None
 
     def begin(self, kind: str) -> int:
-        """An operation begins; what `succeeded` is to be told."""
+        """Note that an operation begins; return the value to pass to `succeeded`."""
         self.counts[kind, "all"].add()
         return time.monotonic_ns()
 
@@ -59,7 +59,7 @@ class BucketStats:
         self.last_failure = failure
 
     def samples(self) -> Iterator[Sample]:
-        """The values of those METRICS that are about operations."""
+        """Yield the values of the METRICS about operations."""
         yield Sample("pulsar_delayed_delivery_tracker_bucket_merge_count", (), self.merged.value)
         yield Sample("pulsar_delayed_delivery_tracker_bucket_delete_count", (), self.deleted.value)
         yield Sample("pulsar_delayed_delivery_tracker_bucket_lost_count", (), self.lost.value)

@@ -1,4 +1,4 @@
-"""Taking over the buckets that a storage lists."""
+"""Recovers the buckets that a storage lists."""
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class BucketRecovery:
-    """Fills `sealed` from its storage. Raises what the storage raises where it cannot be read after some attempts.
+    """Fills `sealed` from its storage. Raises what the storage raises if it cannot be read after some attempts.
 
-    Reads metadata, and of a bucket's messages at most the one segment that is due in part.
+    Reads metadata, and at most one segment of each bucket, the one that is partly due.
 
-    What is due already is left out: it may have been delivered before, and if it was not, the reader finds it in
-    the log and dispatches it. So nothing is delivered twice, unless the clock was set back meanwhile.
+    Messages that are already due are left out: they may have been delivered before; if not, the reader finds them in
+    the log and dispatches them. So nothing is delivered twice, unless the clock was set back meanwhile.
     """
 
     def __init__(self, sealed: SealedBuckets, cutoff: int, new_bitmap: Callable[[], Any]) -> None:
@@ -32,7 +32,7 @@ class BucketRecovery:
         self._new_bitmap = new_bitmap
 
     def run(self) -> int:
-        """How many messages are pending in the buckets that were recovered."""
+        """Recover the buckets. Return how many messages are pending in them."""
         properties = self._attempt(self._storage.properties)
         self._sealed.amendments.read(properties)
         delayed = 0
@@ -49,7 +49,7 @@ class BucketRecovery:
         for start, end, name, snapshot_id in sorted(listed):
             try:
                 if start > end or start <= self._sealed.end:
-                    # Pulsar's own map dropped overlapped buckets without a word; their messages are in the log.
+                    # Pulsar's own map dropped overlapped buckets silently; their messages are in the log.
                     raise CorruptDelayedIndexError(f"bucket {start} to {end} overlaps the one before it")
                 delayed += self._recover(start, end, snapshot_id)
             except (CorruptDelayedIndexError, SnapshotMissingError) as e:

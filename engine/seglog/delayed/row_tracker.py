@@ -1,7 +1,8 @@
-"""What every tracker of delayed messages does with rows in memory: adding, delivering, deciding, looking.
+"""What all trackers of delayed messages do with rows in memory: adding, delivering, decisions, queries.
 
-A row is (deliver_at, ledger_id, entry_id) and has an owner; an owner's PendingSet says which of its rows still count.
-Where the sets are, what is beside the rows, and where decisions are stored, the two trackers over this base say.
+A row is (deliver_at, ledger_id, entry_id) and has an owner; the owner's PendingSet says which of its rows are still
+valid. The two trackers built on this base define where the sets are, what exists besides rows in memory, and where
+decisions are stored.
 """
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +23,12 @@ from seglog.delayed.storage import DAMAGE
 from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Scheduled
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
 
-# Owners of rows, for DueRuns. Rows that came as they should; rows that no bucket will ever hold (of ledgers whose
-# bucket is sealed, rescheduled ones, due ones); of messages that were relocated; buckets are numbered after them.
+# Owners of rows, for DueRuns: rows that came in order; rows that no bucket will ever contain (of ledgers whose bucket
+# is sealed, rescheduled ones, due ones); rows of relocated messages. Buckets are numbered after these.
 PUSHED, LATE, RELOCATED, FIRST_BUCKET = 0, 1, 2, 3
 
 MAX_TIME = 2**63 - 1
-# Of a memoryview, where an item takes 8 bytes: long is as long as long long here, and NumPy says so.
+# Formats of a memoryview with items of 8 bytes: long is as long as long long here, and NumPy uses it.
 INT64_FORMATS = ("q", "l", "<q", "<l", "=q", "=l")
 
 T = TypeVar("T")
@@ -38,9 +39,9 @@ Samples = list[Sample]
 
 
 class Stored(Protocol):
-    """What a tracker keeps beside the rows in memory. Guarded by its lock.
+    """What a tracker has besides the rows in memory. Guarded by its lock.
 
-    `unstored`: properties that should be stored, and may not be.
+    `unstored`: properties that should be stored, but may not be.
     """
 
     unstored: dict[str, str | None]
@@ -49,16 +50,16 @@ class Stored(Protocol):
         """Store properties: durably, if at all."""
 
     def forget_properties(self, gone: Mapping[str, None]) -> None:
-        """These are of no use any more."""
+        """Forget properties that are no longer needed."""
 
     def rows_between(self, first_at: int, end_at: int) -> Iterable[DueRows]:
-        """The pending rows of these times that are not in memory, in parts; no row twice."""
+        """Yield the pending rows with these times that are not in memory, in parts; no row twice."""
 
 
 class RowTracker(DelayedDeliveryTracker):
     """The base of both trackers, as Pulsar has an abstract one.
 
-    `is_sealed`: what comes as it should is kept apart from the rest, since it is sealed into buckets.
+    `is_sealed`: messages that come in order are kept separately, since they are sealed into buckets.
     """
 
     _stored: Stored
@@ -74,10 +75,10 @@ class RowTracker(DelayedDeliveryTracker):
         self._changed = LockCondition(self._lock)
         self._runs = DueRuns(PUSHED, LATE)
         self._new_bitmap: Any = BitMap
-        # The positions that are pending: of rows that came as they should, and of the others.
+        # The pending positions: of rows that came in order, and of the others.
         self._unsealed = PendingSet(BitMap)
         self._pushed = PendingSet(BitMap) if is_sealed else self._unsealed
-        # Those that the cursor passes while they are pending: they are not trimmed.
+        # Pending positions that the cursor passes: they are not trimmed.
         self._relocated = PendingSet(BitMap)
         # Owner of rows -> the set that says which of them are still pending.
         self._promises: dict[int, PendingSet] = {
@@ -86,35 +87,35 @@ class RowTracker(DelayedDeliveryTracker):
         self._amendments = Amendments()
         told = None if isinstance(self._clock, SystemClock) else self._clock.now_ms
         decided = self._amendments.cancelled_in, self._amendments.moved
-        other = self._unsealed if is_sealed else None       # may know a message of the ledger being written, too
+        other = self._unsealed if is_sealed else None       # may also know a message of the ledger being written
         self._intake = Intake(self._lock, self._runs, self._pushed, *decided, told, other)
         self._closed = False
         self._apply_config()
 
-    # --- what the trackers differ in ---------------------------------------------------------
+    # --- differences between the trackers ---------------------------------------------------------
 
     @abstractmethod
     def _track(self, ledger_id: int, entry_id: int, deliver_at: int) -> bool:
-        """Whether the position was not pending; it is now."""
+        """Make the position pending. Return whether it was not."""
 
     @abstractmethod
     def _takes_in_bulk(self, ledger_id: int) -> bool:
-        """Whether a message of this ledger needs no other care than `DueRuns.push_new`."""
+        """Whether a message of this ledger needs nothing but `DueRuns.push_new`."""
 
     @abstractmethod
     def _pop(self, cutoff: int, limit: int) -> Scheduled:
-        """At most so many messages that are due at `cutoff`, in order; they are not pending any more."""
+        """Take at most `limit` messages that are due at `cutoff`, in order; they are no longer pending."""
 
     @abstractmethod
     def _is_pending(self, ledger_id: int, entry_id: int) -> bool: ...
 
     @abstractmethod
     def _take(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the position was pending; it is no longer."""
+        """Make the position no longer pending. Return whether it was."""
 
     @abstractmethod
     def _clear_stored(self) -> None:
-        """Remove everything that is stored of this tracker."""
+        """Remove everything that this tracker has stored."""
 
     # --- configuration -----------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class RowTracker(DelayedDeliveryTracker):
 
     def reconfigure(self, config: DelayedDeliveryConfig) -> None:
         if not isinstance(config, DelayedDeliveryConfig):
-            raise InvalidArgumentError(f"a tracker's configuration is a DelayedDeliveryConfig, not {_short(config)}")
+            raise InvalidArgumentError(f"a configuration must be a DelayedDeliveryConfig, not {_short(config)}")
         with self._lock:
             self._config = config
             self._apply_config()
@@ -153,14 +154,14 @@ class RowTracker(DelayedDeliveryTracker):
             raise
 
     def _add(self, ledger_id: int, entry_id: int, deliver_at: int, *, within_limit: bool = True) -> bool:
-        """Any message, also one that the intake leaves alone."""
+        """Add any message, including those that the intake does not handle."""
         with self._lock:
             if self._amendments:
                 if self._amendments.is_cancelled(ledger_id, entry_id):
                     return True
                 deliver_at = self._amendments.moved.get((ledger_id, entry_id), deliver_at)
             if deliver_at <= self._cutoff() or deliver_at < 0:
-                # The reader dispatches it: if it is pending here, it must not be delivered a second time.
+                # The reader dispatches it: if it is pending here, it must not be delivered twice.
                 if self._intake.delayed and self._take(ledger_id, entry_id):
                     self._intake.delayed -= 1
                 return False
@@ -178,7 +179,7 @@ class RowTracker(DelayedDeliveryTracker):
     ) -> bytes:
         ledgers, entries, ats = _int64_columns(ledger_ids, entry_ids, deliver_ats)
         if not len(ledgers) == len(entries) == len(ats):
-            raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} messages")
+            raise InvalidArgumentError(f"columns of {len(ledgers)}, {len(entries)} and {len(ats)} rows")
         answers = bytearray(len(ats))
         first = 0
         while first < len(ats):
@@ -188,7 +189,7 @@ class RowTracker(DelayedDeliveryTracker):
     def _add_neighbours(
         self, ledgers: Column, entries: Column, ats: Column, first: int, answers: bytearray, within_limit: bool
     ) -> int:
-        """Add messages from `first` on, all at once where they are new neighbours of one ledger; where it stopped."""
+        """Add messages from `first` on, at once if they are new neighbours in one ledger; return where it stopped."""
         with self._lock:
             ledger_id = ledgers[first]
             if not self._amendments and self._takes_in_bulk(ledger_id):
@@ -239,19 +240,19 @@ class RowTracker(DelayedDeliveryTracker):
 
     @property
     def memory_usage(self) -> int:
-        """Bytes that rows of messages take; bitmaps are left out."""
+        """Return the bytes that the rows take, without bitmaps."""
         return self._runs.memory_bytes
 
     # --- numbers ---------------------------------------------------------------------------
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """What `samples` may give: name, type and labels."""
+        """Return what `samples` may yield: name, type and labels."""
         return METRICS
 
     def samples(self) -> Samples:
-        """The present values of METRICS, without a lock. Where all subscriptions share this tracker, none is said of a
-        subscription."""
+        """Return the present values of METRICS, without a lock. If all subscriptions share this tracker, there are none
+        for a subscription."""
         found = [Sample("pulsar_delayed_delivery_tracker_memory_usage", (), self.memory_usage)]
         if not self._config.shared_index:
             found += (
@@ -262,7 +263,7 @@ class RowTracker(DelayedDeliveryTracker):
 
     @property
     def _in_memory(self) -> int:
-        """Messages of which a row is in memory; stale rows are not always told apart."""
+        """Return the number of messages with a row in memory; may include some stale rows."""
         return min(len(self._runs), self._intake.delayed)
 
     # --- decisions about single messages -----------------------------------------------------
@@ -279,7 +280,7 @@ class RowTracker(DelayedDeliveryTracker):
             return taken
 
     def _read_up(self) -> None:
-        """Know every message that is in the log now."""
+        """Read the log up to its end, so that every message in it is known."""
         if self.source is not None:
             self.source.read_up()
 
@@ -294,7 +295,7 @@ class RowTracker(DelayedDeliveryTracker):
             try:
                 self._store_amendments(ledger_id)
             except BaseException:
-                # Nobody knows whether it was stored; in this process the message stays what it was.
+                # It is unknown whether it was stored; in this process, the message does not change.
                 self._amendments.take_back_cancel(ledger_id, entry_id)
                 if moved_to is not None:
                     self._amendments.moved[ledger_id, entry_id] = moved_to
@@ -308,7 +309,7 @@ class RowTracker(DelayedDeliveryTracker):
         check_position(ledger_id, entry_id)
         if type(deliver_at) is not int or not 0 <= deliver_at <= MAX_TIME:
             raise InvalidArgumentError(
-                f"a message is delivered at a whole number of ms since 1970, at most 2**63 - 1, not at {deliver_at!r}"
+                f"deliver_at must be a whole number of ms since 1970, at most 2**63 - 1, not {deliver_at!r}"
             )
         with self._lock:
             self._read_up()
@@ -327,7 +328,7 @@ class RowTracker(DelayedDeliveryTracker):
                     moved[ledger_id, entry_id] = moved_to
                 self._amendments_in_doubt(ledger_id)
                 raise
-            # Its promise goes to where its new row is; rows of another time are stale from now on.
+            # It becomes pending where its new row is; rows with another time are stale from now on.
             was_relocated = self._relocated.contains(ledger_id, entry_id)
             self._take(ledger_id, entry_id)
             if was_relocated:
@@ -368,20 +369,20 @@ class RowTracker(DelayedDeliveryTracker):
         self._runs.add_run(RELOCATED, added)
 
     def _store_amendments(self, ledger_id: int) -> None:
-        """Make durable what was decided about messages of a ledger, where anything is."""
+        """Store the decisions about messages of a ledger durably, if there are any."""
         stored = self._stored
         stored.store(stored.unstored | self._amendments.properties_of(ledger_id))
         stored.unstored.clear()
 
     def _amendments_in_doubt(self, ledger_id: int) -> None:
-        """`_store_amendments` failed: what is stored may be other than what holds here."""
+        """Note that `_store_amendments` failed: storage may differ from what is valid here."""
         self._stored.unstored.update(self._amendments.properties_of(ledger_id))
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------
 
     def _rows_between(self, first_at: int, end_at: int) -> DueRows:
-        """The pending rows of these times that are in memory; unsorted, and a row may be there twice: after the clock
-        stepped back a message may have been added again beside its old row."""
+        """Return the pending rows with these times that are in memory; unsorted, and possibly with duplicates: after
+        the clock stepped back, a message may have been added again beside its old row."""
         return self._runs.rows_between(first_at, end_at, self._promises, self._amendments.moved)
 
     def list(self, first_at: int, end_at: int) -> Messages:
@@ -407,19 +408,19 @@ class RowTracker(DelayedDeliveryTracker):
 
     def histogram(self, edges: Sequence[int]) -> Counts:
         if not isinstance(edges, Iterable):
-            raise InvalidArgumentError(f"the edges of a histogram are times, not {_short(edges)}")
+            raise InvalidArgumentError(f"the edges of a histogram must be times, not {_short(edges)}")
         bounds = [bound(edge) for edge in edges]
         return self._look(lambda: [self._count(min(first, MAX_TIME), end) for first, end in pairwise(bounds)])
 
     def _look(self, answer: Callable[[], T]) -> T:
-        """An answer about all messages that are in the log now."""
+        """Answer a query about all messages that are in the log now."""
         with self._lock:
             while True:
                 self._read_up()
                 try:
                     return answer()
                 except DAMAGE:
-                    # The bucket is forgotten, and its messages are in the log.
+                    # The bucket is forgotten, but its messages are in the log.
                     if self.source is None:
                         raise
 
@@ -456,7 +457,7 @@ class RowTracker(DelayedDeliveryTracker):
             self._forgotten()
 
     def _forgotten(self, messages: int = 0) -> None:
-        """Messages that are still in the log are not known any more: so many were pending."""
+        """Note that messages still in the log are no longer known: this many were pending."""
         self._intake.delayed -= messages
         if self.source is not None:
             self.source.read_again()
@@ -476,11 +477,11 @@ class RowTracker(DelayedDeliveryTracker):
 def _check_delay(delay_ms: int, config: DelayedDeliveryConfig) -> None:
     longest = config.max_delay_ms
     if longest and delay_ms > longest:
-        raise InvalidArgumentError(f"a delay of {delay_ms} ms; delayedDeliveryMaxDelayInMillis is {longest}")
+        raise InvalidArgumentError(f"a delay of {delay_ms} ms is above delayedDeliveryMaxDelayInMillis = {longest}")
 
 
 def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
-    """Forget what is before this position; how many messages were pending there."""
+    """Forget everything before this position; return how many messages were pending there."""
     dropped = sum(pending.drop(ledger) for ledger in pending.ledger_ids() if ledger < ledger_id)
     bitmap = pending.bitmap(ledger_id)
     if bitmap and bitmap.min() < entry_id:
@@ -490,28 +491,29 @@ def drop_before(pending: PendingSet, ledger_id: int, entry_id: int) -> int:
 
 
 def check_int64(what: str, value: object) -> None:
-    """Raises InvalidArgumentError for what is no int64."""
+    """Raise InvalidArgumentError if `value` is not an int64."""
     if not is_int(value) or not -MAX_TIME - 1 <= value <= MAX_TIME:
-        raise InvalidArgumentError(f"{what} is an int from -2**63 to 2**63 - 1, not {_short(value)}")
+        raise InvalidArgumentError(f"{what} must be an int from -2**63 to 2**63 - 1, not {_short(value)}")
 
 
 def check_position(ledger_id: object, entry_id: object) -> None:
-    """Raises InvalidArgumentError for what is no position, whether or not a message is there."""
+    """Raise InvalidArgumentError if this cannot be a position; a message need not exist there."""
     for what, value in (("a ledger's id", ledger_id), ("an entry's id", entry_id)):
         if not is_int(value) or not -1 <= value <= MAX_TIME:
-            raise InvalidArgumentError(f"{what} is an int from 0 to 2**63 - 1, not {_short(value)}")
+            raise InvalidArgumentError(f"{what} must be an int from 0 to 2**63 - 1, not {_short(value)}")
 
 
 def bound(at: int, latest: int = MAX_TIME + 1) -> int:
-    """The bound of a range of times, within those that messages have. Raises InvalidArgumentError for what is no int.
+    """Clip a bound of a time range to the times that messages can have. Raises InvalidArgumentError if it is not an
+    int.
     """
     if not is_int(at):
-        raise InvalidArgumentError(f"a time is whole ms since 1970, not {_short(at)}")
+        raise InvalidArgumentError(f"a time must be whole ms since 1970, not {_short(at)}")
     return min(max(at, 0), latest)
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """No bool, which is an int to Python alone."""
+    """Whether it is an int, but not a bool, which is an int only in Python."""
     return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
 
 
@@ -525,10 +527,10 @@ def _int64_columns(*columns: Any) -> list[Column]:
         try:
             view = memoryview(column)
         except TypeError:
-            raise InvalidArgumentError(f"a column is a buffer of int64, not {_short(column)}") from None
+            raise InvalidArgumentError(f"a column must be a buffer of int64, not {_short(column)}") from None
         if view.itemsize != 8 or view.format not in INT64_FORMATS or view.ndim != 1 or not view.contiguous:
             raise InvalidArgumentError(
-                f"a column is a buffer of int64, one after the other, not of {view.format!r} in {view.ndim} dimensions"
+                f"a column must be a contiguous buffer of int64, not of {view.format!r} in {view.ndim} dimensions"
             )
         found.append(view.cast("B").cast("q"))
     return found

@@ -1,4 +1,4 @@
-"""The sealed buckets of a tracker: what they promise, and which of their segments is the next to be loaded."""
+"""The sealed buckets of a tracker: their pending messages, and which segment is loaded next."""
 import logging
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +19,18 @@ from seglog.errors import CorruptDelayedIndexError
 
 logger = logging.getLogger("seglog")
 
-# Segments are read one after the other until there are so many rows, and so many at once at most: they may be larger
-# than those before them.
+# Segments are read one after the other until there are this many rows, and at most this many at once: later ones may be
+# larger than those before.
 AHEAD_ROWS, AHEAD_SEGMENTS = 500, 32
-# What a tracker keeps in the properties of a cursor, which has others of its subscription.
+# The prefix of a tracker's properties in a cursor, which also has others of its subscription.
 PROPERTIES = (BUCKET_PROPERTY, CANCELLED, MOVED)
 
 
 class SealedBuckets:
-    """Buckets that are stored or being stored, sorted by ledger, their ranges disjoint.
+    """Buckets that are stored or being stored, sorted by ledger, with disjoint ranges.
 
-    `when_lost` hears how many messages were pending in a bucket that was given up, since its snapshot is damaged.
-    Guarded by the tracker's lock, but for `publish`.
+    `when_lost` is called with the number of messages pending in a bucket that was given up because its snapshot is
+    damaged. Guarded by the tracker's lock, except for `publish`.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class SealedBuckets:
         self.stats = BucketStats()
         self.buckets: list[Bucket] = []
         self.end = -1
-        """the last ledger of any bucket there ever was: later ones only may be sealed"""
+        """the last ledger of any bucket there ever was: only later ones may be sealed"""
         self.snapshot_bytes = 0
         self.doomed: list[int] = []
-        """snapshots that no property lists any more"""
+        """snapshots that no property lists any longer"""
         self.unstored: dict[str, str | None] = {}
-        """properties that storage should have, and may have not"""
+        """properties that storage should have, but may not"""
         self.generation = 0
-        """background work that began in an earlier one is void"""
+        """background work that began in an earlier generation is void"""
         self._next_number = first_number
-        # (time of its next segment, first ledger, number, bucket): what is not loaded. Entries that no longer hold are
+        # (time of its next segment, first ledger, number, bucket): segments that are not loaded. Outdated entries are
         # skipped.
         self._unloaded: list[tuple[int, int, int, Bucket]] = []
         # Held while the list of buckets is stored, so that none is listed after `clear`. Taken last.
         self._listing = QuickLock()
 
-    # --- which there are -------------------------------------------------------------------------
+    # --- the buckets -------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Bucket]:
         return iter(self.buckets)
@@ -81,11 +81,11 @@ class SealedBuckets:
 
     @property
     def sealing(self) -> int:
-        """How many are not stored yet."""
+        """Return how many are not stored yet."""
         return sum(bucket.snapshot_id is None for bucket in self.buckets)
 
     def new_bucket(self, start: int, end: int) -> Bucket:
-        """A bucket that is not among these yet."""
+        """Make a bucket, which is not among these yet."""
         bucket = Bucket(self._next_number, start, end)
         self._next_number += 1
         return bucket
@@ -95,7 +95,7 @@ class SealedBuckets:
         self.end = max(self.end, bucket.end)
 
     def adopt(self, bucket: Bucket, pending: PendingSet, size_bytes: int) -> None:
-        """From now on the bucket promises its messages itself."""
+        """Let the bucket have its pending messages itself from now on."""
         bucket.pending = pending
         bucket.size_bytes = size_bytes
         bucket.retry.reset()
@@ -111,7 +111,7 @@ class SealedBuckets:
         self.snapshot_bytes -= bucket.size_bytes
 
     def clear(self) -> None:
-        """Forget every bucket and every decision, in storage first. Snapshots go later."""
+        """Forget every bucket and every decision, in storage first. Snapshots are deleted later."""
         with self._listing:
             self.generation += 1
             ours = [name for name in self.storage.properties() if name.startswith(PROPERTIES)]
@@ -129,11 +129,11 @@ class SealedBuckets:
         self.storage.update_properties(changes)
 
     def forget_properties(self, gone: Mapping[str, None]) -> None:
-        """These are of no use any more: in the background."""
+        """Remove properties that are no longer needed, in the background."""
         self.unstored.update(gone)
 
     def publish(self, changes: Mapping[str, str | None], generation: int) -> bool:
-        """Store properties, unless everything was cleared since `generation`; whether it was done."""
+        """Store properties, unless everything was cleared since `generation`; return whether they were stored."""
         with self._listing:
             if generation != self.generation:
                 return False
@@ -143,7 +143,7 @@ class SealedBuckets:
     # --- what is pending ---------------------------------------------------------------------------
 
     def promised(self, ledger_id: int) -> PendingSet | None:
-        """What the stored bucket of a ledger promises."""
+        """Return the pending messages of the stored bucket that contains this ledger."""
         if ledger_id > self.end:
             return None
         bucket = bucket_of(self.buckets, ledger_id)
@@ -154,7 +154,7 @@ class SealedBuckets:
         return promised is not None and promised.contains(ledger_id, entry_id)
 
     def remove(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the position was pending in a stored bucket; it is no longer."""
+        """Make a position in a stored bucket no longer pending. Return whether it was."""
         promised = self.promised(ledger_id)
         return promised is not None and promised.remove(ledger_id, entry_id)
 
@@ -165,8 +165,8 @@ class SealedBuckets:
             heappush(self._unloaded, (bucket.next_at, bucket.start, bucket.number, bucket))
 
     def first_unloaded(self) -> Bucket | None:
-        """The bucket whose next segment is the first to be loaded: of several that begin at one time, that of the first
-        ledgers. Those that failed just now are left out."""
+        """Return the bucket whose next segment must be loaded first: of several with the same time, that with the first
+        ledgers. Leaves out those that have just failed."""
         now_ns = self.clock.monotonic_ns()
         failed = []
         found = None
@@ -184,11 +184,11 @@ class SealedBuckets:
         return found
 
     def next_unloaded_at(self) -> int | None:
-        """When the first segment begins that is not loaded, whether loading it failed or not."""
+        """Return when the first segment that is not loaded begins, whether or not loading it failed."""
         return min((entry[0] for entry in self._unloaded), default=None)
 
     def read_rows(self, bucket: Bucket, slot: int, stop: int | None = None) -> DueRows:
-        """All rows of a segment, pending or not, or of those up to `stop`. Needs no lock."""
+        """Read all rows of a segment, or of those up to `stop`, pending or not. Needs no lock."""
         assert bucket.snapshot_id is not None
         found = DueRows()
         stop = slot + 1 if stop is None else stop
@@ -196,7 +196,7 @@ class SealedBuckets:
             rows = decode_rows(entry, bucket.property_name)
             if not len(rows) or (rows[0][0], rows[len(rows) - 1][0]) != bucket.segments[slot]:
                 raise CorruptDelayedIndexError(
-                    f"segment {slot} of snapshot {bucket.snapshot_id} spans other times than its metadata says"
+                    f"segment {slot} of snapshot {bucket.snapshot_id} does not have the times that its metadata says"
                 )
             found.extend(rows)
             slot += 1
@@ -205,18 +205,18 @@ class SealedBuckets:
         return found
 
     def read_ahead(self, bucket: Bucket, slot: int) -> tuple[DueRows, int]:
-        """The rows of a segment and, while these are few, of those behind it; and which segment is the next. Segments
-        of delays over years hold a message each: one by one, they cost a poll 12 us a message."""
+        """Read the rows of a segment and, while these are few, of those after it; return them and the next segment's
+        slot. With delays over years, segments have one message each: one by one, they cost a poll 12 us a message."""
         rows, stop = self.read_rows(bucket, slot), slot + 1
         while (missing := AHEAD_ROWS - len(rows)) > 0 and stop < len(bucket.segments):
-            # As many as hold the rest, if they are as those before.
+            # As many as are needed for the rest, if they are like those before.
             more = min(max(missing * (stop - slot) // len(rows), 1), AHEAD_SEGMENTS, len(bucket.segments) - stop)
             rows.extend(self.read_rows(bucket, stop, stop + more))
             stop += more
         return rows, stop
 
     def read_pending_rows(self, bucket: Bucket, slot: int) -> DueRows:
-        """The rows of a segment that are still pending, whether it was loaded or not."""
+        """Read the rows of a segment that are still pending, whether it was loaded or not."""
         try:
             rows = self.read_rows(bucket, slot)
         except DAMAGE as e:
@@ -227,8 +227,8 @@ class SealedBuckets:
         return rows
 
     def load_next(self, bucket: Bucket) -> int:
-        """Load the bucket's next segment, and more where they are small; how many messages are due when it begins.
-        Where that fails, other buckets go on and this one is tried again, or given up."""
+        """Load the bucket's next segment, and more if they are small; return how many messages are due when it begins.
+        If this fails, other buckets continue, and this one is retried, or given up."""
         began = self.stats.begin("load")
         try:
             rows, stop = self.read_ahead(bucket, bucket.loaded)
@@ -252,7 +252,7 @@ class SealedBuckets:
             bucket.retry.put_off(self.clock.monotonic_ns())
 
     def give_up(self, bucket: Bucket, failure: BaseException) -> None:
-        """Forget a bucket whose snapshot is damaged. Its messages are in the log, which is to be read again."""
+        """Forget a bucket whose snapshot is damaged. Its messages are in the log, which will be read again."""
         if bucket not in self.buckets:
             return
         lost = bucket.remaining
@@ -265,8 +265,8 @@ class SealedBuckets:
         self._when_lost(lost)
 
     def take_over(self, bucket: Bucket, rows: DueRows, stop: int) -> bool:
-        """Let the rows of the bucket's next segments, up to `stop`, be delivered. False: those were the last ones, and
-        messages that the metadata promises were in none, so the bucket was given up."""
+        """Let the rows of the bucket's next segments, up to `stop`, be delivered. False: those were the last segments,
+        but some messages that the metadata names were in none, so the bucket was given up."""
         self.runs.add_run(bucket.number, rows)
         bucket.loaded = stop
         bucket.retry.reset()
@@ -278,12 +278,12 @@ class SealedBuckets:
         return True
 
     def _has_all_rows(self, bucket: Bucket) -> bool:
-        """Whether there is a row of each message that the bucket promises, now that all its segments are loaded."""
+        """Whether every pending message of the bucket has a row, now that all its segments are loaded."""
         assert bucket.pending is not None
         return holds_all(self.runs.rows_of(bucket.number), bucket.pending)
 
     def rows_between(self, first_at: int, end_at: int) -> Iterator[DueRows]:
-        """The pending rows with first_at <= deliver_at < end_at of segments that are not loaded, segment by segment."""
+        """Yield pending rows with first_at <= deliver_at < end_at in segments that are not loaded, by segment."""
         for bucket in self.buckets:
             if bucket.remaining == 0:
                 continue
@@ -297,7 +297,7 @@ class SealedBuckets:
 
 
 def holds_all(rows: DueRows, pending: PendingSet) -> bool:
-    """Whether each position of `pending` has one of the rows."""
+    """Whether each position of `pending` has a row."""
     pending.keep_pending(rows, {})
     positions = PositionUnion()
     positions.add_rows(rows)

@@ -1,6 +1,6 @@
 """A bucket's snapshot as bytes: metadata first, then segments by time.
 
-The bytes are Pulsar 4.2.4's (MutableBucket.createImmutableBucketAndAsyncPersistent): see
+The bytes are those of Pulsar 4.2.4 (MutableBucket.createImmutableBucketAndAsyncPersistent): see
 docs/formats/delayed_index_snapshot.md.
 """
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +15,9 @@ from seglog._kernels.window import Window
 from seglog.delayed.bucket import SegmentTimes
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
 
-# BookKeeper's frame is 5 MiB (nettyMaxFrameSizeBytes); what is larger Pulsar cannot store at all.
+# BookKeeper's frame is 5 MiB (nettyMaxFrameSizeBytes); Pulsar cannot store anything larger.
 MAX_ENTRY_BYTES = 5 * (1 << 20) - 10 * (1 << 10)
-# No index of a segment takes more (cext/delayed/due_rows.pyx).
+# The most bytes that an index in a segment takes (cext/delayed/due_rows.pyx).
 _MAX_INDEX_BYTES = 35
 # Tag and value of SnapshotMetadata.metadata_entries.
 _COUNT_FIELD_BYTES = 2 + 5
@@ -25,8 +25,8 @@ _COUNT_FIELD_BYTES = 2 + 5
 
 @dataclass(frozen=True, slots=True)
 class SegmentMetadata:
-    """What the metadata says of one segment. `bitmaps`: ledger id -> serialised roaring bitmap of entry ids, in the
-    order in which they are written."""
+    """The metadata of one segment. `bitmaps`: ledger id -> serialised roaring bitmap of entry ids, in the order in
+    which they are written."""
 
     min_schedule_timestamp: int
     max_schedule_timestamp: int
@@ -34,12 +34,12 @@ class SegmentMetadata:
 
 
 def no_pause() -> None:
-    """The pause of whoever encodes while nobody waits."""
+    """Do nothing: the pause if no other thread waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSnapshot:
-    """A snapshot to be stored: the metadata's entries (one, as a rule), the segments' entries, and their times."""
+    """A snapshot to be stored: the metadata's entries (usually one), the segments' entries, and their times."""
 
     metadata: list[bytes]
     segments: list[bytes]
@@ -51,27 +51,27 @@ class EncodedSnapshot:
 
 
 class MetadataEntries:
-    """The entries that hold the metadata of a snapshot's segments: one where it fits, as in Pulsar.
+    """The entries with the metadata of a snapshot's segments: a single one if it fits, as in Pulsar.
 
-    More than one is ours: each is a SnapshotMetadata of some segments, in order, and the first says how many there are.
+    More than one is our extension: each is a SnapshotMetadata of some segments, in order, and the first has the count.
     """
 
     def __init__(self, max_entry_bytes: int = MAX_ENTRY_BYTES) -> None:
         self._max_entry_bytes = max_entry_bytes
         self._full: list[bytes] = []
-        # Serialised messages one after another are one message with all their repeated fields.
+        # Concatenated serialised messages are one message with all their repeated fields.
         self._last: list[bytes] = []
         self._last_bytes = 0
 
     def add(self, part: bytes) -> None:
-        """Add a SnapshotMetadata of one segment. Raises RecordTooLargeError where its bitmaps alone are larger than an
+        """Add a SnapshotMetadata of one segment. Raises RecordTooLargeError if its bitmaps alone are larger than an
         entry may be."""
         # The first entry may get one more field.
         most = self._max_entry_bytes - _COUNT_FIELD_BYTES
         if len(part) > most:
             raise RecordTooLargeError(
                 f"the bitmaps of one snapshot segment take {len(part)} bytes, "
-                f"an entry holds {self._max_entry_bytes}",
+                f"more than an entry can hold: {self._max_entry_bytes}",
                 hint="lower delayedDeliveryMaxIndexesPerBucketSnapshotSegment",
             )
         if self._last_bytes + len(part) > most:
@@ -93,8 +93,8 @@ class MetadataEntries:
 class SnapshotEncoder:
     """Encodes the segments of a snapshot, and collects their metadata and times.
 
-    A segment spans less than `time_step_ms` and holds at most `max_indexes` rows (-1: any number). `pause` is called
-    now and then: a background thread lets others have the interpreter there.
+    A segment spans less than `time_step_ms` and has at most `max_indexes` rows (-1: any number). `pause` is called now
+    and then: a background thread lets others have the interpreter there.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class SnapshotEncoder:
         self.times = SegmentTimes()
 
     def segments(self, chunks: Iterable[DueRows]) -> Iterator[bytes]:
-        """The entry of each segment of the rows in `chunks`, each chunk sorted and none before the one before it. Rows
-        are held until their segment is full, and no longer.
+        """Yield the entry of each segment of the rows in `chunks`; each chunk is sorted, and follows the one before it.
+        Rows are kept only until their segment is full.
 
-        Raises RecordTooLargeError where one segment's metadata is larger than an entry may be.
+        Raises RecordTooLargeError if one segment's metadata is larger than an entry may be.
         """
         held = DueRows()
         for rows in chunks:
@@ -124,7 +124,7 @@ class SnapshotEncoder:
         yield from self._encode(held, whole=True)
 
     def _encode(self, rows: DueRows, *, whole: bool) -> Iterator[bytes]:
-        """The segments of `rows`, which are let go of when they are encoded."""
+        """Yield the segments of `rows`, which are released when they are encoded."""
         first, end = 0, -1
         while first != end:
             first = max(end, 0)
@@ -145,7 +145,7 @@ def encode_snapshot(
     max_entry_bytes: int = MAX_ENTRY_BYTES,
     pause: Callable[[], None] = no_pause,
 ) -> EncodedSnapshot:
-    """The snapshot of sorted rows, whole. Raises RecordTooLargeError."""
+    """Encode sorted rows as a complete snapshot. Raises RecordTooLargeError."""
     encoder = SnapshotEncoder(
         time_step_ms=time_step_ms, max_indexes=max_indexes, max_entry_bytes=max_entry_bytes, pause=pause
     )
@@ -154,7 +154,7 @@ def encode_snapshot(
 
 
 def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
-    """What the metadata of a snapshot says of its segments. Raises CorruptDelayedIndexError."""
+    """Decode the metadata of a snapshot's segments. Raises CorruptDelayedIndexError."""
     reader = MetadataReader()
     described = [SegmentMetadata(*says) for entry in entries for says in reader.describe(Window(entry))]
     _check_entries(reader, entries)
@@ -162,10 +162,10 @@ def decode_metadata(entries: Sequence[bytes]) -> list[SegmentMetadata]:
 
 
 def unite_metadata(entries: Sequence[bytes], positions: PositionUnion, after: int) -> SegmentTimes:
-    """The times of a snapshot's segments; the messages of those that end after `after` are added to `positions`.
+    """Return the times of a snapshot's segments; add the messages of those that end after `after` to `positions`.
 
-    One entry after the other, and no bitmap is kept: all of a large snapshot would take more memory than what is in
-    them. Raises CorruptDelayedIndexError.
+    Reads one entry after the other, and keeps no bitmap: all bitmaps of a large snapshot would take more memory than
+    their messages. Raises CorruptDelayedIndexError.
     """
     reader = MetadataReader()
     for entry in entries:
@@ -177,12 +177,12 @@ def unite_metadata(entries: Sequence[bytes], positions: PositionUnion, after: in
 def _check_entries(reader: MetadataReader, entries: Sequence[bytes]) -> None:
     if reader.entries != len(entries):
         raise CorruptDelayedIndexError(
-            f"the metadata of a snapshot takes {reader.entries} entries, {len(entries)} found"
+            f"the metadata of the snapshot has {reader.entries} entries, found {len(entries)}"
         )
 
 
 def bitmaps_of(segment: SegmentMetadata) -> dict[int, Any]:
-    """Ledger id -> BitMap of a segment's entries. Raises CorruptDelayedIndexError."""
+    """Return {ledger id: BitMap of entries} of a segment. Raises CorruptDelayedIndexError."""
     from pyroaring import BitMap
 
     found: dict[int, Any] = {}
@@ -195,5 +195,5 @@ def bitmaps_of(segment: SegmentMetadata) -> dict[int, Any]:
 
 
 def decode_rows(entry: bytes, name: str | None = None) -> DueRows:
-    """The rows of a segment's entry, sorted. Raises CorruptDelayedIndexError."""
+    """Decode the rows of a segment's entry, sorted. Raises CorruptDelayedIndexError."""
     return decode_segment(Window(entry, name))

@@ -1,6 +1,6 @@
-"""Where snapshots of buckets are kept: the interface, and one in memory for tests.
+"""Storage of bucket snapshots: the interface, and an implementation in memory for tests.
 
-A storage belongs to one tracker. It knows entries and properties as bytes and text, nothing of what they mean.
+A storage belongs to one tracker. It treats entries and properties as bytes and text, without knowing their meaning.
 """
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -8,79 +8,79 @@ from typing import Protocol
 
 from seglog.errors import CorruptDelayedIndexError, SeglogError, SnapshotMissingError
 
-# What an operation on storage may end with and be tried again.
+# The errors after which an operation on storage is retried.
 FAILURES = (SeglogError, OSError, MemoryError)
-# Those of them that trying again does not mend: what the snapshot held is found in the log only.
+# The errors that a retry cannot repair: the snapshot's messages can be found only in the log.
 DAMAGE = (CorruptDelayedIndexError, SnapshotMissingError)
 
 
 class Properties(Protocol):
-    """Who keeps a property map: a cursor, or a file."""
+    """An owner of a property map: a cursor, or a file."""
 
     @property
     def properties(self) -> dict[str, str]:
-        """A copy of all properties."""
+        """Return a copy of all properties."""
         ...
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, remove those that are None: all or, after a crash, none of it."""
+        """Set properties, and remove those that are None: all or, after a crash, none of them."""
         ...
 
 
 class BucketSnapshotStorage(ABC):
     """Snapshots, each a list of entries, and a small map of properties.
 
-    What a method has done when it returns survives a crash. A method that raises (SeglogError or OSError) may have done
-    its work or not. Called from any thread, several at a time.
+    The effect of a method that has returned survives a crash. A method that raises (SeglogError or OSError) may or may
+    not have done its work. Methods are called from any thread, several at a time.
     """
 
     @abstractmethod
     def initialize(self) -> None:
-        """Before anything else is called."""
+        """Prepare the storage; called before everything else."""
 
     @abstractmethod
     def create_snapshot(self, metadata: Iterable[bytes], segments: Iterable[bytes]) -> int:
-        """Store a snapshot's entries, metadata first; its id, which no other snapshot here ever had.
+        """Store a snapshot's entries, metadata first; return its id, which no other snapshot here ever had.
 
-        All of `segments` is taken before the first of `metadata`, which may be known only then; and no more than a few
-        segments are held at a time. What the iterables raise is raised.
+        All of `segments` is consumed before the first of `metadata`, which may be known only then; and only a few
+        segments are held at a time. Exceptions of the iterables are passed on.
         """
 
     @abstractmethod
     def get_metadata(self, snapshot_id: int) -> list[bytes]:
-        """The entries that were given as metadata. Raises SnapshotMissingError."""
+        """Return the entries that were given as metadata. Raises SnapshotMissingError."""
 
     @abstractmethod
     def get_segments(self, snapshot_id: int, start: int, stop: int) -> list[bytes]:
-        """Segments [start, stop), the first of a snapshot is 0. Raises SnapshotMissingError."""
+        """Return the segments [start, stop), counted from 0. Raises SnapshotMissingError."""
 
     @abstractmethod
     def get_length(self, snapshot_id: int) -> int:
-        """Bytes that the snapshot takes. Raises SnapshotMissingError."""
+        """Return the bytes that the snapshot takes. Raises SnapshotMissingError."""
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: int) -> None:
-        """Delete a snapshot; nothing if there is none."""
+        """Delete a snapshot; has no effect if there is none."""
 
     @abstractmethod
     def snapshot_ids(self) -> list[int]:
-        """Every snapshot that is stored, listed in the properties or not: what is not is an orphan of a crash."""
+        """Return every stored snapshot, listed in the properties or not: those not listed are orphans of a crash."""
 
     @abstractmethod
     def properties(self) -> dict[str, str]:
-        """A copy of all properties."""
+        """Return a copy of all properties."""
 
     @abstractmethod
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, remove those that are None: all or, after a crash, none of it."""
+        """Set properties, and remove those that are None: all or, after a crash, none of them."""
 
     @abstractmethod
     def close(self) -> None:
-        """A second call does nothing."""
+        """Close the storage. Idempotent."""
 
 
 class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
-    """Keeps what it is given for as long as the object lives: tests close a tracker and open the next on it."""
+    """Keeps everything in memory as long as the object lives: tests close a tracker and open the next one on it."""
 
     def __init__(self, first_id: int = 1) -> None:
         self._next_id = first_id
@@ -132,5 +132,5 @@ class InMemoryBucketSnapshotStorage(BucketSnapshotStorage):
 
     def _find(self, snapshot_id: int) -> tuple[list[bytes], list[bytes]]:
         if snapshot_id not in self._snapshots:
-            raise SnapshotMissingError(f"no snapshot {snapshot_id}")
+            raise SnapshotMissingError(f"there is no snapshot {snapshot_id}")
         return self._snapshots[snapshot_id]

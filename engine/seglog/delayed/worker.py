@@ -1,4 +1,4 @@
-"""Where background work runs: in a thread of its own, or, for tests, at once."""
+"""Runs background work: in its own thread or, for tests, at once."""
 import os
 import sys
 import threading
@@ -12,25 +12,25 @@ from seglog._kernels.unclosed import Unclosed
 
 
 class Worker(Protocol):
-    """Runs one function whenever it is woken; wakes that come while it runs make it run once more."""
+    """Runs one function whenever it is woken; wakes during a run cause one more run."""
 
     def start(self, work: Callable[[], None]) -> None: ...
 
     def wake(self) -> None:
-        """Ask for a run. Returns at once."""
+        """Request a run. Returns at once."""
         ...
 
     def wait_idle(self) -> None:
-        """Return when every run that was asked for is over."""
+        """Return when every requested run is over."""
         ...
 
     def close(self) -> None:
-        """Let the present run end and begin no other."""
+        """Let the present run end, and start no other."""
         ...
 
 
 class InlineWorker:
-    """Works in the thread that wakes it, before `wake` returns: runs are the same every time."""
+    """Works in the thread that wakes it, before `wake` returns, so that runs are reproducible."""
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
@@ -55,7 +55,7 @@ class InlineWorker:
 
 
 class IdleWorker:
-    """Does nothing: what there is to do is left to who opens the tracker next."""
+    """Does nothing: the work is left to the next opening of the tracker."""
 
     def start(self, work: Callable[[], None]) -> None:
         pass
@@ -74,8 +74,8 @@ class WorkerPool(Unclosed):
     """A few threads for any number of workers. They start when workers are woken, and end when this is closed or
     collected.
 
-    While a thread waits, it holds its mailbox and nothing else: a tracker that somebody forgot to close is collected,
-    with all that it holds.
+    A waiting thread references only its mailbox: so a tracker that was not closed can be collected, with everything
+    that it holds.
     """
 
     def __init__(self, threads: int = 2) -> None:
@@ -86,17 +86,17 @@ class WorkerPool(Unclosed):
         return BackgroundWorker(self)
 
     def close(self) -> None:
-        """Let the present runs end, and begin no other."""
+        """Let the present runs end, and start no other."""
         self.mailbox.close()
         self._is_unclosed = False
 
     def _collected(self) -> None:
-        """Nobody has it any more, and it was not closed."""
+        """End the threads: it was collected without being closed."""
         self.mailbox.abandon()
 
 
 class BackgroundWorker(Unclosed):
-    """Works in a thread of `pool`, else of its own: one at a time."""
+    """Works in a thread of `pool`, or in its own: one run at a time."""
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
         self._work: Callable[[], None] | None = None
@@ -124,31 +124,31 @@ class BackgroundWorker(Unclosed):
         self._is_unclosed = False
 
     def _collected(self) -> None:
-        """Nobody has it any more, and it was not closed."""
+        """End: it was collected without being closed."""
         self._mailbox.forget(id(self))
         if self._own is not None:
             self._own._collected()
 
 
 class _Mailbox:
-    """What workers and their threads have in common. Workers are known by numbers.
+    """The state that workers and their threads share. Workers are identified by numbers.
 
     A thread that is interrupted leaves no lock taken here (_kernels.quick_lock). The threads are started without
-    threading.Thread, whose start and join an interrupt can leave waiting forever (bpo-45274).
+    threading.Thread, whose start and join can wait forever after an interrupt (bpo-45274).
     """
 
     def __init__(self, threads: int) -> None:
-        # Guards what follows.
+        # Guards the fields below.
         self._lock = QuickLock()
         self._changed = LockCondition(self._lock)
         self._closed = False
         self._most = threads
         self._threads = 0
-        # Worker -> its work, in the order in which they asked.
+        # Worker -> its work, in the order of the requests.
         self._asked: dict[int, Callable[[], None]] = {}
-        # Worker -> the thread that is at its work.
+        # Worker -> the thread that does its work.
         self._running: dict[int, int] = {}
-        # The process that the threads are in: a forked child has none of its parent's.
+        # The process of the threads: a forked child has none of its parent's.
         self._process_id = 0
 
     def ask(self, worker: int, work: Callable[[], None]) -> None:
@@ -159,7 +159,7 @@ class _Mailbox:
                 self._running.clear()
                 self._threads = 0
             self._asked[worker] = work
-            # An interrupt in here may lead to one thread more: a worker's runs take turns all the same.
+            # An interrupt here may lead to one more thread: a worker's runs still take turns.
             if self._threads < min(self._most, len(self._asked) + len(self._running)):
                 start_new_thread(self._run, ())
                 self._threads += 1
@@ -173,7 +173,7 @@ class _Mailbox:
             try:
                 work()
             except BaseException:
-                # As of any other thread. The next wake makes it work again.
+                # As in any other thread. The next wake makes it work again.
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
             del work, found
             self._running.pop(worker, None)
@@ -185,7 +185,7 @@ class _Mailbox:
                 seen = self._changed.number
                 if self._closed:
                     return None
-                # Of a copy: `forget` takes no lock.
+                # A copy: `forget` takes no lock.
                 for worker in [one for one in list(self._asked) if one not in self._running]:
                     work = self._asked.pop(worker, None)
                     if work is not None:
@@ -197,13 +197,13 @@ class _Mailbox:
         self._wait_while(lambda: worker in self._asked or worker in self._running)
 
     def leave(self, worker: int) -> None:
-        """Begin no other run of a worker, and let the present one end; its own work may call this."""
+        """Start no other run of a worker, and let the present one end; its own work may call this."""
         with self._lock:
             self._asked.pop(worker, None)
             self._wait_while(lambda: self._running.get(worker) not in (None, get_ident()))
 
     def forget(self, worker: int) -> None:
-        """Nobody has the worker any more. May be called at any moment: takes no lock."""
+        """Forget a worker that was collected. May be called at any moment: takes no lock."""
         self._asked.pop(worker, None)
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class _Mailbox:
             self._wait_while(lambda: any(thread != get_ident() for thread in list(self._running.values())))
 
     def abandon(self) -> None:
-        """Begin nothing more. May be called at any moment: takes no lock."""
+        """Start nothing more. May be called at any moment: takes no lock."""
         self._closed = True
         self._changed.notify()
 

@@ -1,1 +1,1 @@
-"""Pulsar's half: entries, and the ledgers that hold them."""
+"""The Pulsar side: entries, and the ledgers that store them."""

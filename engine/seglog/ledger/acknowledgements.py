@@ -1,10 +1,10 @@
-"""What of a managed ledger one subscription has done with: all up to a position, and single entries behind it.
+"""The acknowledgements of one subscription to a managed ledger: all entries up to a position, and some after it.
 
-Entries may be set aside: they are not acknowledged, but kept elsewhere (ledger.relocated_entries), so that the
-mark-delete position goes over them.
+Entries may be set aside: they are not acknowledged, but kept elsewhere (ledger.relocated_entries), so the mark-delete
+position can pass them.
 
-Behind the mark-delete position, acknowledged entries are a roaring bitmap of entry ids a ledger, and of an entry that
-is acknowledged in part the numbers of its messages are one. Nothing here knows files or locks.
+After the mark-delete position, acknowledged entries are kept as a roaring bitmap of entry ids for each ledger, and the
+acknowledged messages of a partly acknowledged entry as a bitmap of their numbers. Nothing here knows files or locks.
 """
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def bitmap(values: Iterable[int] = ()) -> "BitMap":
-    """pyroaring costs more to import than most uses of a managed ledger."""
+    """Make a bitmap; pyroaring, whose import costs more than most uses of a managed ledger, is imported only here."""
     from pyroaring import BitMap
 
     return BitMap(values)
 
 
 class PartOfBatch(NamedTuple):
-    """Of an entry with `size` messages those with the numbers `indexes` are acknowledged, not all of them."""
+    """A partly acknowledged entry: of its `size` messages, those with the numbers `indexes` are acknowledged."""
 
     size: int
     indexes: "BitMap"
@@ -36,11 +36,11 @@ class PartOfBatch(NamedTuple):
 
 
 class Acknowledgements:
-    """`entries`: ledger id -> ids behind `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
-    `aside`: ledger id -> ids of those that were set aside, wherever they are. `aside_parts`: position -> PartOfBatch of
-    those of them that hold several messages, acknowledged in part or not at all.
+    """`entries`: ledger id -> ids after `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
+    `aside`: ledger id -> ids of the entries set aside, wherever they are. `aside_parts`: position -> PartOfBatch of
+    those among them with several messages, of which some or none are acknowledged.
 
-    The first two are in order, so that what a mark-delete position passes is at their heads.
+    The first two are in order, so the entries that a mark-delete position passes come first.
     """
 
     def __init__(self, mark_delete: Position = EARLIEST) -> None:
@@ -51,7 +51,7 @@ class Acknowledgements:
         self.aside_parts: dict[Position, PartOfBatch] = {}
 
     def copy(self) -> "Acknowledgements":
-        """The same, to be changed apart from this."""
+        """Return an independent copy."""
         same = Acknowledgements(self.mark_delete)
         same.entries.update((ledger_id, bitmap(ids)) for ledger_id, ids in self.entries.items())
         same.batches.update((at, part.copy()) for at, part in self.batches.items())
@@ -60,7 +60,7 @@ class Acknowledgements:
         return same
 
     def repair(self) -> None:
-        """An exception from outside came in the middle of a change: let the order be that of the keys again."""
+        """Sort by keys again, after an asynchronous exception in the middle of a change."""
         entries, batches = cast("Any", self.entries), cast("Any", self.batches)
         self.entries = SortedDict(dict.items(entries))
         self.batches = SortedDict(dict.items(batches))
@@ -79,8 +79,8 @@ class Acknowledgements:
         return sum(map(len, self.aside.values()))
 
     def set_aside(self, entries: Iterable[tuple[Position, int]]) -> None:
-        """Let the mark-delete position go over these, which are not wholly acknowledged, each with the number of its
-        messages; `advance` is for after."""
+        """Let the mark-delete position pass these entries, which are not fully acknowledged, each with its number of
+        messages; call `advance` afterwards."""
         for position, size in entries:
             part = self.batches.get(position)
             self.add(position)
@@ -89,11 +89,11 @@ class Acknowledgements:
                 self.aside_parts[position] = part or PartOfBatch(size, bitmap())
 
     def part_of(self, position: Position) -> PartOfBatch | None:
-        """What is known of an entry that may be acknowledged in part."""
+        """Return the acknowledged messages of an entry that may be partly acknowledged."""
         return self.batches.get(position) or self.aside_parts.get(position)
 
     def take_back(self, position: Position) -> bool:
-        """Whether the entry was set aside: it is acknowledged from now on."""
+        """If the entry was set aside, acknowledge it. Return whether it was."""
         if not self.is_aside(position):
             return False
         self.aside[position.ledger_id].discard(position.entry_id)
@@ -103,7 +103,7 @@ class Acknowledgements:
         return True
 
     def take_back_up_to(self, position: Position) -> bool:
-        """Whether any entry up to `position` was set aside: those are acknowledged from now on."""
+        """Acknowledge all entries up to `position` that were set aside. Return whether there was one."""
         before = self.aside_count
         for ledger_id in [one for one in self.aside if one <= position.ledger_id]:
             ids = self.aside[ledger_id]
@@ -114,8 +114,8 @@ class Acknowledgements:
         return self.aside_count < before
 
     def after_seek(self, mark_delete: Position, extent: LedgerExtent) -> "Acknowledgements":
-        """All up to a position is acknowledged, and nothing behind it. What was set aside behind it and is in no ledger
-        any more stays aside, no message of it acknowledged."""
+        """Return the state after a seek: all up to `mark_delete` is acknowledged, nothing after it. Entries after it
+        that were set aside, and are no longer in any ledger, stay aside, with no message acknowledged."""
         found = Acknowledgements(mark_delete)
         for ledger_id, ids in self.aside.items():
             slot = extent.slot_of(ledger_id)
@@ -139,15 +139,15 @@ class Acknowledgements:
         return ids is not None and position.entry_id in ids
 
     def __len__(self) -> int:
-        """How many entries behind the mark-delete position are."""
+        """The number of entries after the mark-delete position that are acknowledged."""
         return sum(map(len, self.entries.values()))
 
     def backlog(self, extent: LedgerExtent) -> int:
-        """How many entries are not wholly acknowledged."""
+        """Count the entries that are not fully acknowledged."""
         return extent.count - extent.up_to(self.mark_delete) - len(self) + self.aside_count
 
     def run_from(self, position: Position) -> int:
-        """The id of the last entry of the acknowledged ones in a row that begin at `position`, which is one."""
+        """Return the last id of the run of acknowledged entries that begins at `position`, which is one of them."""
         ids = self.entries[position.ledger_id]
         low, high = position.entry_id, ids.max()
         while low < high:
@@ -159,7 +159,7 @@ class Acknowledgements:
         return low
 
     def add(self, position: Position) -> None:
-        """Acknowledge an entry behind `mark_delete`; `advance` is for after."""
+        """Acknowledge an entry after `mark_delete`; call `advance` afterwards."""
         ids = self.entries.get(position.ledger_id)
         if ids is None:
             ids = self.entries[position.ledger_id] = bitmap()
@@ -167,7 +167,7 @@ class Acknowledgements:
         self.batches.pop(position, None)
 
     def add_part(self, position: Position, size: int, indexes: Iterable[int]) -> bool:
-        """Acknowledge messages of an entry with `size` messages; whether all of it is acknowledged now."""
+        """Acknowledge messages of an entry with `size` messages. Return whether the entry is now fully acknowledged."""
         part = self.part_of(position)
         ids = bitmap() if part is None else part.indexes
         ids.update(indexes)
@@ -179,7 +179,7 @@ class Acknowledgements:
         return False
 
     def advance(self, extent: LedgerExtent) -> None:
-        """Put the mark-delete position forward over what follows it without a gap."""
+        """Move the mark-delete position over the acknowledged entries that follow it without a gap."""
         while (position := extent.position(extent.up_to(self.mark_delete))) is not None:
             ids = self.entries.get(position.ledger_id)
             if ids is None or position.entry_id not in ids:
@@ -187,7 +187,7 @@ class Acknowledgements:
             self.mark(Position(position.ledger_id, self.run_from(position)))
 
     def mark(self, position: Position) -> None:
-        """Acknowledge all up to a position behind `mark_delete`."""
+        """Acknowledge all up to a position after `mark_delete`."""
         self.mark_delete = position
         while self.entries and self.entries.peekitem(0)[0] < position.ledger_id:
             self.entries.popitem(0)
@@ -200,10 +200,10 @@ class Acknowledgements:
             self.batches.popitem(0)
 
     def within(self, extent: LedgerExtent, next_ledger_id: int) -> "Acknowledgements":
-        """The same without what is not in the ledgers: entries that a crash took, and those of trimmed ledgers.
+        """Return the same without entries that are not in the ledgers: those lost in a crash, and of trimmed ledgers.
 
-        `next_ledger_id`: no ledger has had this id or a higher one. A mark-delete position there would hide every entry
-        that is ever added.
+        `next_ledger_id`: no ledger has had this id or a higher one yet. A mark-delete position there would hide every
+        entry that is ever added.
         """
         kept = Acknowledgements(self.mark_delete)
         if self.mark_delete.ledger_id >= next_ledger_id:
@@ -226,13 +226,13 @@ class Acknowledgements:
         return kept
 
     def unacknowledged(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[Position]:
-        """The entries with ordinals in [start, stop) of the extent that are not wholly acknowledged."""
+        """Yield the entries with ordinals in [start, stop) of the extent that are not fully acknowledged."""
         for ledger_id, ids in self.unacknowledged_runs(extent, start, stop):
             for entry_id in ids:
                 yield Position(ledger_id, entry_id)
 
     def unacknowledged_runs(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[tuple[int, range]]:
-        """The same, as (ledger id, entry ids in a row)."""
+        """Yield the same as (ledger id, consecutive entry ids)."""
         while start < stop:
             ledger_id, ids = extent.run(start, stop)
             first = ids.start

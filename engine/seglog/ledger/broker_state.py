@@ -1,7 +1,7 @@
-"""What the broker's parts of a topic have come to: its time, and the index of its last message (PIP-70).
+"""The state of a topic's broker metadata: its time, and the index of its last message (PIP-70).
 
-The time never goes back, also where the clock does. The index counts messages from 0, over all ledgers. Each is put in
-front of an entry where its interceptor is on; which are may change from entry to entry.
+The time never goes back, even if the clock does. The index counts messages from 0, over all ledgers. Each is put in
+front of an entry if its interceptor is on; the set of interceptors may change from entry to entry.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from seglog.errors import CorruptRecordError
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """Of the last entry that got one: the index of its last message, its time in ms; -1 for none yet."""
+    """The last assigned values: the index of an entry's last message, and the time in ms; -1 if none yet."""
 
     index: int = -1
     timestamp: int = -1
 
 
 def last_state(read: Callable[[int], bytes], last_entry_id: int, before: BrokerState) -> BrokerState:
-    """The state behind the entries of a ledger, read from its end on; `before` it where they do not say.
+    """Read the state after the entries of a ledger, from its end; `before` it if they do not say.
 
-    An entry that is damaged says nothing.
+    A damaged entry says nothing.
     """
     index: int | None = None
     timestamp: int | None = None

@@ -1,6 +1,7 @@
-"""A managed ledger that is only looked at: no lock, no recovery, nothing on the disk changes.
+"""A managed ledger opened only for reading: no lock, no recovery, nothing on the disk changes.
 
-A ledger that was not sealed is read up to its last whole batch, as of now: somebody may be writing it, or have died.
+A ledger that was not sealed is read up to its last complete batch, as of now: it may still be written, or its writer
+may have died.
 """
 import os
 from pathlib import Path
@@ -27,20 +28,20 @@ class ClosedManagedLedger(ManagedReader):
         )
         self.manifest = Manifest.read(self.path)
         infos = list(self.manifest.ledgers)
-        # Whether the last ledger was sealed when this was opened, as far as the manifest knows.
+        # Whether the last ledger was sealed when this was opened, according to the manifest.
         self.is_sealed = not infos or infos[-1].end is not None
         if not self.is_sealed:
             ledger_id = infos[-1].ledger_id
             try:
                 ledger = Ledger.open(ledger_directory(self.path, ledger_id), read_only=True)
             except NotALogError as gone:
-                raise CorruptManifestError(f"ledger {ledger_id} is not there", file=self.path) from gone
+                raise CorruptManifestError(f"ledger {ledger_id} is missing", file=self.path) from gone
             self._opened[ledger_id] = ledger
             infos[-1] = LedgerInfo(ledger_id, infos[-1].created_ms, ledger.end)
         self._shown.extent = LedgerExtent(tuple(infos), None)
 
     def cursors(self) -> list[CursorState]:
-        """What the files of all cursors say of entries that are there, by name. Raises CorruptManifestError."""
+        """Read the files of all cursors, limited to existing entries; sorted by name. Raises CorruptManifestError."""
         found = [CursorState.read(path) for path in cursor_files(self.path)]
         return [
             CursorState(
@@ -50,7 +51,7 @@ class ClosedManagedLedger(ManagedReader):
         ]
 
     def close(self) -> None:
-        """Twice is fine."""
+        """Close it. Idempotent."""
         self._shown.extent = None
         for ledger in list(self._opened.values()):
             ledger.close()

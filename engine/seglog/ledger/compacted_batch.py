@@ -1,7 +1,7 @@
-"""A batch as compaction leaves it: which of its messages stay, and how its payload says so.
+"""A batch after compaction: which of its messages remain, and how its payload says so.
 
-    placeholders     every message has its place; a removed one is an empty message with compacted_out (Pulsar's form)
-    retained-only    the messages that stay, and nothing else: message n stands at compacted_batch_indexes[n]
+    placeholders     every message keeps its place; a removed one is an empty message with compacted_out (as in Pulsar)
+    retained-only    only the remaining messages: message n has the number compacted_batch_indexes[n]
 
 num_messages_in_batch is the count before compaction in both. docs/formats/compacted_ledger.md
 """
@@ -24,19 +24,19 @@ RETAINED_ONLY: Payload = "retained-only"
 
 @dataclass(frozen=True, slots=True)
 class BatchForm:
-    """`has_indexes`: compacted_batch_indexes (field 31) is written. Pulsar before 4.1 did not, and retained-only needs
-    it."""
+    """The form of batches. `has_indexes`: write compacted_batch_indexes (field 31). Pulsar before 4.1 did not, and
+    retained-only needs it."""
 
     payload: Payload = PLACEHOLDERS
     has_indexes: bool = True
 
     @classmethod
     def of(cls, config: ManagedLedgerConfig) -> "BatchForm":
-        """The form that compaction writes. Raises InvalidConfigError."""
+        """Return the form that compaction writes. Raises InvalidConfigError."""
         return cls(config.compaction_payload, config.compaction_batch_indexes)
 
     def __post_init__(self) -> None:
-        """Raises InvalidConfigError."""
+        """Check the form. Raises InvalidConfigError."""
         if self.payload == RETAINED_ONLY and not self.has_indexes:
             raise InvalidConfigError(
                 "compaction.payload=retained-only requires compaction.batch.indexes: without them it is unknown which "
@@ -46,7 +46,7 @@ class BatchForm:
 
 @dataclass(slots=True)
 class OpenedEntry:
-    """`places[n]`: the number in the batch of the n-th message of the payload; `count`: of the batch before any was
+    """`places[n]`: the number in the batch of the payload's n-th message; `count`: the batch's messages before any was
     removed."""
 
     messages: BatchedMessages
@@ -54,19 +54,19 @@ class OpenedEntry:
     count: int
 
     def live(self) -> list[int]:
-        """The numbers in the batch of the messages that are there."""
+        """Return the numbers in the batch of the messages that are present."""
         return [self.places[n] for n in self.messages.live()]
 
 
 def is_readable_batch(fields: MessageFields) -> bool:
-    """Whether an entry's messages can be told apart: it is a batch, and not encrypted. (RawBatchConverter)"""
+    """Whether an entry's messages can be separated: it is a batch, and not encrypted. (RawBatchConverter)"""
     return fields.is_batch and not fields.is_encrypted
 
 
 def open_batch(entry: Entry, payload: Payload = PLACEHOLDERS, fields: MessageFields | None = None) -> OpenedEntry:
-    """The messages of a readable batch, whose payload has this form. `fields`: of the entry, where they are known.
+    """Read the messages of a readable batch, whose payload has this form. `fields`: the entry's, if known.
 
-    Raises as Entry.opened_payload, and CorruptRecordError where the payload does not hold what the metadata says.
+    Raises as Entry.opened_payload, and CorruptRecordError if the payload does not match the metadata.
     """
     fields = fields or entry.fields()
     count = fields.num_messages
@@ -76,20 +76,20 @@ def open_batch(entry: Entry, payload: Payload = PLACEHOLDERS, fields: MessageFie
     places = list(fields.compacted_indexes)
     if not places or places[0] < 0 or places[-1] >= count or any(a >= b for a, b in itertools.pairwise(places)):
         raise CorruptRecordError(
-            f"a batch of {count} messages has compacted_batch_indexes {places}: they rise, from 0 on", file=entry.name
+            f"a batch of {count} messages has compacted_batch_indexes {places}: they must rise from 0", file=entry.name
         )
     messages = BatchedMessages(opened, len(places), entry.name)
     if messages.trailing_bytes:
         raise CorruptRecordError(
-            f"{messages.trailing_bytes} bytes behind the {len(places)} messages that were retained", file=entry.name
+            f"{messages.trailing_bytes} bytes after the {len(places)} retained messages", file=entry.name
         )
     return OpenedEntry(messages, places, count)
 
 
 def rewritten_batch(entry: Entry, batch: OpenedEntry, numbers: list[int], form: BatchForm) -> bytes:
-    """The entry with those messages of its payload whose numbers are in `numbers`: one at least.
+    """Encode the entry with only those messages of its payload whose numbers are in `numbers`, which is not empty.
 
-    Its codec and its broker's part stay as they are. Raises MissingCodecError.
+    Its codec and its broker metadata stay unchanged. Raises MissingCodecError.
     """
     places = [batch.places[n] for n in numbers]
     if form.payload == RETAINED_ONLY:
@@ -106,6 +106,6 @@ def rewritten_batch(entry: Entry, batch: OpenedEntry, numbers: list[int], form: 
 
 
 def has_form(entry: Entry, batch: OpenedEntry, payload: Payload, form: BatchForm) -> bool:
-    """Whether a batch of the form `payload` is as `form` would write it with all messages that it has."""
+    """Whether a batch in the form `payload` is what `form` would write for all messages that it has."""
     indexes = list(entry.fields().compacted_indexes)
     return payload == form.payload and indexes == (batch.live() if form.has_indexes else [])

@@ -1,14 +1,14 @@
-"""Where the compacted ledger of a managed ledger lies, and how one takes the place of another.
+"""Where the compacted ledger of a managed ledger is, and how a new one replaces it.
 
-    compacted/ledger-7.new     being made
+    compacted/ledger-7.new     being written
     compacted/ledger-7         the one that the cursor __compaction points to (its property CompactedTopicLedger)
 
-    made: sealed, all of it on the disk ── the cursor: pointer and mark-delete position, one write ── renamed without
-    ".new" ── the one before is deleted
+    written: sealed, all of it on the disk ── the cursor: pointer and mark-delete position, one write ── renamed without
+    ".new" ── the previous one is deleted
 
-So a ledger with ".new" that the cursor does not point to was never used, and the next opening removes it. The cursor
+So a ledger with ".new" to which the cursor does not point was never used, and the next opening removes it. The cursor
 has pointed to each ledger without ".new". If one of these is later than the pointer, or there is no pointer, the
-pointer was lost: that is an error, for without its ledger the topic lacks keys. docs/formats/compacted_ledger.md
+pointer was lost: this is an error, because without that ledger the topic lacks keys. docs/formats/compacted_ledger.md
 """
 import logging
 import os
@@ -34,18 +34,18 @@ NEW_SUFFIX = ".new"
 
 
 def compacted_directory(topic: Path, ledger_id: int, *, is_new: bool = False) -> Path:
-    """Of a compacted ledger of the managed ledger in `topic`."""
+    """Return the directory of a compacted ledger of the managed ledger in `topic`."""
     return topic / DIRECTORY / f"{LEDGER_PREFIX}{ledger_id}{NEW_SUFFIX if is_new else ''}"
 
 
 def is_compacted_home(path: Path) -> bool:
-    """Whether a directory is the one that holds a topic's compacted ledgers, which are no topic of their own."""
+    """Whether a directory is the one with a topic's compacted ledgers, which is not a topic itself."""
     path = Path(os.path.abspath(path))
     return path.name == DIRECTORY and (path.parent / MANIFEST_NAME).exists()
 
 
 class Pointer(Protocol):
-    """The cursor __compaction, or what its file says."""
+    """The cursor __compaction, or the contents of its file."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -55,49 +55,49 @@ class Pointer(Protocol):
 
 
 def pointed_to(topic: Path, cursor: Pointer | None) -> int | None:
-    """The id of the compacted ledger; None where the topic was never compacted.
+    """Return the id of the compacted ledger; None if the topic was never compacted.
 
-    `cursor` None: there is no such cursor. Raises CorruptManifestError where the pointer was lost.
+    `cursor` None: there is no such cursor. Raises CorruptManifestError if the pointer was lost.
     """
     text = None if cursor is None else cursor.properties.get(LEDGER_PROPERTY)
     mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position
     if text is not None and not text.isdecimal():
-        raise CorruptManifestError(f"the cursor {COMPACTION_CURSOR} points to {text!r}, which is no ledger", file=topic)
+        raise CorruptManifestError(f"the cursor {COMPACTION_CURSOR} points to {text!r}: not a ledger", file=topic)
     pointer = None if text is None else int(text)
     lost = [n for n in _once_used(topic) if pointer is None or n > pointer]
     if lost or (pointer is None and mark_delete > EARLIEST):
         what = f"compacted ledger {lost[-1]}" if lost else f"a compacted ledger up to {mark_delete}"
         where = "has no pointer" if pointer is None else f"points to {pointer}"
         raise CorruptManifestError(
-            f"{what} was in use, and the cursor {COMPACTION_CURSOR} {where}: without it keys would be missing",
+            f"{what} was in use, but the cursor {COMPACTION_CURSOR} {where}: keys would be missing",
             file=topic,
-            hint="bring the cursor's file back from a backup; or, where the topic still has all its entries, remove "
-            f"the directory {DIRECTORY} and the cursor, and compact it from its beginning",
+            hint="restore the cursor's file from a backup; or, if the topic still has all its entries, remove "
+            f"the directory {DIRECTORY} and the cursor, and compact the topic from its beginning",
         )
     return pointer
 
 
 def open_compacted(topic: Path, ledger_id: int) -> CompactedLedger:
-    """The compacted ledger that the cursor points to. Raises CorruptManifestError where it is not there, or is none."""
+    """Open the compacted ledger to which the cursor points. Raises CorruptManifestError if it is missing or is none."""
     path = compacted_directory(topic, ledger_id)
     if not path.exists() and (new := compacted_directory(topic, ledger_id, is_new=True)).exists():
-        path = new      # a crash came before it got its name, and nobody has opened the topic to write since
+        path = new      # it was not renamed before a crash, and the topic was not opened for writing since
     try:
         found = CompactedLedger(path)
     except NotALogError as gone:
         raise CorruptManifestError(
-            f"compacted ledger {ledger_id} is not there: keys would be missing", file=path,
-            hint="bring it back from a backup",
+            f"compacted ledger {ledger_id} is missing: keys would be missing", file=path,
+            hint="restore it from a backup",
         ) from gone
     if found.ledger_id != ledger_id:
-        raise CorruptManifestError(f"a ledger {found.ledger_id} lies where compacted ledger {ledger_id} was", file=path)
+        raise CorruptManifestError(f"ledger {found.ledger_id} is where compacted ledger {ledger_id} was", file=path)
     return found
 
 
 def slowest(cursors: dict[str, Position], otherwise: Position | None) -> Position | None:
-    """Up to where the topic may be trimmed: where every cursor has come; `otherwise` for one without subscriptions.
+    """Return up to where the topic may be trimmed: the slowest cursor's position; `otherwise` without subscriptions.
 
-    The cursor of compaction only holds back: a topic without subscriptions is not trimmed because it was compacted.
+    The cursor of compaction can only hold back: compacting a topic without subscriptions does not let it be trimmed.
     """
     positions = [position for name, position in cursors.items() if name != COMPACTION_CURSOR]
     passed = min(positions) if positions else otherwise
@@ -105,13 +105,13 @@ def slowest(cursors: dict[str, Position], otherwise: Position | None) -> Positio
 
 
 def tidy(fs: FileSystem, topic: Path, cursor: Pointer | None) -> None:
-    """Finish, or take back, what a crash interrupted. Where the pointer was lost, everything stays as it is."""
+    """Finish or undo what a crash interrupted. If the pointer was lost, everything stays as it is."""
     directory = topic / DIRECTORY
     if not directory.is_dir():
         return
     try:
         pointer = pointed_to(topic, cursor)
-    except CorruptManifestError as error:       # compacting, and reading what is compacted, raise it
+    except CorruptManifestError as error:       # compacting the topic, or reading the compacted topic, raises it
         logger.error("%s", error)
         return
     for name in sorted(os.listdir(directory)):
@@ -126,7 +126,7 @@ def tidy(fs: FileSystem, topic: Path, cursor: Pointer | None) -> None:
 
 
 def adopt(fs: FileSystem, topic: Path, ledger_id: int) -> Path:
-    """Give the ledger that the cursor points to now its name; where it lies then."""
+    """Rename the ledger to which the cursor now points; return its directory."""
     path = compacted_directory(topic, ledger_id)
     fs.rename(compacted_directory(topic, ledger_id, is_new=True), path)
     fs.sync_directory(path.parent)
@@ -134,13 +134,13 @@ def adopt(fs: FileSystem, topic: Path, ledger_id: int) -> Path:
 
 
 def compacted_ids(topic: Path) -> list[int]:
-    """The ids of all compacted ledgers that lie there, in use, being made or being removed."""
+    """Return the ids of all compacted ledgers found: in use, being written or being removed."""
     numbers = [name.removeprefix(LEDGER_PREFIX).partition(".")[0] for name in _names(topic)]
     return sorted({int(number) for number in numbers if number.isdecimal()})
 
 
 def _once_used(topic: Path) -> list[int]:
-    """The ids of those without a suffix, which rise."""
+    """Return the ids of those without a suffix, in ascending order."""
     numbers = [name.removeprefix(LEDGER_PREFIX) for name in _names(topic)]
     return sorted(int(number) for number in numbers if number.isdecimal())
 

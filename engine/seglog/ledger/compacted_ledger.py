@@ -1,8 +1,8 @@
-"""A compacted ledger: of a topic up to its horizon, the last message of each key.
+"""A compacted ledger: the last message of each key of a topic, up to its horizon.
 
-It is a sealed ledger beside the topic's own. Each of its records is an entry with where it stood in the topic
-(ledger.raw_message), in that order. What it is a compaction of, and its last message, stand in its properties, so that
-neither has to be looked for. docs/formats/compacted_ledger.md
+It is a sealed ledger beside the topic's own. Each of its records is an entry with its position in the topic
+(ledger.raw_message), in that order. Its properties name what it is a compaction of, and its last message, so that
+neither needs to be searched for. docs/formats/compacted_ledger.md
 """
 import os
 from bisect import bisect_left
@@ -34,10 +34,10 @@ def is_compacted(texts: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CompactedProperties:
-    """`horizon`: the last entry of the topic that was read. `compacted_to`: the last one that was not deleted whole.
+    """`horizon`: the last entry of the topic that was read. `compacted_to`: the last one not removed completely.
 
-    `by_entry_key`: encrypted entries were compacted by their metadata's key (compaction.encrypted.by.entry.key).
-    `last`: the last message, None where the properties do not say.
+    `by_entry_key`: encrypted entries were compacted by the key in their metadata (compaction.encrypted.by.entry.key).
+    `last`: the last message, None if the properties do not say.
     """
 
     topic: str
@@ -48,7 +48,7 @@ class CompactedProperties:
     last: MessagePosition | None = None
 
     def texts(self) -> dict[str, str]:
-        """As they stand in ledger.json."""
+        """Return the properties as they are stored in ledger.json."""
         found = _COMPONENT | {
             "pulsar/compactedTopic": self.topic,
             "pulsar/compactedTo": message_id_bytes(self.compacted_to).hex(),
@@ -65,17 +65,17 @@ class CompactedProperties:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], file: Path) -> "CompactedProperties":
-        """Raises CorruptManifestError, UnsupportedVersionError."""
+        """Parse the properties. Raises CorruptManifestError, UnsupportedVersionError."""
         try:
             if not is_compacted(texts):
-                raise ValueError(f"component {texts.get('component')!r}")
+                raise ValueError(f"unknown component {texts.get('component')!r}")
             if texts["seglog/version"] != VERSION:
                 raise UnsupportedVersionError(
                     f"version {texts['seglog/version']} of a compacted ledger, expected {VERSION}", file=file
                 )
             payload = texts["seglog/payload"]
             if payload not in get_args(Payload):
-                raise ValueError(f"payload {payload!r}")
+                raise ValueError(f"unknown payload {payload!r}")
             last = texts.get("seglog/last")
             return cls(
                 texts["pulsar/compactedTopic"],
@@ -87,22 +87,22 @@ class CompactedProperties:
             )
         except (KeyError, ValueError) as e:
             raise CorruptManifestError(
-                f"the properties of a compacted ledger do not say what it is: {e}", file=file,
-                hint="bring the ledger back from a backup; leave the cursor's file as it is",
+                f"invalid properties of a compacted ledger: {e}", file=file,
+                hint="restore the ledger from a backup; leave the cursor's file as it is",
             ) from e
 
 
 class CompactedLedger:
-    """Open one to be read; or take one that was just sealed. Threads may share it.
+    """Open one for reading, or take one that was just sealed. Thread-safe.
 
-    Raises NotALogError, CorruptManifestError, UnsupportedVersionError, CorruptRecordError where it lost bytes,
+    Raises NotALogError, CorruptManifestError, UnsupportedVersionError, CorruptRecordError if it lost bytes,
     StorageError.
     """
 
     def __init__(self, path: str | os.PathLike[str] | Ledger) -> None:
         self._ledger = path if isinstance(path, Ledger) else Ledger.open(path, read_only=True)
         if not self._ledger.is_sealed or self._ledger.end is None or self._ledger.end.sealed_ms < 0:
-            raise CorruptManifestError("a compacted ledger is sealed, and this one was not", file=self._ledger.path)
+            raise CorruptManifestError("a compacted ledger must be sealed, but this one is not", file=self._ledger.path)
         self.properties = CompactedProperties.parse(self._ledger.properties, self._ledger.path)
         self._last = self.properties.last
 
@@ -127,11 +127,11 @@ class CompactedLedger:
 
     @property
     def horizon(self) -> Position:
-        """Up to here the topic is compacted; what stands behind it is read in the topic."""
+        """The topic is compacted up to here; later entries are read from the topic."""
         return self.properties.horizon
 
     def get_last_message_position(self) -> MessagePosition:
-        """EARLIEST if no message is left. From the properties; only a ledger without them is looked into."""
+        """Return the last message's position, EARLIEST if none is left; from the properties, if they have it."""
         if self._last is None:
             self._last = self._find_last()
         return self._last
@@ -140,18 +140,18 @@ class CompactedLedger:
         for entry_id in range(len(self) - 1, -1, -1):
             entry = self._at(entry_id)
             found = last_message(entry.position, entry.entry)
-            if found is not None:       # else a batch of the old form, and all of it is placeholders
+            if found is not None:       # otherwise a batch of the old form, all placeholders
                 return found
         return MessagePosition.EARLIEST
 
     def read(self, start: Position, count: int) -> list[CompactedEntry]:
-        """At most `count` entries, from the first one that stood at or behind `start`. Raises InvalidArgumentError
-        for a start that is no position and a count below 1, CorruptRecordError."""
+        """Read at most `count` entries, from the first one at or after `start` in the topic. Raises
+        InvalidArgumentError if `start` is not a position or `count` is below 1, CorruptRecordError."""
         if not isinstance(start, Position):
-            raise InvalidArgumentError(f"a start is a Position, not {start!r}")
+            raise InvalidArgumentError(f"start must be a Position, not {start!r}")
         start = checked_position(start)
         if checked_int("a number of entries", count) < 1:
-            raise InvalidArgumentError(f"a number of entries is 1 or more, not {count}")
+            raise InvalidArgumentError(f"a number of entries must be 1 or more, not {count}")
         first = self._slot(start)
         return [self._at(entry_id) for entry_id in range(first, min(first + count, len(self)))]
 
@@ -162,33 +162,33 @@ class CompactedLedger:
                 yield self._entry(entry_id, record)
 
     def find_entry_by_publish_time(self, timestamp_ms: int) -> Position | None:
-        """The first entry, in order, whose publish time is `timestamp_ms` or later; None if all are earlier.
+        """Find the first entry, in order, whose publish time is `timestamp_ms` or later; None if all are earlier.
 
-        By the ledger's time index: right whether or not publish times rise, and no entry is opened.
+        Uses the ledger's time index: correct whether or not publish times rise, without opening entries.
         """
         if not isinstance(timestamp_ms, int):
-            raise InvalidArgumentError(f"a time is an int in ms, not {type(timestamp_ms).__name__}")
+            raise InvalidArgumentError(f"a time must be an int in ms, not {type(timestamp_ms).__name__}")
         if not len(self):
             return None
         entry_id = self._ledger.segment.seek(min(max(timestamp_ms, 0), MAX_ID), 0)[1]
         return None if entry_id < 0 else self._at(entry_id).position
 
     def close(self) -> None:
-        """Twice is fine; what was read stays readable."""
+        """Close it. Idempotent; what was read stays readable."""
         self._ledger.close()
 
     def retire(self) -> None:
-        """Its files are about to be removed: present readers go on."""
+        """Prepare for the removal of its files: present readers continue."""
         self._ledger.retire()
 
     def _slot(self, start: Position) -> int:
-        """Of the first entry at or behind a position."""
+        """Return the slot of the first entry at or after a position."""
         return bisect_left(range(len(self)), start, key=lambda entry_id: self._at(entry_id).position)
 
     def _at(self, entry_id: int) -> CompactedEntry:
         value = self._ledger.record(entry_id).value_view
         if value is None:
-            raise CorruptRecordError("a record without a value is no entry", file=self.path, offset=entry_id)
+            raise CorruptRecordError("a record without a value is not an entry", file=self.path, offset=entry_id)
         return self._entry(entry_id, value)
 
     def _entry(self, entry_id: int, record: "Buffer") -> CompactedEntry:
@@ -202,7 +202,7 @@ class CompactedLedger:
 
 def _truth(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError(f"neither true nor false: {text!r}")
+        raise ValueError(f"expected true or false, not {text!r}")
     return text == "true"
 
 
@@ -214,5 +214,5 @@ def _position(text: str) -> Position:
 def _numbers(text: str, count: int) -> list[int]:
     numbers = [int(part) for part in text.split(":")]
     if len(numbers) != count or min(numbers) < -1 or max(numbers) > MAX_ID:
-        raise ValueError(f"no position: {text!r}")
+        raise ValueError(f"not a position: {text!r}")
     return numbers

@@ -1,6 +1,6 @@
 """Configuration of a managed ledger: Pulsar's own keys, units and defaults.
 
-docs/config.md is made from the fields below.
+docs/config.md is generated from the fields below.
 """
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _INTERCEPTORS = {
 
 
 class InterceptorsKey(Key):
-    """A key that is a set of interceptors, as a list or as text with commas."""
+    """A key whose value is a set of interceptors, as a list or as text with commas."""
 
     __slots__ = ()
 
@@ -31,18 +31,18 @@ class InterceptorsKey(Key):
     def parse(self, value: object) -> frozenset[str]:
         names = value.split(",") if isinstance(value, str) else value
         if not isinstance(names, Iterable):
-            raise InvalidConfigError(f"{self.name} is {self.limits}, not {value!r}")
+            raise InvalidConfigError(f"{self.name} must be {self.limits}, not {value!r}")
         found = {str(name).strip() for name in names} - {""}
         if not found <= _INTERCEPTORS.keys():
-            raise InvalidConfigError(f"{self.name} is {self.limits}, not {value!r}")
+            raise InvalidConfigError(f"{self.name} must be {self.limits}, not {value!r}")
         return frozenset(_INTERCEPTORS[name] for name in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig(Settings):
-    """How a topic is cut into ledgers, what of it is kept, and what the broker's part of an entry says.
+    """How a topic is cut into ledgers, what is retained, and what broker metadata its entries get.
 
-    Make one by `ManagedLedgerConfig.of({"managedLedgerMaxEntriesPerLedger": 1000})`, which checks names and limits.
+    Make one with `ManagedLedgerConfig.of({"managedLedgerMaxEntriesPerLedger": 1000})`, which checks names and limits.
     """
 
     other_spellings: ClassVar[Mapping[str, str]] = {
@@ -57,7 +57,7 @@ class ManagedLedgerConfig(Settings):
         default=frozenset(),
         metadata={"key": InterceptorsKey(
             "brokerEntryMetadataInterceptors", "names",
-            "what is put in front of each entry that is added: the time, the index of its last message",
+            "what broker metadata each added entry gets: the time, the index of its last message",
             "ServiceConfiguration, Pulsar 4.2.4 (PIP-70, PIP-90)",
         )},
     )
@@ -108,7 +108,7 @@ class ManagedLedgerConfig(Settings):
     )
     max_message_bytes: int = setting(
         5 * MIB, "maxMessageSize", "bytes",
-        "largest entry that is added, before the broker's part",
+        "largest entry that is added, before broker metadata",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1, high=GIB,
     )
@@ -173,7 +173,7 @@ class ManagedLedgerConfig(Settings):
     )
     exposes_broker_metadata: bool = setting(
         False, "exposingBrokerEntryMetadataToClientEnabled", "boolean",
-        "give readers that ask for it (supports_broker_metadata) entries with the broker's part",
+        "give readers that ask for it (supports_broker_metadata) entries with broker metadata",
         "ServiceConfiguration, Pulsar 4.2.4 (PIP-90)",
     )
 

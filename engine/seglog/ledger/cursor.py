@@ -1,9 +1,9 @@
-"""A cursor: one subscription's place in a managed ledger. Made by ManagedLedger.open_cursor.
+"""A cursor: the position of one subscription in a managed ledger. Made by ManagedLedger.open_cursor.
 
-What is acknowledged (seglog.ledger.acknowledgements) is durable; up to where was read is not. Acknowledgements are
-written to the disk at most so often as managedLedgerDefaultMarkDeleteRateLimit says, and by `flush` and `close`. So a
-crash brings entries again that were acknowledged, and never takes one that was not. What moves backwards, or is no
-acknowledgement, is written at once.
+Acknowledgements (seglog.ledger.acknowledgements) are durable; the read position is not. Acknowledgements are written to
+the disk at most as often as managedLedgerDefaultMarkDeleteRateLimit says, and by `flush` and `close`. So after a crash,
+acknowledged entries may be delivered again, but unacknowledged ones are never lost. A change that moves backwards, or
+is not an acknowledgement, is written at once.
 """
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,17 +30,17 @@ Listener = Callable[[Sequence[Position], Position], None]
 
 
 class Home(Protocol):
-    """What a cursor asks of its managed ledger beside reading."""
+    """What a cursor needs of its managed ledger besides reading."""
 
     def write_cursor(self, state: CursorState) -> None:
-        """Durably. Raises LogFailedError, LogClosedError."""
+        """Write the state durably. Raises LogFailedError, LogClosedError."""
 
     def cursor_passed(self, before: Position, now: Position) -> None:
-        """A cursor's mark-delete position went forward: ledgers may be trimmed."""
+        """Note that a cursor's mark-delete position moved forward: ledgers may be trimmed."""
 
 
 class _Repairing:
-    """Puts things in order when an exception from outside came in the middle of a change."""
+    """Restores order if an asynchronous exception came in the middle of a change."""
 
     def __init__(self, repair: Callable[[], None]) -> None:
         self._repair = repair
@@ -54,24 +54,24 @@ class _Repairing:
 
 
 class Cursor:
-    """Threads may share it. Every method raises LogClosedError once it, or the managed ledger, is closed."""
+    """A subscription's cursor. Thread-safe. Methods raise LogClosedError once it or the managed ledger is closed."""
 
     def __init__(self, name: str, topic: ManagedReader, home: Home, state: CursorState) -> None:
         self.name = name
         self._topic = topic
         self._home = home
-        # Guards all below. The managed ledger's lock may be taken with it held, never the other way round.
+        # Guards everything below. While holding it, the managed ledger's lock may be taken, never the other way round.
         self._lock = threading.RLock()
         self._acknowledged = state.acknowledged
         self._properties = dict(state.properties)
-        # The last entry that was read, or passed over.
+        # The last entry that was read or skipped.
         self._read = self._acknowledged.mark_delete
         self._repairing = _Repairing(lambda: self._acknowledged.repair())
         self._listeners: tuple[Listener, ...] = ()
-        # What the listeners are to hear: entries, and up to where all are acknowledged.
+        # What to tell the listeners: entries, and up to where all are acknowledged.
         self._news: list[tuple[Sequence[Position], Position]] = []
         self._is_dirty = False
-        # The next write is not to be put off.
+        # The next write must not be delayed.
         self._is_due = False
         self._written_ns = topic.clock.monotonic_ns()
         self._is_closed = False
@@ -79,16 +79,16 @@ class Cursor:
     def __repr__(self) -> str:
         return f"<Cursor {self.name}: up to {self.mark_delete_position}>"
 
-    # --- where it is -------------------------------------------------------------------------
+    # --- position -------------------------------------------------------------------------
 
     @property
     def mark_delete_position(self) -> Position:
-        """All up to here is acknowledged; (-1, -1) where nothing is."""
+        """Everything up to here is acknowledged; (-1, -1) if nothing is."""
         return self._acknowledged.mark_delete
 
     @property
     def read_position(self) -> Position:
-        """Where `read` goes on: an entry, or the place of the next one."""
+        """Where `read` continues: an entry, or the place of the next one."""
         with self._lock:
             extent = self._extent()
             begin = extent.up_to(max(self._read, self.mark_delete_position))
@@ -105,40 +105,40 @@ class Cursor:
             return dict(self._properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, remove those that are None: all of it, durably. Raises LogFailedError."""
+        """Set properties, and remove those that are None, in one durable step. Raises LogFailedError."""
         with self._lock:
             self._extent()
             changed = changed_properties(self._properties, changes)
-            self._is_dirty = True       # first: whatever an interrupt leaves is written by the next flush
+            self._is_dirty = True       # first, so that after an interrupt the next flush writes what is left
             self._properties = changed
             self._write()
 
     def backlog(self) -> int:
-        """How many entries are not wholly acknowledged."""
+        """Count the entries that are not fully acknowledged."""
         with self._lock:
             return self._acknowledged.backlog(self._extent())
 
     def has_more(self) -> bool:
-        """Whether `read` would give an entry now."""
+        """Whether `read` would return an entry now."""
         with self._lock:
             extent = self._extent()
             begin = extent.up_to(max(self._read, self.mark_delete_position))
             return next(self._acknowledged.unacknowledged(extent, begin, extent.count), None) is not None
 
     def is_acknowledged(self, position: Position) -> bool:
-        """Whether all of an entry is acknowledged."""
+        """Whether an entry is fully acknowledged."""
         position = checked_position(position)
         with self._lock:
             return self._acknowledged.holds(position)
 
     @property
     def acknowledged_entries(self) -> "dict[int, BitMap]":
-        """Of those behind the mark-delete position the ones that are acknowledged or set aside, by ledger: a copy."""
+        """Return a copy of the entries after the mark-delete position that are acknowledged or set aside, by ledger."""
         with self._lock:
             return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.entries.items()}
 
     def acknowledged_batch_indexes(self, position: Position) -> frozenset[int]:
-        """Of an entry that is acknowledged in part, the numbers of the messages that are; else none."""
+        """Return the numbers of the acknowledged messages of a partly acknowledged entry; otherwise none."""
         position = checked_position(position)
         with self._lock:
             part = self._acknowledged.part_of(position)
@@ -155,15 +155,16 @@ class Cursor:
         *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """The next entries that are not wholly acknowledged, none if there is none yet; goes on behind them.
+        """Read the next entries that are not fully acknowledged, if there are any, and move on behind them.
 
-        `max_bytes`: no further entry once these have so many bytes. `skip`: entries that it is true of are passed over
-        and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all entries of a
-        ledger at a time. `supports_broker_metadata`: whether a client reads that asks for the broker's part; it gets it
-        where exposingBrokerEntryMetadataToClientEnabled is set, too. None: no client reads, and gets what is stored.
+        `max_bytes`: read no further entry once these have this many bytes. `skip`: entries for which it returns True
+        are skipped and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all
+        entries of a ledger at a time. `supports_broker_metadata`: whether the reading client asked for broker metadata;
+        it gets it if exposingBrokerEntryMetadataToClientEnabled is set, too. None: not a client; gets entries as
+        stored.
         """
         with self._lock:
-            # In one step, and last: of what an exception or a signal interrupts, nothing was read.
+            # In one step, and last: after an exception or a signal, nothing counts as read.
             found, self._read = self.read_after(self._read, max_entries, max_bytes, skip, skip_in)
         if supports_broker_metadata is None:
             return found
@@ -177,7 +178,7 @@ class Cursor:
         skip: Callable[[Position], bool] | None = None,
         skip_in: Callable[[int], "BitMap | None"] | None = None,
     ) -> tuple[list[StoredEntry], Position]:
-        """What `read` would give if it had come to `after`, and how far that is. The cursor stays where it is."""
+        """Return what `read` would return after position `after`, and its new position. The cursor does not move."""
         after = checked_position(after)
         checked_int("a number of entries", max_entries)
         if max_bytes is not None:
@@ -202,7 +203,7 @@ class Cursor:
                 for entry_id in wanted:
                     if len(found) >= max_entries or (max_bytes is not None and size_bytes >= max_bytes and found):
                         return found, after
-                    # A step in C: the class's own __new__ is one in Python.
+                    # One step in C: the class's own __new__ is Python code.
                     position = tuple.__new__(Position, (ledger_id, entry_id))
                     if skip is None or not skip(position):
                         try:
@@ -210,7 +211,7 @@ class Cursor:
                         except SeglogError:
                             if not found:
                                 raise
-                            return found, after     # the next reading meets it again
+                            return found, after     # the next read meets it again
                         found.append(entry)
                         size_bytes += len(entry) if max_bytes is not None else 0
                     after = position
@@ -218,7 +219,7 @@ class Cursor:
             return found, after
 
     def _read_run(self, ledger_id: int, entry_ids: list[int], found: list[StoredEntry]) -> int:
-        """Put these entries of a ledger behind those that were found, as far as they can be read; how many were."""
+        """Append these entries of a ledger to those found, as far as they can be read; return how many."""
         if not entry_ids:
             return 0
         try:
@@ -226,7 +227,7 @@ class Cursor:
         except SeglogError:
             if not found:
                 raise
-            return 0        # the next reading meets it again
+            return 0        # the next read meets it again
         found += entries
         return len(entries)
 
@@ -236,9 +237,9 @@ class Cursor:
             self._read = self.mark_delete_position
 
     def skip(self, count: int) -> int:
-        """Acknowledge the next `count` entries that are not, from the first one; how many there were."""
+        """Acknowledge the first `count` entries that are not acknowledged yet; return how many there were."""
         if checked_int("a number of entries", count) < 0:
-            raise InvalidArgumentError(f"{count} entries cannot be skipped")
+            raise InvalidArgumentError(f"a number of entries must be 0 or more, not {count}")
         with self._lock:
             extent = self._extent()
             last, skipped = None, 0
@@ -256,23 +257,23 @@ class Cursor:
 
     @property
     def aside(self) -> "dict[int, BitMap]":
-        """The entries that were set aside and are not acknowledged, by ledger: a copy."""
+        """A copy of the entries that were set aside and are not acknowledged, by ledger."""
         with self._lock:
             return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.aside.items()}
 
     @property
     def aside_ledgers(self) -> list[int]:
-        """The ledgers that they are of."""
+        """Return the ids of the ledgers that have entries set aside."""
         return list(self._acknowledged.aside)
 
     def is_aside(self, position: Position) -> bool:
-        """Whether an entry was set aside, and is not wholly acknowledged."""
+        """Whether an entry was set aside and is not fully acknowledged."""
         position = checked_position(position)
         with self._lock:
             return self._acknowledged.is_aside(position)
 
     def unacknowledged_in(self, ledger_id: int) -> "BitMap":
-        """The entries of a ledger that are neither acknowledged nor set aside."""
+        """Return the entries of a ledger that are neither acknowledged nor set aside."""
         checked_int("a ledger's id", ledger_id)
         with self._lock:
             extent = self._extent()
@@ -284,8 +285,8 @@ class Cursor:
             return bitmap(entry_id for _, ids in runs for entry_id in ids)
 
     def set_aside(self, entries: Sequence[tuple[Position, int]]) -> None:
-        """Let the mark-delete position go over entries that are kept elsewhere, each with the number of its messages.
-        Those that are acknowledged stay so. Durable at return. Raises OffsetOutOfRangeError, and then nothing has
+        """Let the mark-delete position pass entries that are kept elsewhere, each given with its number of messages.
+        Acknowledged ones stay acknowledged. Durable at return. Raises OffsetOutOfRangeError; then nothing has
         changed."""
         entries = [
             (checked_position(position), checked_int("a number of messages", size)) for position, size in entries
@@ -301,7 +302,7 @@ class Cursor:
             changed = self._acknowledged.copy()
             changed.set_aside(wanted)
             changed.advance(extent)
-            # On the disk first: from the moment that it counts, their ledger may be trimmed.
+            # On the disk first: as soon as this is in effect, their ledger may be trimmed.
             self._home.write_cursor(CursorState(self.name, changed, self._properties))
             self._acknowledged = changed
             self._changed(before)
@@ -310,17 +311,17 @@ class Cursor:
     # --- acknowledging -----------------------------------------------------------------------
 
     def mark_delete(self, position: Position, properties: Mapping[str, str | None] | None = None) -> None:
-        """Acknowledge all up to a position; nothing where that is acknowledged already.
+        """Acknowledge all entries up to a position; has no effect if they already are.
 
-        `properties`: changed in the same step, as `update_properties` does; both are on the disk at return. Raises
-        OffsetOutOfRangeError for a position behind the last entry.
+        `properties`: changed in the same step, as by `update_properties`; both are on the disk at return. Raises
+        OffsetOutOfRangeError for a position after the last entry.
         """
         position = checked_position(position)
         with self._lock, self._repairing:
             if properties is not None:
                 self._refuse_beyond(self._extent(), position)
                 changed = changed_properties(self._properties, properties)
-                self._is_dirty = self._is_due = True        # first: as in update_properties
+                self._is_dirty = self._is_due = True        # first, as in update_properties
                 self._properties = changed
             self._mark_delete(position)
             if self._is_due:
@@ -344,10 +345,10 @@ class Cursor:
         batch_indexes: Iterable[int] | None = None,
         batch_size: int | None = None,
     ) -> None:
-        """Acknowledge one entry, or of its messages those with the numbers `batch_indexes`, counted from 0.
+        """Acknowledge one entry, or only its messages with the numbers `batch_indexes`, counted from 0.
 
-        `batch_size`: how many messages the entry holds; read from it where it is not given. Raises
-        OffsetOutOfRangeError if there is no such entry, InvalidArgumentError for a number that it does not have.
+        `batch_size`: the entry's number of messages; read from the entry if not given. Raises OffsetOutOfRangeError if
+        there is no such entry, InvalidArgumentError for a number that it does not have.
         """
         position = checked_position(position)
         if batch_indexes is not None:
@@ -364,7 +365,7 @@ class Cursor:
         self._tell()
 
     def acknowledge_many(self, positions: Iterable[Position]) -> None:
-        """Acknowledge entries. Raises OffsetOutOfRangeError, and then none is."""
+        """Acknowledge entries. Raises OffsetOutOfRangeError; then none has been acknowledged."""
         with self._lock, self._repairing:
             extent = self._extent()
             listed = [checked_position(position) for position in positions]
@@ -378,13 +379,13 @@ class Cursor:
         self._tell()
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` with the entries that were acknowledged, each time, and with the mark-delete position; in the
-        thread that acknowledges, without the cursor's lock. It must never raise."""
+        """Call `listener` each time with the entries that were acknowledged, and the mark-delete position. It runs in
+        the acknowledging thread, without the cursor's lock, and must never raise."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def unlisten(self, listener: Listener) -> None:
-        """Call it no more; nothing where it is not called."""
+        """Stop calling `listener`; has no effect if it is not registered."""
         with self._lock:
             self._listeners = tuple(kept for kept in self._listeners if kept is not listener)
 
@@ -392,7 +393,7 @@ class Cursor:
         while self._news:
             try:
                 news = self._news.pop(0)
-            except IndexError:      # another thread tells it
+            except IndexError:      # another thread tells them
                 return
             for listener in self._listeners:
                 listener(*news)
@@ -400,7 +401,7 @@ class Cursor:
     def _acknowledge(
         self, extent: "LedgerExtent", position: Position, batch_indexes: Iterable[int] | None, batch_size: int | None
     ) -> bool:
-        """Whether it changed anything."""
+        """Acknowledge; return whether this changed anything."""
         if self._acknowledged.holds(position):
             return False
         is_aside = self._acknowledged.is_aside(position)
@@ -419,12 +420,12 @@ class Cursor:
         if part is not None and part.size != batch_size:
             raise InvalidArgumentError(f"entry {position} has {part.size} messages, not {batch_size}")
         if not indexes or not all(0 <= index < batch_size for index in indexes):
-            raise InvalidArgumentError(f"messages of entry {position} are numbered from 0 to {batch_size - 1}")
+            raise InvalidArgumentError(f"the message numbers of entry {position} must be from 0 to {batch_size - 1}")
         self._acknowledged.add_part(position, batch_size, indexes)
         return True
 
     def clear_backlog(self) -> None:
-        """Acknowledge everything that is there now."""
+        """Acknowledge all present entries."""
         with self._lock:
             last = self._topic.last_position
             if last is not None:
@@ -434,9 +435,9 @@ class Cursor:
     # --- seeking -----------------------------------------------------------------------------
 
     def seek(self, position: Position) -> None:
-        """All before the position is acknowledged, nothing from it on; read on from there. Durable at return.
+        """Acknowledge everything before the position and nothing from it on, and continue reading there. Durable.
 
-        EARLIEST, LATEST, or any other: the first entry at or behind it comes next.
+        EARLIEST, LATEST, or any other: the next entry read is the first one at or after it.
         """
         position = checked_position(position)
         with self._lock:
@@ -454,44 +455,44 @@ class Cursor:
     def seek_by_time(self, timestamp_ms: int) -> None:
         """Seek to the first entry whose time is `timestamp_ms` or later; to the end if there is none yet.
 
-        Which time that is: ManagedLedger.position_at_time.
+        For which time counts, see ManagedLedger.position_at_time.
         """
         with self._lock:
             end = self._topic.last_position
             self._seek_or_end(self._topic.position_at_time(timestamp_ms), end)
 
     def seek_by_index(self, index: int) -> None:
-        """Seek to the entry that holds the message with this index, or the first one behind it; else to the end."""
+        """Seek to the entry that has the message with this index, or the first one after it; otherwise to the end."""
         with self._lock:
             end = self._topic.last_position
             self._seek_or_end(self._topic.position_at_index(index), end)
 
     def _seek_or_end(self, found: Position | None, end: Position | None) -> None:
-        """`end`: as of before the search, so that what came during it is not passed over."""
+        """Seek. `end`: as of before the search, so that entries added during it are not skipped."""
         if found is not None:
             self.seek(found)
         else:
             self._reset(end or EARLIEST)
 
     def find_newest_matching(self, predicate: Predicate) -> Position | None:
-        """Of the entries behind the mark-delete position: ManagedLedger.find_newest_matching."""
+        """Do ManagedLedger.find_newest_matching among the entries after the mark-delete position."""
         first = self._topic.next_valid(self.mark_delete_position)
         return None if first is None else self._topic.find_newest_matching(predicate, first, LATEST)
 
     # --- expiry ------------------------------------------------------------------------------
 
     def is_oldest_message_expired(self) -> bool:
-        """Whether the first entry that is not acknowledged is older than message.ttl. (isOldestMessageExpired)"""
+        """Whether the first unacknowledged entry is older than message.ttl. (isOldestMessageExpired)"""
         with self._lock:
             oldest = self._topic.next_valid(self.mark_delete_position)
             horizon_ms = self._horizon_ms()
             return oldest is not None and horizon_ms is not None and self._time_of(oldest) < horizon_ms
 
     def expire(self) -> int:
-        """Acknowledge all up to the first entry that is younger than message.ttl; how many entries that were.
+        """Acknowledge all entries before the first one that is younger than message.ttl; return how many these were.
 
-        By the broker's time, where an entry has one: its client's clock may be wrong (Pulsar's #21347). Metadata is
-        not parsed then. (PersistentMessageExpiryMonitor)
+        By the broker's time, if an entry has one: its client's clock may be wrong (Pulsar's #21347). Metadata is not
+        parsed then. (PersistentMessageExpiryMonitor)
         """
         with self._lock:
             horizon_ms = self._horizon_ms()
@@ -511,7 +512,7 @@ class Cursor:
         return expired
 
     def _first_live(self, extent: "LedgerExtent", begin: int, horizon_ms: int) -> Position | None:
-        """The first entry that is neither acknowledged nor expired."""
+        """Find the first entry that is neither acknowledged nor expired."""
         if self._topic.config.use_broker_timestamps:
             after = self.mark_delete_position
             while (found := self._topic.position_at_time(horizon_ms, after)) is not None:
@@ -525,7 +526,7 @@ class Cursor:
         return None
 
     def _horizon_ms(self) -> int | None:
-        """What is older is expired; None where nothing ever is."""
+        """Return the time before which entries are expired; None if none ever is."""
         ttl_s = self._topic.config.message_ttl_s
         return self._topic.clock.now_ms() - ttl_s * 1000 if ttl_s else None
 
@@ -542,7 +543,7 @@ class Cursor:
                 self._write()
 
     def close(self) -> None:
-        """Flush, and refuse everything from then on. The managed ledger's close does it, too. Twice is fine."""
+        """Flush, and refuse all further calls. Closing the managed ledger does this, too. Idempotent."""
         with self._lock:
             if not self._is_closed:
                 try:
@@ -551,7 +552,7 @@ class Cursor:
                     self._is_closed = True
 
     def abandon(self) -> None:
-        """Refuse everything from now on; what was not flushed is lost."""
+        """Refuse all further calls; what was not flushed is lost."""
         self._is_closed = True
 
     @property

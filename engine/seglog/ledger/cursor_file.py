@@ -1,6 +1,6 @@
-"""`cursors/<name>.cursor`: how far a subscription has come. docs/formats/cursor.md.
+"""`cursors/<name>.cursor`: the position of a subscription. docs/formats/cursor.md.
 
-Formatting, parsing and replacing the file only; seglog.ledger.cursor decides what it says.
+Only formats, parses and replaces the file; seglog.ledger.cursor decides its contents.
 """
 import base64
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _MAX_NAME_BYTES = 255 - len(SUFFIX) - len(".tmp")
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """What a cursor's file says."""
+    """The contents of a cursor's file."""
 
     name: str
     acknowledged: Acknowledgements
@@ -39,7 +39,7 @@ class CursorState:
 
     @property
     def mark_delete_position(self) -> Position:
-        """All up to here is acknowledged; (-1, -1) where nothing is."""
+        """Everything up to here is acknowledged; (-1, -1) if nothing is."""
         return self.acknowledged.mark_delete
 
     def to_bytes(self) -> bytes:
@@ -56,22 +56,22 @@ class CursorState:
         )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
-        """Durably, in one step, into the managed ledger's directory. Raises StorageError."""
+        """Write it durably, in one step, into the managed ledger's directory. Raises StorageError."""
         write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
 
     @classmethod
     def read(cls, path: Path) -> "CursorState":
-        """Raises CorruptManifestError, UnsupportedVersionError."""
+        """Read the file. Raises CorruptManifestError, UnsupportedVersionError."""
         return cls.parse(read_file(path), file=path)
 
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "CursorState":
-        """Raises CorruptManifestError, UnsupportedVersionError."""
+        """Parse the file. Raises CorruptManifestError, UnsupportedVersionError."""
         return parse_json(raw, FORMAT, VERSION, file, _state, CorruptManifestError, oldest=OLDEST)
 
 
 def cursor_path(directory: Path, name: str) -> Path:
-    """Where a cursor's file lies. Raises InvalidArgumentError for a name that cannot be that of a file."""
+    """Return the path of a cursor's file. Raises InvalidArgumentError for a name that cannot be a file name."""
     try:
         quoted = quote(name, safe="").replace(".", "%2E") if isinstance(name, str) else ""
     except UnicodeEncodeError:      # half of a surrogate pair
@@ -82,7 +82,7 @@ def cursor_path(directory: Path, name: str) -> Path:
 
 
 def cursor_files(directory: Path) -> list[Path]:
-    """The files of all cursors of a managed ledger."""
+    """Return the files of all cursors of a managed ledger."""
     try:
         return sorted((directory / DIRECTORY).glob(f"*{SUFFIX}"))
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def cursor_files(directory: Path) -> list[Path]:
 
 
 def _text_of(ids: "BitMap") -> str:
-    optimized = ids.copy()      # the live one is changed often, and runs are slow at that
+    optimized = ids.copy()      # the live one changes often, which is slow with runs
     optimized.run_optimize()
     return base64.b64encode(optimized.serialize()).decode()
 
@@ -99,14 +99,14 @@ def _bitmap_of(value: object) -> "BitMap":
     from pyroaring import BitMap
 
     if not isinstance(value, str):
-        raise TypeError("a bitmap is no text")
+        raise TypeError("a bitmap must be text")
     return BitMap.deserialize(base64.b64decode(value, validate=True))
 
 
 def _state(body: dict[str, object]) -> CursorState:
     name, properties = body["name"], texts(body["properties"])
     if not isinstance(name, str):
-        raise TypeError("the name is no text")
+        raise TypeError("the name must be text")
     acknowledged = Acknowledgements(_position(*_list(body["mark_delete"], 2)))
     for item in _list(body["acknowledged"]):
         ledger_id, ids = _list(item, 2)
@@ -124,12 +124,12 @@ def _state(body: dict[str, object]) -> CursorState:
 
 def _list(value: object, length: int | None = None) -> list[object]:
     if not isinstance(value, list) or length not in (None, len(value)):
-        raise TypeError(f"no list of {length or 'some'} members")
+        raise TypeError(f"expected a list of {length or 'some'} members")
     return value
 
 
 def _position(ledger_id: object, entry_id: object) -> Position:
     position = Position(number(ledger_id, low=-1), number(entry_id, low=-1))
     if position.entry_id == MAX_ID:
-        raise ValueError("no position")
+        raise ValueError("not a position")
     return position

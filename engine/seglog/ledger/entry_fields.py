@@ -1,4 +1,4 @@
-"""An entry as JSON values, by Pulsar's field names. Only fields that are set appear; bytes are hexadecimal.
+"""Represents an entry as JSON values, by Pulsar's field names. Only set fields appear; bytes are hexadecimal.
 
 Transaction ids are decimal strings: JSON readers keep 53 bits of a number.
 """
@@ -16,10 +16,10 @@ _DECIMAL = {"txnid_least_bits", "txnid_most_bits"}
 
 
 def entry_fields(entry: Entry, limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> dict[str, Any]:
-    """Everything that an entry says. The payload is `messages` for a batch, `value` for a message; unopened it is
-    `chunk` or, encrypted, `payload`.
+    """Return all contents of an entry. The payload is `messages` for a batch, `value` for a message; an unopened one is
+    `chunk` or, if encrypted, `payload`.
 
-    Raises CorruptRecordError where the entry does not parse; a checksum that does not match is `checksum_ok` false.
+    Raises CorruptRecordError if the entry does not parse; for a wrong checksum, `checksum_ok` is false.
     """
     metadata = entry.metadata
     serialized = entry.metadata_bytes()
@@ -56,7 +56,7 @@ def _payload_fields(entry: Entry, limit_bytes: int) -> dict[str, Any]:
 
 
 def message_fields(message: "Message") -> dict[str, Any]:
-    """The set fields of a protobuf message. Key-value messages are pairs."""
+    """Return the set fields of a protobuf message. Key-value messages are pairs."""
     out: dict[str, Any] = {}
     for field, value in message.ListFields():
         many = isinstance(value, list) or (hasattr(value, "MergeFrom") and not hasattr(value, "ListFields"))
@@ -77,5 +77,5 @@ def _json(field: Any, value: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """protobuf gives the bytes of a string that is no UTF-8."""
+    """Return text; protobuf gives bytes for a string that is not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="backslashreplace")

@@ -1,12 +1,12 @@
-"""How a ledger is written to: entries that wait for the disk together become one batch, one write and one sync.
+"""Writes to a ledger: entries that wait for the disk together become one batch, one write and one sync.
 
-    put: encode ── whoever leads the next sync (segment.write_gate): write .log, indexes ── fdatasync ── publish
+    put: encode ── the leader of the next sync (segment.write_gate): write .log, indexes ── fdatasync ── publish
 
-An entry is a record of a v2 batch, its id the record's offset. With fsync "interval" or "never" nobody waits, so
-each `put` writes a batch of its own and publishes it at once.
+An entry is a record of a v2 batch, its id the record's offset. With fsync "interval" or "never" no call waits, so each
+`put` writes its own batch and publishes it at once.
 
-What fails from the write on leaves the ledger read-only: what is on the disk is unknown then, and recovery finds out.
-What is interrupted there is taken up from the disk at once (`mend`); entries that wait are written then.
+A failure from the write on leaves the ledger read-only: the state on disk is unknown then, and recovery finds it out.
+An interrupt there makes the ledger read itself again from the disk at once (`mend`), which also writes waiting entries.
 """
 from collections.abc import Callable
 from pathlib import Path
@@ -27,60 +27,60 @@ from seglog.segment.published import End, PublishedEnd
 from seglog.segment.recovery import check_segment
 from seglog.segment.write_gate import WriteGate
 
-# The one segment of a ledger never rolls: who writes it begins another ledger before it is full.
+# The one segment of a ledger never rolls: its writer starts another ledger before it is full.
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
-# The header of a batch, and the most that a record without a key costs beside its value: docs/formats/record_batch.md.
+# The header of a batch, and the most that a record without a key adds to its value: docs/formats/record_batch.md.
 _BATCH_HEADER_BYTES, _RECORD_BYTES_MAX = 61, 32
-# `when_synced` is called each time that so many more bytes are on the disk. What lies behind is written again when the
-# writer died: that shall take a fraction of a second, however large the ledger is.
+# `when_synced` is called each time that this many more bytes are on the disk. Bytes after that are written again if the
+# writer died: this shall take a fraction of a second, however large the ledger is.
 SYNCED_BYTES = 64 << 20
-# A batch up to here is handed to its file as bytes: the short way costs less than a copy.
+# Batches up to this size are passed to the file as bytes: the fast path saves more than the copy costs.
 _SHORT_BYTES = 8 << 10
-# The most of the broker's part.
+# The largest size of broker metadata.
 _BROKER_PART_BYTES = 28
 
 
 class EntryWriter(WriteGate):
-    """The end of one ledger that grows. Threads may share it.
+    """The end of one growing ledger. Thread-safe.
 
-    Lock order: the files (`alone`), then the lock. Never wait for a sync with the lock: whoever leads takes it.
+    Lock order: the files (`alone`), then the lock. Never wait for a sync with the lock: its leader takes it.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, clock: Clock, created_ms: int, fsync: Fsync) -> None:
-        """Makes the segment, durably. Raises StorageError."""
+        """Create the segment, durably. Raises StorageError."""
         self.active = SegmentAppender.create(fs, directory, 0, SEGMENT, created_ms)
         super().__init__(self.active.path, "ledger")
         self._fs = fs
         self._clock = clock
-        # What is called when the .log became another file, in which readers find what they had.
+        # Called when the .log became another file, in which readers find what they had.
         self.when_replaced: Callable[[], None] | None = None
-        # What is called, alone with the files, when so many bytes of the .log are on the disk.
+        # Called, alone with the files, when this many bytes of the .log are on the disk.
         self.when_synced: Callable[[int], None] | None = None
         self._synced_bytes = 0
         # Changed with the lock.
         self.published: PublishedEnd = PublishedEnd(self.active.end)
         self._waits = fsync == "batch"
         self._waiting = EntryBatch()
-        # The id of the next entry; all before it were put, not all are published.
+        # The id of the next entry; all before it were put, but not all may be published.
         self.next_id = 0
-        # What the .log has at most when all that was put is written.
+        # The largest size of the .log when everything put is written.
         self.size_bytes = 0
         GROWING_FILES.opened(self)
 
     @property
     def max_timestamp(self) -> int:
-        """The largest time of all entries that were written, -1 if there is none."""
+        """The largest time of all written entries, -1 if there is none."""
         return self.active.max_timestamp
 
     def open_files(self) -> None:
-        """Open them again, which were given back: nothing has changed if that fails. Raises StorageError, as `put`."""
+        """Reopen files that were given back; if that fails, nothing has changed. Raises StorageError, like `put`."""
         self.change(GROWING_FILES.appender_of, self)
 
     def put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
-        """Take entries, in order: (the id of the first, what to `wait` for).
+        """Take entries, in order; return (the id of the first, the number to `wait` for).
 
-        Refused as a whole, nothing changed: RecordTooLargeError where the segment has no room for them,
-        LogClosedError, LogFailedError.
+        All or none are taken: raises RecordTooLargeError if the segment has no room for them, LogClosedError,
+        LogFailedError.
         """
         return self.change(self._put, entries, timestamps)
 
@@ -97,9 +97,9 @@ class EntryWriter(WriteGate):
     def put_checked(
         self, checked: CheckedEntries, first: int, stop: int, state: BrokerState, interceptors: frozenset[str]
     ) -> tuple[int, int, int]:
-        """The same of the entries [first, stop) with what the broker puts in front of each; and the index behind.
+        """Do the same for the entries [first, stop), with the broker metadata of each; return also the last index.
 
-        `state`: the time to put, and the index of the last message before.
+        `state`: the time to use, and the index of the message before.
         """
         return self.change(self._put_checked, checked, first, stop, state, interceptors)
 
@@ -119,16 +119,16 @@ class EntryWriter(WriteGate):
         return *self._took(stop - first, most), index
 
     def _check_room(self, count: int, size_bytes: int) -> int:
-        """With the lock, before entries are taken: the bytes that so many may come to. The files are open then.
+        """Return the most bytes that these entries may take. With the lock, before they are taken; opens the files.
 
-        Raises RecordTooLargeError, and StorageError if the files were given back and cannot be opened again.
+        Raises RecordTooLargeError, and StorageError if the files were given back and cannot be reopened.
         """
         # Each entry might become a batch.
         most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
         if most > SEGMENT.segment_bytes - self.size_bytes:
             raise RecordTooLargeError(
-                f"{count} entries of {size_bytes} bytes do not fit behind the {self.size_bytes} bytes of the ledger: "
-                "2 GiB - 1 are the most",
+                f"{count} entries of {size_bytes} bytes do not fit after the {self.size_bytes} bytes of the ledger: "
+                "it can have 2 GiB - 1",
                 file=self.path,
             )
         if self.active.is_given_back:
@@ -136,7 +136,7 @@ class EntryWriter(WriteGate):
         return most
 
     def _took(self, count: int, most: int) -> tuple[int, int]:
-        """With the lock: entries wait."""
+        """Note that entries wait; with the lock."""
         first = self.next_id
         self.size_bytes += most
         self.next_id = first + count
@@ -147,12 +147,12 @@ class EntryWriter(WriteGate):
         return first, self.number
 
     def await_put(self, number: int) -> None:
-        """Return when what was put is as durable as `fsync` says. Raises LogFailedError."""
+        """Return when the put entries are as durable as `fsync` says. Raises LogFailedError."""
         if self._waits:
             self.wait(number)
 
     def flush(self) -> None:
-        """Return when all that was put is on the disk. Raises LogFailedError, LogClosedError."""
+        """Return when everything that was put is on the disk. Raises LogFailedError, LogClosedError."""
         self.wait(self.change(self._count))
 
     def _count(self) -> int:
@@ -160,7 +160,7 @@ class EntryWriter(WriteGate):
         return self.number
 
     def seal(self) -> End:
-        """Write what waits, close the indexes, sync all files: nothing can be put any more. Raises LogFailedError."""
+        """Write what waits, close the indexes, sync all files; then nothing can be put. Raises LogFailedError."""
         shielded(self.alone, self.with_lock, self._seal)
         return self.published.at
 
@@ -174,18 +174,18 @@ class EntryWriter(WriteGate):
         self.cover(self.number)
 
     def close(self) -> None:
-        """Give the descriptors back. Twice is fine."""
+        """Close the descriptors. Idempotent."""
         self.refusal = self.refusal or self._sealed
         self.active.close()
 
     # --- writing -----------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """What the gate calls: alone with the files, but for `put`."""
+        """Sync, as the gate calls it: alone with the files, except for `put`."""
         number, end = self.with_lock(self._write_all)
         self.active.sync()
         if self._waits:
-            self.published.at = end     # nobody publishes but who is alone with the files
+            self.published.at = end     # only the thread that is alone with the files publishes
         else:
             self.with_lock(self._publish, end)
         if end.position - self._synced_bytes >= SYNCED_BYTES and self.when_synced is not None:
@@ -194,17 +194,17 @@ class EntryWriter(WriteGate):
         return number
 
     def _publish(self, end: End) -> None:
-        """With the lock. Entries were perhaps added and published during the sync: readers never go back."""
+        """Publish the end; with the lock. If a sync let more entries be published meanwhile, keep that end."""
         if end.next_offset > self.published.at.next_offset:
             self.published.at = end
 
     def write_entries(self) -> None:
-        """With the lock, alone with the files: what waits is written, and the index files lead up to it."""
+        """Write what waits, and the index files up to it; with the lock, and alone with the files."""
         self._write()
         self.active.write_entries()
 
     def sync_all(self) -> None:
-        """The same, and all is on the disk, and published."""
+        """Do the same, then sync and publish everything."""
         self.write_entries()
         self.active.sync()
         self.published.at = self.active.end
@@ -215,7 +215,7 @@ class EntryWriter(WriteGate):
         return self.number, self.active.end
 
     def _write(self) -> None:
-        """With the lock: what waits, as one batch. So a crash tears one batch at most, and it is the last one."""
+        """Write what waits as one batch; with the lock. So a crash can tear only one batch, the last one."""
         waiting = self._waiting
         made = waiting.taken
         if made is None:
@@ -234,7 +234,7 @@ class EntryWriter(WriteGate):
     # --- after an interrupt ------------------------------------------------------------------
 
     def mend(self) -> None:
-        """Take the ledger up from the disk, if an exception left a change in the middle. Every entry put is written."""
+        """Read the ledger again from the disk if an exception interrupted a change. Writes every entry that was put."""
         try:
             shielded(self.alone_within, self.with_lock, self._mend)
         except BaseException as error:
@@ -252,9 +252,9 @@ class EntryWriter(WriteGate):
         GROWING_FILES.opened(self)
         waiting, end = self._waiting, self.active.end
         if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:
-            waiting.taken = None        # it is there, as a whole
+            waiting.taken = None        # it is on the disk, complete
         self._write()                   # what was taken
-        self._write()                   # and what waits behind it
+        self._write()                   # and what waits after it
         end = self.active.end
         self.next_id, self.size_bytes = end.next_offset, end.position
         self.is_torn = False
@@ -274,4 +274,4 @@ class EntryWriter(WriteGate):
         )
 
     def _sealed(self) -> LogClosedError:
-        return LogClosedError("the ledger was sealed: nothing can be added", file=self.path, hint="make a new one")
+        return LogClosedError("the ledger is sealed: nothing can be added", file=self.path, hint="create a new one")

@@ -1,8 +1,8 @@
-"""The ledgers of a managed ledger, as of one moment, and the entries in them counted from 0: ordinals.
+"""The ledgers of a managed ledger at one moment, with their entries counted from 0: ordinals.
 
-An Extent does not change, but that its last ledger may grow: then it has as many entries as are published. A managed
-ledger that rolls or is trimmed has another one. An ordinal means something within one extent only; `sealed` and what
-follows it are the same in each.
+An Extent does not change, except that its last ledger may grow: then it has as many entries as are published. A roll or
+a trim of the managed ledger makes a new one. An ordinal is meaningful within one extent only; `sealed` and what follows
+it are the same in each.
 """
 from bisect import bisect_left, bisect_right
 
@@ -22,7 +22,7 @@ class ShownLedgers:
 
 
 class LedgerExtent:
-    """`active`: the ledger of the last info, where it grows or has grown since."""
+    """`active`: the ledger of the last info, if it grows or has grown since."""
 
     __slots__ = ("_starts", "active", "ids", "infos")
 
@@ -38,14 +38,14 @@ class LedgerExtent:
         self._starts = starts
 
     def entries_of(self, slot: int) -> int:
-        """Of one ledger, those that readers see."""
+        """Return the number of one ledger's entries that readers see."""
         end = self.infos[slot].end
         if end is not None:
             return end.entries
         return 0 if self.active is None else self.active.entry_count
 
     def size_of(self, slot: int) -> int:
-        """Of the file of entries of one ledger, in bytes."""
+        """Return the size of one ledger's file of entries, in bytes."""
         end = self.infos[slot].end
         if end is not None:
             return end.length_bytes
@@ -53,25 +53,25 @@ class LedgerExtent:
 
     @property
     def count(self) -> int:
-        """Entries in all ledgers."""
+        """The number of entries in all ledgers."""
         return self._starts[-1] + self.entries_of(len(self.infos) - 1) if self.infos else 0
 
     @property
     def size_bytes(self) -> int:
-        """Of the files of entries."""
+        """The size of all files of entries."""
         return sum(map(self.size_of, range(len(self.infos))))
 
     def slot_of(self, ledger_id: int) -> int:
-        """-1 if there is no such ledger."""
+        """Return the slot of a ledger; -1 if there is none."""
         slot = bisect_left(self.ids, ledger_id)
         return slot if slot < len(self.ids) and self.ids[slot] == ledger_id else -1
 
     def before(self, position: Position) -> int:
-        """How many entries stand before a position, be there an entry or not: the ordinal of the one at it."""
+        """Return the number of entries before a position, which need not exist: the ordinal of the entry at it."""
         return self._before(position.ledger_id, position.entry_id)
 
     def up_to(self, position: Position) -> int:
-        """How many entries stand at or before a position: the ordinal of the one behind it."""
+        """Return the number of entries at or before a position: the ordinal of the entry after it."""
         return self._before(position.ledger_id, position.entry_id + 1)
 
     def _before(self, ledger_id: int, entry_id: int) -> int:
@@ -83,21 +83,21 @@ class LedgerExtent:
         return self._starts[slot] + min(entry_id, self.entries_of(slot))
 
     def position(self, ordinal: int) -> Position | None:
-        """Of the entry with this ordinal; None if there is none."""
+        """Return the position of the entry with this ordinal; None if there is none."""
         if not 0 <= ordinal < self.count:
             return None
         slot = bisect_right(self._starts, ordinal) - 1
         return Position(self.ids[slot], ordinal - self._starts[slot])
 
     def run(self, start: int, stop: int) -> tuple[int, range]:
-        """Of the entries with ordinals in [start, stop), which are there, the ones in the first one's ledger: its id,
-        and theirs."""
+        """Return, of the existing entries with ordinals in [start, stop), those in the first one's ledger: (ledger id,
+        entry ids)."""
         slot = bisect_right(self._starts, start) - 1
         before = self._starts[slot]
         end = stop if slot + 1 == len(self._starts) else min(stop, self._starts[slot + 1])
         return self.ids[slot], range(start - before, end - before)
 
     def holds(self, position: Position) -> bool:
-        """Whether there is an entry."""
+        """Whether there is an entry at this position."""
         slot = self.slot_of(position.ledger_id)
         return slot >= 0 and 0 <= position.entry_id < self.entries_of(slot)

@@ -1,4 +1,4 @@
-"""A ledger: a list of entries that grows at its end until it is sealed, and never changes after that.
+"""A ledger: a list of entries that grows at its end until it is sealed, and never changes afterwards.
 
     with Ledger.create("topic/ledger-7", 7) as ledger:
         first = ledger.add(b"entry")
@@ -6,8 +6,8 @@
         ledger.read(first)
 
 It is one segment, which every tool for logs reads: an entry is a record, its id the record's offset, counted from 0.
-How it is added to: ledger.entry_writer. Beside the segment lies ledger.json, which says where the ledger ends once
-it is sealed. A ledger that was not sealed, for its writer died, is recovered and sealed by who opens it next.
+ledger.entry_writer adds to it. Beside the segment is ledger.json, which says where the ledger ends once it is sealed. A
+ledger that was not sealed, because its writer died, is recovered and sealed when it is next opened.
 docs/formats/ledger.md
 """
 import logging
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("seglog")
 
 LOG_NAME = names.file_name(0, names.LOG_SUFFIX)
-# What follows the name of a ledger's directory that is being removed.
+# The suffix of a ledger's directory that is being removed.
 DELETED_SUFFIX = names.DELETED_SUFFIX
 
 
 class Ledger(OpenHandle):
-    """Made by `create` or `open`. Threads may share it.
+    """An open ledger, made by `create` or `open`. Thread-safe.
 
-    ledger_id, path, properties, created_ms: as it was made. `lost`: what recovery cut when it was opened, or None.
+    ledger_id, path, properties, created_ms: as when it was created. `lost`: what recovery cut at opening, or None.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Ledger(OpenHandle):
         self._writer = writer
         self._held = held
         self._closed = False
-        # get(entry_id) -> Record | None, for an int64 that is not negative: the short way of `record`.
+        # get(entry_id) -> Record | None, for an int64 that is not negative: the fast path of `record`.
         self.get, self.get_all = segment.get, segment.get_all
 
-    # --- making one --------------------------------------------------------------------------
+    # --- creation --------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -99,20 +99,20 @@ class Ledger(OpenHandle):
         clock: Clock | None = None,
         held: bool = False,
     ) -> Self:
-        """Make an empty ledger in a directory of its own, durably, and the directory where it is not there.
+        """Create an empty ledger, durably, in its own directory, which is created if it does not exist.
 
-        `fsync`: when an entry is on the disk: "batch" when it was added, concurrent adds sharing one sync; "interval"
-        and "never": when `flush` or `seal` is called, or the system writes it. `held`: the caller keeps other
-        writers away. Raises InvalidArgumentError, also where the directory is not empty; StorageError.
+        `fsync`: when an entry is on the disk: "batch": when it was added; concurrent adds share one sync. "interval"
+        and "never": when `flush` or `seal` is called, or the system writes it. `held`: the caller keeps other writers
+        away. Raises InvalidArgumentError, also if the directory is not empty; StorageError.
         """
         if not isinstance(ledger_id, int) or isinstance(ledger_id, bool) or not 0 <= ledger_id <= MAX_ID:
-            raise InvalidArgumentError(f"a ledger's id is an int from 0 to {MAX_ID}, not {ledger_id!r}")
+            raise InvalidArgumentError(f"a ledger's id must be an int from 0 to {MAX_ID}, not {ledger_id!r}")
         if fsync not in get_args(Fsync):
-            raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+            raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
         metadata = LedgerMetadata(ledger_id, clock.now_ms(), fsync, checked_properties(properties or {}))
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InvalidArgumentError("it is there already", file=path, hint="a ledger needs a directory of its own")
+            raise InvalidArgumentError("the directory is not empty", file=path, hint="a ledger needs its own directory")
         make_directories(fs, path)
         keep = None if held else lock.lock_partition(fs, path)
         try:
@@ -144,13 +144,13 @@ class Ledger(OpenHandle):
         truncate: bool = False,
         read_only: bool = False,
     ) -> Self:
-        """Open a ledger to be read. One that was not sealed is recovered and sealed before.
+        """Open a ledger for reading. If it was not sealed, it is recovered and sealed first.
 
-        `read_only`: nothing is changed; one that was not sealed is taken up to its last whole batch before damage.
+        `read_only`: change nothing; read an unsealed ledger up to its last complete batch before damage.
 
-        A torn tail is cut. So is, with `truncate`, or where not each add was synced, a ledger with damage in the
-        middle; else that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
-        CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError where a sealed
+        A torn tail is cut. With `truncate`, or if not every add was synced, a ledger is also cut at damage in its
+        middle; otherwise that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
+        CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError if a sealed
         ledger has lost bytes.
         """
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
@@ -163,7 +163,7 @@ class Ledger(OpenHandle):
         if metadata.end is None:
             keep = None if held else lock.lock_partition(fs, path)
             try:
-                metadata = LedgerMetadata.read(path)        # another may have sealed it meanwhile
+                metadata = LedgerMetadata.read(path)        # another process may have sealed it meanwhile
                 if metadata.end is None:
                     metadata, lost = _recover(fs, path, metadata, clock.now_ms(), truncate=truncate)
             finally:
@@ -174,13 +174,13 @@ class Ledger(OpenHandle):
         size_bytes = log.stat().st_size if log.exists() else -1
         if size_bytes != metadata.end.length_bytes:
             raise CorruptRecordError(
-                f"the ledger was sealed with {metadata.end.length_bytes} bytes, and has {max(size_bytes, 0)}",
+                f"the ledger was sealed with {metadata.end.length_bytes} bytes, but has {max(size_bytes, 0)}",
                 file=log, position=max(min(size_bytes, metadata.end.length_bytes), 0),
                 hint="restore it from a copy, or let `seglog ledger recover --in-place` seal it with what is left",
             )
         return cls(path, metadata, Segment(log, is_last=False, owned=True), fs=fs, clock=clock, lost=lost)
 
-    # --- what it is --------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "sealed" if self.is_sealed else "open"
@@ -196,58 +196,58 @@ class Ledger(OpenHandle):
 
     @property
     def entry_count(self) -> int:
-        """Of those that readers see."""
+        """The number of entries that readers see."""
         end = self._metadata.end
         return self._segment.next_offset if end is None else end.entries
 
     @property
     def last_entry_id(self) -> int:
-        """-1 if there is none."""
+        """The id of the last entry; -1 if there is none."""
         return self.entry_count - 1
 
     @property
     def length_bytes(self) -> int:
-        """Of the .log, as far as readers see it."""
+        """The size of the .log that readers see."""
         end = self._metadata.end
         return self._segment.size_bytes if end is None else end.length_bytes
 
     @property
     def end(self) -> LedgerEnd | None:
-        """Where it ends; None while it is not sealed."""
+        """The end of the ledger; None while it is not sealed."""
         return self._metadata.end
 
     @property
     def segment(self) -> Segment:
-        """What every reader of logs reads."""
+        """The segment, for anything that reads logs."""
         return self._segment
 
     @property
     def writer(self) -> EntryWriter:
-        """For who puts entries and waits for them himself. Raises LogClosedError where it is sealed."""
+        """The writer, for callers that put entries and wait for them separately. Raises LogClosedError if sealed."""
         if self._writer is None:
-            raise LogClosedError("the ledger was sealed: nothing can be added", file=self.path, hint="make a new one")
+            raise LogClosedError("the ledger is sealed: nothing can be added", file=self.path, hint="create a new one")
         return self._writer
 
     # --- adding ------------------------------------------------------------------------------
 
     def add(self, entry: "Buffer", timestamp_ms: int | None = None) -> int:
-        """Add an entry; its id. `timestamp_ms`: now, where it is not given.
+        """Add an entry and return its id. `timestamp_ms`: now by default.
 
-        Raises InvalidArgumentError, RecordTooLargeError, and LogClosedError or LogFailedError where it is sealed or
-        met an error.
+        Raises InvalidArgumentError, RecordTooLargeError, and LogClosedError or LogFailedError if it is sealed or had an
+        error.
         """
         at = self._clock.now_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
         return self._add([_as_bytes(entry)], [at])
 
     def add_many(self, entries: "Iterable[Buffer]", timestamps_ms: Sequence[int] | None = None) -> int:
-        """Add entries as one batch, all or none; the id of the last one. Raises what `add` raises."""
+        """Add entries as one batch, all or none; return the id of the last one. Raises what `add` raises."""
         taken = [entry if type(entry) is bytes else _as_bytes(entry) for entry in entries]
         if not taken:
-            raise InvalidArgumentError("no entries")
+            raise InvalidArgumentError("there are no entries to add")
         if timestamps_ms is None:
             times = [self._clock.now_ms()] * len(taken)
         elif len(timestamps_ms) != len(taken):
-            raise InvalidArgumentError(f"{len(taken)} entries and {len(timestamps_ms)} times")
+            raise InvalidArgumentError(f"{len(taken)} entries, but {len(timestamps_ms)} times")
         else:
             times = list(map(_checked_time, timestamps_ms))
         return self._add(taken, times) + len(taken) - 1
@@ -261,26 +261,26 @@ class Ledger(OpenHandle):
         return first
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
+        """Return when all added entries are on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
         self.writer.flush()
 
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, entry_id: int) -> bytes:
-        """One entry. Raises OffsetOutOfRangeError, CorruptRecordError, LogClosedError."""
+        """Read one entry. Raises OffsetOutOfRangeError, CorruptRecordError, LogClosedError."""
         return _value(self.record(entry_id))
 
     def record(self, entry_id: int) -> Record:
-        """The record that is the entry: its value borrows the file's bytes. Raises as `read`."""
+        """Return the entry's record: its value borrows the file's bytes. Raises as `read`."""
         found = self.get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
         return self._find(entry_id) if found is None else found
 
     def _find(self, entry_id: int) -> Record:
-        """What takes more than the short way: to say why there is none."""
+        """Take the slow path: find the record, or say why there is none."""
         checked_int("an entry's id", entry_id)
         if not 0 <= entry_id < self.entry_count:
             raise OffsetOutOfRangeError(
-                f"entry {entry_id} is not within [0, {self.entry_count}) of ledger {self.ledger_id}",
+                f"entry {entry_id} is not in [0, {self.entry_count}) of ledger {self.ledger_id}",
                 file=self.path, offset=entry_id,
             )
         for _, record in self._records(entry_id, entry_id):
@@ -288,29 +288,29 @@ class Ledger(OpenHandle):
         raise CorruptRecordError(f"ledger {self.ledger_id} has no entry {entry_id}", file=self.path, offset=entry_id)
 
     def read_range(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """(id, entry) of the entries from `first` to `last`, inclusive. Raises as `read`, before the first is given
-        where the range is not wholly there."""
+        """Yield (id, entry) of the entries from `first` to `last`, inclusive. Raises as `read`, before the first entry,
+        if the range does not exist completely."""
         return self.read_ranges([(first, last)])
 
     def read_ranges(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
-        """The same of several ranges (first, last), which need not touch one another, in the order given."""
+        """Do the same for several ranges (first, last), which need not be adjacent, in the order given."""
         listed = list(ranges)
         for found in listed:
             if not isinstance(found, tuple) or len(found) != 2:
-                raise InvalidArgumentError(f"a range is (first, last), not {repr(found)[:80]}")
+                raise InvalidArgumentError(f"a range must be (first, last), not {repr(found)[:80]}")
             first, last = found
             checked_int("an entry's id", first)
             checked_int("an entry's id", last)
             if first > last:
-                raise InvalidArgumentError(f"no range: from {first} to {last}")
+                raise InvalidArgumentError(f"invalid range: from {first} to {last}")
             for entry_id in (first, last):
                 if not 0 <= entry_id < self.entry_count:
                     self._find(entry_id)
         return ((entry_id, _value(record)) for first, last in listed for entry_id, record in self._records(first, last))
 
     def read_first(self, count: int) -> list[bytes]:
-        """The first `count` entries, at most all of them, by a walk from the beginning: for who opens many ledgers to
-        look at the head of each, and needs no index for it. Raises as `read`."""
+        """Read the first `count` entries, or all, by a walk from the beginning, for callers that open many ledgers only
+        to read the head of each: this needs no index. Raises as `read`."""
         entries: list[bytes] = []
         checked_int("a number of entries", count)
         count = min(count, self.entry_count)
@@ -342,9 +342,9 @@ class Ledger(OpenHandle):
     # --- its end -----------------------------------------------------------------------------
 
     def seal(self, properties: Mapping[str, str] | None = None) -> None:
-        """Nothing can be added any more: the ledger's end is on the disk. It stays open to be read. Twice is fine.
+        """Seal it: nothing can be added afterwards, and its end is on the disk. It stays open for reading. Idempotent.
 
-        `properties`: instead of those that it was made with. Raises LogFailedError.
+        `properties`: replace those from its creation. Raises LogFailedError.
         """
         shielded(self._seal, properties)
 
@@ -366,10 +366,10 @@ class Ledger(OpenHandle):
         self._let_go()
 
     def close(self) -> None:
-        """Seal it where it is written, and let go of it. Twice is fine; what was read stays readable.
+        """Seal it if it is being written, and close it. Idempotent; what was read stays readable.
 
-        After a failed write or sync it only lets go: the next opening recovers it. Raises LogFailedError where sealing
-        fails, or where no caller has met the failure yet.
+        After a failed write or sync it only closes: the next opening recovers it. Raises LogFailedError if sealing
+        fails, or if no caller has got the earlier failure yet.
         """
         if not self._closed:
             shielded(self._close)
@@ -387,13 +387,13 @@ class Ledger(OpenHandle):
             writer.tell()
 
     def abandon(self) -> None:
-        """Let go of it without sealing: the next opening recovers it."""
+        """Close it without sealing: the next opening recovers it."""
         self._closed = True
         self._let_go()
         self._segment.close()
 
     def retire(self) -> None:
-        """Its files are about to be removed: who reads in it goes on, nobody begins to."""
+        """Prepare for the removal of its files: present readers continue, and no new ones start."""
         self._segment.retire()
 
     def _is_forked(self) -> bool:
@@ -416,9 +416,10 @@ class Ledger(OpenHandle):
 
 
 def reseal_ledger(path: Path, fs: FileSystem, now_ms: int, *, truncate: bool = False) -> LedgerEnd:
-    """Seal a sealed ledger that lost bytes once more, with the whole entries that are left; where it ends then.
+    """Seal a sealed ledger that lost bytes again, with the intact entries that are left; return its new end.
 
-    The caller keeps other writers away. Raises CorruptRecordError for a bad middle, unless `truncate`; StorageError.
+    The caller keeps other writers away. Raises CorruptRecordError for damage in its middle, unless `truncate`;
+    StorageError.
     """
     metadata, _ = _recover(fs, path, LedgerMetadata.read(path), now_ms, truncate=truncate)
     assert metadata.end is not None
@@ -426,9 +427,9 @@ def reseal_ledger(path: Path, fs: FileSystem, now_ms: int, *, truncate: bool = F
 
 
 def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
-    """Remove a ledger that nobody writes; when it returns it is gone for good. Raises NotALogError, StorageError.
+    """Remove a ledger that no process writes; at return it is removed durably. Raises NotALogError, StorageError.
 
-    A crash leaves it whole, or a directory `<name>.deleted`, which deleting it once more removes.
+    A crash leaves it whole, or as a directory `<name>.deleted`, which deleting it again removes.
     """
     path, fs = Path(os.path.abspath(path)), fs or OsFileSystem()
     deleted = path.with_name(path.name + DELETED_SUFFIX)
@@ -438,12 +439,12 @@ def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) ->
         fs.rename(path, deleted)
         fs.sync_directory(path.parent)
     elif not deleted.exists():
-        raise NotALogError("no such ledger", file=path)
+        raise NotALogError("there is no such ledger", file=path)
     remove_directory(fs, deleted)
 
 
 def remove_directory(fs: FileSystem, directory: Path) -> None:
-    """Unlink the files of a directory that holds nothing else, and remove it. Raises StorageError."""
+    """Remove a directory that contains only files, and its files. Raises StorageError."""
     for name in sorted(os.listdir(directory)):
         fs.unlink(directory / name)
     fs.rmdir(directory)
@@ -454,7 +455,7 @@ def _recover(
     fs: FileSystem, path: Path, metadata: LedgerMetadata, now_ms: int, *, truncate: bool
 ) -> tuple[LedgerMetadata, LostRange | None]:
     check = check_ledger(path / LOG_NAME)
-    # Where adds were not waited for, a later one may be on the disk without an earlier one.
+    # If adds did not wait for the disk, a later one may be there without an earlier one.
     end = recover_segment(
         fs, check, now_ms, truncate=truncate or metadata.fsync != "batch", synced_bytes=metadata.synced_bytes
     )
@@ -465,15 +466,15 @@ def _recover(
 
 
 def _note_synced(fs: FileSystem, path: Path, metadata: LedgerMetadata, synced_bytes: int) -> None:
-    """So many bytes are on the disk. Where that cannot be noted, recovery has more to do, and nothing is wrong."""
+    """Note how many bytes are on the disk. If this fails, recovery has more to do, but nothing is wrong."""
     try:
         metadata.synced_to(synced_bytes).write(fs, path)
     except StorageError as error:
-        logger.warning("%s: not noted that %d bytes are on the disk: %s", path, synced_bytes, error)
+        logger.warning("%s: could not note that %d bytes are on the disk: %s", path, synced_bytes, error)
 
 
 def _end_of(segment: Segment) -> LedgerEnd:
-    """Of a segment that somebody may write: what of it is whole batches now."""
+    """Return the end of a segment that may be growing: its complete batches as of now."""
     next_id = position = 0
     largest = -1
     for table in segment.tables(check_crc=False, on_lost=lambda _: None):
@@ -487,7 +488,7 @@ def _end_of(segment: Segment) -> LedgerEnd:
 def _value(record: Record) -> bytes:
     value = record.value
     if value is None:
-        raise CorruptRecordError("a record without a value is no entry", offset=record.offset)
+        raise CorruptRecordError("a record without a value is not an entry", offset=record.offset)
     return value
 
 
@@ -495,10 +496,10 @@ def _as_bytes(entry: "Buffer") -> bytes:
     try:
         return bytes(memoryview(entry))
     except TypeError:
-        raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None
+        raise InvalidArgumentError(f"an entry must be bytes-like, not {type(entry).__name__}") from None
 
 
 def _checked_time(timestamp_ms: int) -> int:
     if type(timestamp_ms) is not int or not -1 <= timestamp_ms <= MAX_ID:
-        raise InvalidArgumentError(f"a time is milliseconds from 0 on, or -1 for none, not {timestamp_ms!r}")
+        raise InvalidArgumentError(f"a time must be 0 or more, in ms, or -1 for none, not {timestamp_ms!r}")
     return timestamp_ms

@@ -1,6 +1,6 @@
-"""`ledger.json`: what a ledger is called, and, once it is sealed, where it ends. docs/formats/ledger.md.
+"""`ledger.json`: a ledger's id and properties, and, once it is sealed, its end. docs/formats/ledger.md.
 
-Formatting, parsing and replacing the file only; seglog.ledger.ledger decides what it says.
+Only formats, parses and replaces the file; seglog.ledger.ledger decides its contents.
 """
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ MAX_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LedgerEnd:
-    """Where a sealed ledger ends. `max_timestamp`: the largest of its entries' times in ms, -1 where none has one."""
+    """The end of a sealed ledger. `max_timestamp`: the largest of its entries' times in ms, -1 if none has one."""
 
     entries: int
     length_bytes: int
@@ -34,9 +34,9 @@ class LedgerEnd:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """`end` None: it was never sealed. Somebody writes it, or died. `fsync`: how it is written (config.Fsync).
+    """`end` None: it was never sealed; its writer is active, or died. `fsync`: how it is written (config.Fsync).
 
-    `synced_bytes`: a sync returned after so many bytes of the .log were written, so they are on the disk. 0: unknown.
+    `synced_bytes`: a sync returned after this many bytes of the .log were written, so they are on the disk. 0: unknown.
     """
 
     ledger_id: int
@@ -64,22 +64,22 @@ class LedgerMetadata:
         )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
-        """Durably, in one step. Raises StorageError."""
+        """Write it durably, in one step. Raises StorageError."""
         write_atomically(fs, directory / FILE_NAME, self.to_bytes())
 
     @classmethod
     def read(cls, directory: Path) -> "LedgerMetadata":
-        """Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
+        """Read the file. Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
         path = directory / FILE_NAME
         try:
             raw = read_file(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotALogError(f"no ledger: it has no {FILE_NAME}", file=directory) from None
+            raise NotALogError(f"not a ledger: it has no {FILE_NAME}", file=directory) from None
         return cls.parse(raw, file=path)
 
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "LedgerMetadata":
-        """Raises CorruptManifestError, UnsupportedVersionError."""
+        """Parse the file. Raises CorruptManifestError, UnsupportedVersionError."""
         return parse_json(raw, FORMAT, VERSION, file, _metadata, CorruptManifestError, oldest=OLDEST)
 
 
@@ -88,14 +88,14 @@ def _metadata(body: dict[str, object]) -> LedgerMetadata:
     parsed = None
     if end is not None:
         if not isinstance(end, dict):
-            raise TypeError("the end is no object")
+            raise TypeError("the end must be an object")
         parsed = LedgerEnd(
             number(end["entries"]), number(end["length_bytes"]), number(end["max_timestamp"], low=-1),
             number(end["sealed_ms"], low=-MAX_ID),
         )
     fsync = body["fsync"]
     if fsync not in get_args(Fsync):
-        raise ValueError(f"fsync is {fsync!r}")
+        raise ValueError(f"unknown fsync {fsync!r}")
     return LedgerMetadata(
         number(body["ledger_id"]), number(body["created_ms"], low=-MAX_ID), cast("Fsync", fsync),
         texts(body["properties"]), parsed, number(body["synced_bytes"] if body["version"] != 1 else 0),
@@ -103,32 +103,32 @@ def _metadata(body: dict[str, object]) -> LedgerMetadata:
 
 
 def number(value: object, *, low: int = 0) -> int:
-    """An int64 that is no less than `low`. Raises TypeError, ValueError."""
+    """Return `value` if it is an int64 of `low` or more. Raises TypeError, ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"not a number: {value!r}")
     if not low <= value <= MAX_ID:
-        raise ValueError(f"not a number from {low} on: {value}")
+        raise ValueError(f"not a number of {low} or more: {value}")
     return value
 
 
 def texts(value: object) -> dict[str, str]:
-    """An object of texts: properties. Raises TypeError."""
+    """Return `value` if it maps text to text, as properties do. Raises TypeError."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise TypeError("properties are no object of texts")
+        raise TypeError("properties must be an object of texts")
     return value
 
 
 def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """A copy. Raises InvalidArgumentError where a name or a value is no text."""
+    """Return a copy. Raises InvalidArgumentError if a name or a value is not text."""
     _check_mapping(properties)
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgumentError(f"a property is a text with a text, not {name!r}: {value!r}")
+            raise InvalidArgumentError(f"a property's name and value must be text, not {name!r}: {value!r}")
     return dict(properties)
 
 
 def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """The properties with those of `changes`, without those that are None. Raises InvalidArgumentError."""
+    """Return the properties with `changes` applied; None removes one. Raises InvalidArgumentError."""
     _check_mapping(changes)
     added = checked_properties({name: value for name, value in changes.items() if value is not None})
     return {name: value for name, value in properties.items() if name not in changes} | added
@@ -136,4 +136,4 @@ def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str 
 
 def _check_mapping(properties: object) -> None:
     if not isinstance(properties, Mapping):
-        raise InvalidArgumentError(f"properties are a mapping of text to text, not {repr(properties)[:80]}")
+        raise InvalidArgumentError(f"properties must be a mapping of text to text, not {repr(properties)[:80]}")

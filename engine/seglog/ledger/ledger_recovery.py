@@ -1,7 +1,7 @@
-"""A ledger whose writer died: what of its file is whole is found, the rest is cut, the indexes are made anew.
+"""Recovers a ledger whose writer died: finds the intact part of its file, cuts the rest, rebuilds the indexes.
 
-As a log's recovery, over the one segment: a torn tail (damage that no whole batch follows) is cut; a bad middle is an
-error, or, where the caller says so, cut as well. Besides, the ids of a ledger's entries have no gaps.
+Like a log's recovery, over one segment: a torn tail (damage that no intact batch follows) is cut; damage in the middle
+is an error or, if the caller asks for it, cut as well. In addition, the ids of a ledger's entries must have no gaps.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +18,25 @@ from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import Damage, check_segment
 from seglog.segment.segment import Segment
 
-A_GAP = "the entries do not follow one another"
-FOREIGN = "a batch of v2 with another magic"
+A_GAP = "the entries are not consecutive"
+FOREIGN = "a v2 batch with another magic"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheck:
-    """What the .log of a ledger holds: whole entries up to its first damage."""
+    """The contents of a ledger's .log: intact entries up to its first damage."""
 
     path: Path
     size_bytes: int
     damages: tuple[Damage, ...]
-    # Whether the first damage is the tail of a write that did not finish: no whole batch follows it.
+    # Whether the first damage is the tail of an unfinished write: no intact batch follows it.
     is_torn_tail: bool
-    # One past the last whole entry.
+    # One past the last intact entry.
     next_id: int
 
 
 def check_ledger(log: Path) -> LedgerCheck:
-    """Read all of a ledger's .log. Raises StorageError."""
+    """Read the whole .log of a ledger. Raises StorageError."""
     check = check_segment(log, 0, names.MAX_OFFSET, SEGMENT)
     misplaced = [
         Damage(position, check.size_bytes, 0, -1, FOREIGN, is_misplaced=True) for position in check.foreign_magics
@@ -51,13 +51,13 @@ def check_ledger(log: Path) -> LedgerCheck:
 
 
 def _never_arrived(log: Path, damage: Damage) -> bool:
-    """A batch whose base offset alone stands in a sector that is missing has a good CRC all the same."""
+    """Whether only a batch's base offset was in a missing sector: then its CRC is still correct."""
     with Mapping(log) as whole:
         return lacks_a_sector(memoryview(whole), damage)
 
 
 def _first_gap(log: Path) -> tuple[int, int] | None:
-    """(position, expected id) of the first whole batch whose entries do not follow those before it."""
+    """Return (position, expected id) of the first intact batch whose entries do not follow those before it."""
     expected = 0
     for batch in Segment(log, is_last=False).batches(check_crc=False, on_lost=lambda _: None):
         if batch.base_offset != expected or batch.count != batch.last_offset - batch.base_offset + 1:
@@ -69,10 +69,10 @@ def _first_gap(log: Path) -> tuple[int, int] | None:
 def recover_segment(
     fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool, synced_bytes: int = 0
 ) -> LedgerEnd:
-    """Let the .log end behind its last whole entry, durably, and its indexes follow it. `synced_bytes`: so much of it
+    """Cut the .log after its last intact entry, durably, and its indexes accordingly. `synced_bytes`: this much of it
     is known to be on the disk.
 
-    Raises CorruptRecordError for a bad middle, unless `truncate`, which cuts there; then nothing has changed.
+    Raises CorruptRecordError for damage in the middle, unless `truncate`, which cuts there; then nothing has changed.
     """
     log = check.path
     if check.damages:
@@ -84,7 +84,7 @@ def recover_segment(
             )
         shorten(fs, log, damage.start)
     else:
-        # What was read may be in the page cache alone, also after a sync of it (docs/durability.md).
+        # What was read may be only in the page cache, even after a sync of it (docs/durability.md).
         write_again(fs, log, min(synced_bytes, check.size_bytes))
     segment = Segment(log, is_last=False)
     for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):

@@ -1,8 +1,8 @@
-"""How a managed ledger is added to.
+"""Adds entries to a managed ledger.
 
     check (_kernels.entry_batch) ── into the last ledger (ledger.entry_writer) ── wait, without the lock ── listeners
 
-What is refused changes nothing, and uses no index up.
+A refused entry changes nothing, and uses up no index.
 """
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class ManagedAppender:
-    """The adds of a `ManagedLedger`, whose methods of these names say what each does."""
+    """The adds of a `ManagedLedger`, whose methods of the same names document them."""
 
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
         self._max_message_bytes = tail.config.max_message_bytes
-        # What is put in front of each entry from now on.
+        # The broker metadata put in front of each entry from now on.
         self.interceptors = tail.config.interceptors
         # Replaced as a whole, with the lock.
         self._listeners: tuple[Callable[[], None], ...] = ()
@@ -42,14 +42,14 @@ class ManagedAppender:
         try:
             checked = check_entries(cast("list[bytes]", listed), None, limit)
         except TypeError:
-            # Back to slow path: not all of them are plain bytes.
+            # Slow path: not all of them are plain bytes.
             counts = [entry[1] if isinstance(entry, tuple) else None for entry in listed]
             plain = [_as_bytes(entry[0] if isinstance(entry, tuple) else entry) for entry in listed]
             checked = check_entries(plain, counts, limit)
         return Positions(self._add(checked) if len(checked) else ())
 
     def _add(self, checked: CheckedEntries) -> list[tuple[int, range]]:
-        """(ledger id, entry ids), in order."""
+        """Add them; return (ledger id, entry ids), in order."""
         runs, waits = self._tail.change(self._put_all, checked)
         for writer, number in waits:
             try:
@@ -65,7 +65,7 @@ class ManagedAppender:
         tail, interceptors = self._tail, self.interceptors
         tail.held.check()
         extent = tail.shown.extent
-        # (Asked here, not by calls: an add takes 30 of them.)
+        # (Written out here, without calls: an add makes 30 of them.)
         if extent is not None and extent.active is not None and (writer := extent.active.writer).active.is_given_back:
             writer.open_files()
         count, done = len(checked), 0
@@ -80,7 +80,7 @@ class ManagedAppender:
                 if TIMESTAMP in interceptors:
                     state = BrokerState(state.index, max(state.timestamp, tail.clock.now_ms(), 0))
                 first, number, index = writer.put_checked(checked, done, stop, state, interceptors)
-                tail.state = BrokerState(index, state.timestamp)    # only now: what is refused uses no index up
+                tail.state = BrokerState(index, state.timestamp)    # only now: a refused entry uses up no index
                 ledger_id = ledger.ledger_id
                 runs.append((ledger_id, range(first, first + stop - done)))
                 waits.append((writer, number))
@@ -91,7 +91,7 @@ class ManagedAppender:
         return runs, waits
 
     def _room(self, writer: EntryWriter, checked: CheckedEntries, begin: int) -> int:
-        """How many of the entries from `begin` on go into one write to this ledger: one at least."""
+        """Return how many of the entries from `begin` on go into one write to this ledger: at least one."""
         count, config = len(checked) - begin, self._tail.config
         bytes_left = min(config.max_size_per_ledger_bytes, SEGMENT.segment_bytes) - writer.size_bytes
         entries_left = max(config.max_entries_per_ledger - writer.next_id, 1)
@@ -127,7 +127,7 @@ class ManagedAppender:
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         if not self._tail.held.held:
-            return      # a forked child's: the lock may be that of a thread of its parent, forever
+            return      # in a forked child: a thread of the parent may hold the lock forever
         self._tail.with_lock(
             self._set_listeners, lambda: tuple(kept for kept in self._listeners if kept != listener)
         )
@@ -140,4 +140,4 @@ def _as_bytes(entry: "Buffer") -> bytes:
     try:
         return bytes(memoryview(entry))
     except TypeError:
-        raise InvalidArgumentError(f"an entry is bytes-like, not {type(entry).__name__}") from None
+        raise InvalidArgumentError(f"an entry must be bytes-like, not {type(entry).__name__}") from None

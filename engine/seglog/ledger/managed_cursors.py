@@ -1,4 +1,4 @@
-"""The cursors of a managed ledger: opened, deleted, written, and up to where all of them have come."""
+"""The cursors of a managed ledger: opening, deleting and writing them, and the position of the slowest."""
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,25 +15,25 @@ from seglog.ledger.position import EARLIEST, LATEST, Position, checked_position
 
 
 class ManagedCursors:
-    """By name. A cursor refers to `topic`, whose entries it reads, and to this. Changed with the tail's lock."""
+    """Cursors by name. A cursor refers to `topic`, whose entries it reads, and to this. Guarded by the tail's lock."""
 
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
         self.by_name: dict[str, Cursor] = {}
-        # How often one was made or deleted: whatever was noted about all of them holds while this number stays.
+        # How often one was created or deleted: notes about all of them are valid until this number changes.
         self.changes = 0
 
     def load(self, topic: ManagedReader) -> None:
-        """Those that the directory has."""
+        """Load the cursors in the directory."""
         tail = self._tail
         extent, next_ledger_id = tail.current(), tail.manifest.next_ledger_id
         files = cursor_files(tail.path)
-        if files:       # as the manifest's
+        if files:       # as with the manifest
             tail.fs.sync_directory(tail.path / DIRECTORY)
         for path in files:
             state = CursorState.read(path)
             if cursor_path(tail.path, state.name) != path:
-                raise CorruptManifestError(f"the file of cursor {state.name!r} has another name", file=path)
+                raise CorruptManifestError(f"the file of cursor {state.name!r} has the wrong name", file=path)
             state = replace(state, acknowledged=state.acknowledged.within(extent, next_ledger_id))
             self.by_name[state.name] = Cursor(state.name, topic, self, state)
         tidy(tail.fs, tail.path, self.by_name.get(COMPACTION_CURSOR))
@@ -75,7 +75,7 @@ class ManagedCursors:
         cursor = self.by_name.get(name)
         if cursor is None:
             tail.is_changing = False
-            raise InvalidArgumentError(f"no cursor {name!r}")
+            raise InvalidArgumentError(f"there is no cursor {name!r}")
         tail.fs.unlink(cursor_path(tail.path, name))
         tail.fs.sync_directory(tail.path / DIRECTORY)
         del self.by_name[name]
@@ -83,13 +83,13 @@ class ManagedCursors:
         cursor.abandon()
 
     def passed(self) -> Position | None:
-        """Up to where every cursor has come; None where nothing may go."""
+        """Return the position that every cursor has passed; None if nothing may be trimmed."""
         config = self._tail.config
         passed = LATEST if config.retention_minutes or config.retention_mb else None
         return slowest({name: cursor.mark_delete_position for name, cursor in self.by_name.items()}, passed)
 
     def flush(self) -> None:
-        """What is due of each is on the disk."""
+        """Write what is due of each cursor to the disk."""
         for cursor in list(self.by_name.values()):
             cursor.flush()
 
@@ -99,14 +99,14 @@ class ManagedCursors:
             cursor.close()
 
     def abandon(self) -> None:
-        """Without a trace on the disk."""
+        """Abandon all cursors without writing."""
         for cursor in self.by_name.values():
             cursor.abandon()
 
-    # --- what a cursor asks for --------------------------------------------------------------
+    # --- what a cursor calls --------------------------------------------------------------
 
     def write_cursor(self, state: CursorState) -> None:
-        """With the cursor's lock; adds go on meanwhile."""
+        """Write a cursor's file; with the cursor's lock. Adds continue meanwhile."""
         tail = self._tail
         tail.refuse()
         try:
@@ -116,7 +116,7 @@ class ManagedCursors:
             raise
 
     def cursor_passed(self, before: Position, now: Position) -> None:
-        """Trim if a ledger was passed."""
+        """Trim if the cursor passed a ledger."""
         tail = self._tail
         extent = tail.shown.extent
         if extent is None or not extent.infos or now.ledger_id < extent.ids[0]:

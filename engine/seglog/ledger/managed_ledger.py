@@ -11,11 +11,11 @@
                                     ├─ ManagedAppender   its adds
                                     └─ ManagedCursors    its subscriptions
 
-One process writes it, kept alone by a lock; its threads share it. The parts are in the files of these names. What its
-directory holds: docs/formats/managed_ledger.md. A crash after any durable step is put right by the next opening
+One process writes it, guarded by a lock; its threads share it. The parts are in the files of these names. For what its
+directory contains, see docs/formats/managed_ledger.md. After a crash at any durable step, the next opening repairs it
 (ManagedTail.open).
 
-A ledger of the directory that the manifest does not name holds no entry that anybody was promised.
+A ledger in the directory that the manifest does not name has no entry that was acknowledged to a caller.
 """
 import os
 import warnings
@@ -51,17 +51,17 @@ T = TypeVar("T")
 
 
 class ManagedLedger(ManagedReader, Unclosed):
-    """Open a managed ledger's directory, and make it where it is not there.
+    """Open a managed ledger's directory, and create it if it does not exist.
 
-    `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch" when it was added,
-    concurrent adds sharing one sync; "interval" after flush.ms; "never" when the system writes it or a ledger is
-    sealed. `create=False` refuses if there is none. Use it as a context manager, or close it.
+    `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch": when it was added;
+    concurrent adds share one sync. "interval": after flush.ms. "never": when the system writes it or a ledger is
+    sealed. With `create=False` it must exist. Use it as a context manager, or close it.
 
     Raises LogLockedError while it is being written, NotALogError, CorruptManifestError, UnsupportedVersionError,
-    StorageError; CorruptRecordError where the last ledger was synced entry by entry and is damaged in the middle.
+    StorageError; CorruptRecordError if each add to the last ledger was synced and it is damaged in the middle.
     """
 
-    # Each read looks at them, and the other attributes lie in a dict: a compiled base makes no room for them.
+    # Every read uses these; the other attributes are in a dict, since a compiled base makes no room for them.
     __slots__ = ("_opened", "_shown", "config")
 
     def __init__(
@@ -77,10 +77,10 @@ class ManagedLedger(ManagedReader, Unclosed):
         if not isinstance(config, ManagedLedgerConfig):
             config = ManagedLedgerConfig.of(config or {})
         if fsync not in get_args(Fsync):
-            raise InvalidArgumentError(f'fsync is "batch", "interval" or "never", not {fsync!r}')
+            raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
         if not create and not (path / FILE_NAME).exists():
-            raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
+            raise NotALogError(f"not a managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
         make_directories(fs, path)
         super().__init__(path, config, fs, clock)
         self.fsync = fsync
@@ -88,13 +88,13 @@ class ManagedLedger(ManagedReader, Unclosed):
         # Replaced as a whole.
         self._chores: tuple[Callable[[], None], ...] = ()
         self._shared_parts: dict[type, object] = {}
-        taken: list[lock.Lock] = []     # let go of wherever an interrupt comes
+        taken: list[lock.Lock] = []     # released wherever an interrupt comes
         try:
             shielded(lambda: taken.append(lock.lock_partition(fs, path)))
             self._tail = tail = ManagedTail(path, self._shown, config, fs, clock, fsync, taken[0])
             self._appender = ManagedAppender(tail)
             self._cursors = ManagedCursors(tail)
-            # What recovery cut from the last ledger when it was opened, or None.
+            # What recovery cut from the last ledger at opening, or None.
             self.lost: LostRange | None = tail.open()
             self._cursors.load(self)
             tail.passed = self._cursors.passed
@@ -111,7 +111,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         self._housekeeping = Housekeeping(self, period_s=period_s, linger_s=period_s)
 
     def _give_up(self, taken: list[lock.Lock]) -> None:
-        """Hold nothing of what an opening took that came to no managed ledger."""
+        """Release everything that a failed opening took."""
         self._is_unclosed = False
         if self._housekeeping is not None:
             self._housekeeping.stop()
@@ -125,7 +125,7 @@ class ManagedLedger(ManagedReader, Unclosed):
             return f"<ManagedLedger {self.path.name}: closed>"
         return f"<ManagedLedger {self.path.name}: {extent.count} entries in {len(extent.infos)} ledgers>"
 
-    # --- what it is --------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -137,19 +137,19 @@ class ManagedLedger(ManagedReader, Unclosed):
         return dict(self._tail.manifest.properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, remove those that are None: all of it, durably. Raises LogClosedError, LogFailedError."""
+        """Set properties, remove those that are None, in one durable step. Raises LogClosedError, LogFailedError."""
         self._tail.change_whole(lambda: _put_properties(self._tail, changes))
 
     def new_ledger_id(self) -> int:
-        """An id that no ledger here ever had or will have, also after a crash: for a ledger of the caller's own."""
+        """Return an id that no ledger here ever had or will have, even after a crash: for a ledger of the caller."""
         return self._tail.change_whole(lambda: _take_ledger_id(self._tail))
 
     # --- adding ------------------------------------------------------------------------------
-    # How entries are checked, written and waited for: ledger.managed_appender.
+    # ledger.managed_appender checks and writes entries, and waits for them.
 
     @property
     def interceptors(self) -> frozenset[str]:
-        """What is put in front of each entry from now on: "timestamp", "index". May be set at any time."""
+        """What broker metadata entries get from now on: "timestamp", "index". May be set at any time."""
         return self._appender.interceptors
 
     @interceptors.setter
@@ -158,50 +158,51 @@ class ManagedLedger(ManagedReader, Unclosed):
 
     @property
     def last_index(self) -> int:
-        """The index of the last message that got one; -1 where none did."""
+        """The index of the last message that got one; -1 if none did."""
         return self._tail.state.index
 
     def add_entry(self, headers_and_payload: "Buffer", n_messages: int | None = None) -> Position:
-        """Add an entry as a producer sends it; where it stands. The broker's part is put in front here.
+        """Add an entry as a producer sends it, and return its position. Broker metadata is added here.
 
-        `n_messages`: how many messages it holds; read from its metadata where it is not given.
+        `n_messages`: the entry's number of messages; read from its metadata if not given.
 
-        Raises InvalidArgumentError for an entry with a broker's part, CorruptRecordError for what is no entry,
-        RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. Whatever is raised, no index is used up.
+        Raises InvalidArgumentError for an entry with broker metadata, CorruptRecordError for bytes that are not an
+        entry, RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. A failed add uses up no index.
         """
         return self._appender.add_entry(headers_and_payload, n_messages)
 
     def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> Positions:
-        """Add several, each alone or with the number of its messages, by one write a ledger; where they stand.
+        """Add several entries, each alone or with its number of messages, by one write per ledger; return their
+        positions.
 
         All are checked before the first is added. Raises what `add_entry` raises.
         """
         return self._appender.add_entries(entries)
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
+        """Return when all added entries are on the disk, with every `fsync`. Raises LogClosedError, LogFailedError."""
         self._appender.flush()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each add, in the thread that adds: it must be quick, and never raise."""
+        """Call `listener` after each add, in the adding thread: it must be quick, and never raise."""
         self._appender.listen(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call it no more; nothing where it is not called."""
+        """Stop calling `listener`; has no effect if it is not registered."""
         self._appender.unlisten(listener)
 
     # --- rolling and trimming ----------------------------------------------------------------
 
     def roll(self) -> None:
-        """Seal the last ledger; the next entry begins another one. Raises LogClosedError, LogFailedError."""
+        """Seal the last ledger; the next entry starts a new one. Raises LogClosedError, LogFailedError."""
         self._tail.change_whole(self._tail.roll)
 
     def trim(self) -> list[int]:
-        """Delete the sealed ledgers, from the first on, that every cursor has passed and retention lets go; their ids.
+        """Delete the first sealed ledgers that every cursor has passed and that need not be retained; return their ids.
 
-        A ledger goes when its retention time is over, or when what is kept without it still has the retention size.
-        Where there is no cursor and no retention is set, all are kept (Pulsar would delete them). Rolling does it by
-        itself, and a cursor that passes a ledger.
+        A ledger is deleted when its retention time is over, or if the ledgers after it still have the retention size.
+        Without any cursor and retention settings, all are kept (Pulsar would delete them). A roll does this
+        automatically, and so does a cursor that passes a ledger.
         Raises LogClosedError, LogFailedError.
         """
         return self._tail.change_whole(self._tail.trim)
@@ -210,12 +211,12 @@ class ManagedLedger(ManagedReader, Unclosed):
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """By name, all that there are."""
+        """All cursors, by name."""
         return dict(self._cursors.by_name)
 
     @property
     def cursor_changes(self) -> int:
-        """How often a cursor was made or deleted since this was opened."""
+        """How often a cursor was created or deleted since this was opened."""
         return self._cursors.changes
 
     def open_cursor(
@@ -224,23 +225,23 @@ class ManagedLedger(ManagedReader, Unclosed):
         initial: Position | Literal["latest", "earliest"] = "latest",
         properties: Mapping[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of that name, made if there is none, durably: the same object to all who ask.
+        """Return the cursor of that name, created durably if there is none: always the same object.
 
-        A new one begins behind the last entry, at the first one, or at a position, with `properties`.
-        Raises InvalidArgumentError for a name of 0 or too many characters, LogClosedError, LogFailedError.
+        A new one begins after the last entry, at the first one, or at a position, with `properties`. Raises
+        InvalidArgumentError for an empty or too long name, LogClosedError, LogFailedError.
         """
         return self._cursors.open(self, name, initial, properties)
 
     def delete_cursor(self, name: str) -> None:
-        """Forget a subscription, durably. Raises InvalidArgumentError if there is none."""
+        """Delete a subscription's cursor, durably. Raises InvalidArgumentError if there is none."""
         self._cursors.delete(name)
 
-    # --- by itself ---------------------------------------------------------------------------
+    # --- background work ---------------------------------------------------------------------------
 
     def keep_house(self) -> None:
-        """What is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
+        """Do what is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
 
-        A thread calls it with fsync="interval", and where there is a compaction.threshold. Raises LogClosedError,
+        A thread calls it with fsync="interval", and if there is a compaction.threshold. Raises LogClosedError,
         LogFailedError.
         """
         if self.fsync == "interval":
@@ -251,29 +252,29 @@ class ManagedLedger(ManagedReader, Unclosed):
             chore()
 
     def add_chore(self, chore: Callable[[], None]) -> None:
-        """Call `chore` in keep_house() from now on, last. It must not raise."""
+        """Call `chore` at the end of each keep_house() from now on. It must not raise."""
         self._chores = (*self._chores, chore)
 
     def remove_chore(self, chore: Callable[[], None]) -> None:
-        """Call it no more; nothing where it is not called."""
+        """Stop calling `chore`; has no effect if it is not registered."""
         self._chores = tuple(kept for kept in self._chores if kept != chore)
 
     def shared(self, kind: type[T]) -> T:
-        """The one object of this class that all users of this managed ledger share; the first call makes it."""
+        """Return the object of this class that all users of this managed ledger share; the first call makes it."""
         found: T = self._shared_parts.setdefault(kind, kind())  # type: ignore[assignment]
         return found
 
     def write_lingering(self) -> None:
-        """Nothing lingers."""
+        """Do nothing: no records linger here."""
 
     # --- closing -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Make everything durable, seal the last ledger, and let go. Twice is fine; what was read stays readable.
+        """Make everything durable, seal the last ledger, and close. Idempotent; what was read stays readable.
 
-        After a failed write or sync it only lets go: the next opening recovers. So it does in a forked child, whose
-        parent goes on. Raises LogFailedError where making it durable fails now, or failed in the background and no
-        caller has met that: everything is let go of then, too.
+        After a failed write or sync it only closes: the next opening recovers. The same in a forked child, whose parent
+        continues. Raises LogFailedError if making it durable fails now, or failed in the background and no caller has
+        got that error: it is closed then, too.
         """
         if self.closed:
             return
@@ -294,7 +295,7 @@ class ManagedLedger(ManagedReader, Unclosed):
             tail.tell()
 
     def heard(self) -> None:
-        """The caller raises what failed in `shield.unheard`, if anything: closing need not raise it again."""
+        """Note that the caller raises a failure in `shield.unheard` itself: closing need not raise it again."""
         self._tail.heard()
 
     def _let_go(self) -> None:
@@ -304,7 +305,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         self._tail.let_go()
 
     def _collected(self) -> None:
-        """Nobody has it any more, and it was not closed."""
+        """Warn: it was garbage-collected without being closed."""
         if not self.closed and self._tail.held.held:
             warnings.warn(
                 f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self

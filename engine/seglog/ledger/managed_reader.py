@@ -1,7 +1,7 @@
-"""How a managed ledger is read: by position, in order, by time, by index.
+"""Reads a managed ledger: by position, in order, by time, by index.
 
-A read takes the extent (seglog.ledger.extent) once and waits for nobody. A ledger that is trimmed meanwhile is read to
-its end by who has it open; who comes later gets OffsetOutOfRangeError.
+A read takes the extent (seglog.ledger.extent) once and never waits. A reader that has a ledger open when it is trimmed
+can read it to its end; later readers get OffsetOutOfRangeError.
 """
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,10 +31,10 @@ Predicate = Callable[[StoredEntry], bool]
 
 
 class ManagedReader(OpenHandle):
-    """What a ManagedLedger can be asked. Threads may share it.
+    """The reading methods of a ManagedLedger. Thread-safe.
 
-    Every method raises LogClosedError after `close()`, CorruptRecordError where damage is met, and StorageError where a
-    file cannot be read. What was read stays readable after it is closed.
+    Every method raises LogClosedError after `close()`, CorruptRecordError for damage, and StorageError if a file cannot
+    be read. What was read stays readable after closing.
     """
 
     def __init__(
@@ -60,42 +60,42 @@ class ManagedReader(OpenHandle):
 
     @property
     def extent(self) -> LedgerExtent:
-        """The ledgers as of now, and their entries counted."""
+        """The ledgers as of now, with the counts of their entries."""
         return self._shown.extent or self._current()
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """In order. The last one may grow: then its `end` is None."""
+        """The ledgers, in order. The last one may grow: then its `end` is None."""
         return self._current().infos
 
     @property
     def entry_count(self) -> int:
-        """Of all ledgers, those that readers see."""
+        """The number of entries that readers see, in all ledgers."""
         return self._current().count
 
     @property
     def size_bytes(self) -> int:
-        """Of the files of entries."""
+        """The size of the files of entries."""
         return self._current().size_bytes
 
     @property
     def first_position(self) -> Position | None:
-        """None if there is no entry."""
+        """The position of the first entry; None if there is none."""
         return self._current().position(0)
 
     @property
     def last_position(self) -> Position | None:
-        """None if there is no entry."""
+        """The position of the last entry; None if there is none."""
         extent = self._current()
         return extent.position(extent.count - 1)
 
     def next_valid(self, position: Position) -> Position | None:
-        """Of the first entry behind a position, whatever ledger it is in; None if there is none yet."""
+        """Return the position of the first entry after a position, in any ledger; None if there is none yet."""
         extent = self._current()
         return extent.position(extent.up_to(checked_position(position)))
 
     def previous_valid(self, position: Position) -> Position | None:
-        """Of the last entry before a position; None if there is none."""
+        """Return the position of the last entry before a position; None if there is none."""
         extent = self._current()
         return extent.position(extent.before(checked_position(position)) - 1)
 
@@ -104,18 +104,18 @@ class ManagedReader(OpenHandle):
         return self._current().holds(checked_position(position))
 
     def entries_between(self, after: Position, to: Position) -> int:
-        """How many entries stand behind `after`, up to `to`."""
+        """Count the entries after `after`, up to and including `to`."""
         extent = self._current()
         return max(extent.up_to(checked_position(to)) - extent.up_to(checked_position(after)), 0)
 
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, position: Position) -> StoredEntry:
-        """One entry. Raises OffsetOutOfRangeError if there is none."""
-        # Fast path: the record is there, and every type is right. Else what follows says what is wrong.
+        """Read one entry. Raises OffsetOutOfRangeError if there is none."""
+        # Fast path: the record exists, and every type is correct. Otherwise the code below says what is wrong.
         try:
             ledger_id, entry_id = position
-            get = self._opened[ledger_id].get       # called as a method, it would be searched for in the type first
+            get = self._opened[ledger_id].get       # a method call would first search the type
             record = get(entry_id)
             if record is not None and type(position) is Position and type(ledger_id) is type(entry_id) is int:
                 return StoredEntry(position, record)
@@ -126,15 +126,15 @@ class ManagedReader(OpenHandle):
         return StoredEntry(position, (ledger or self._open_ledger(ledger_id)).record(entry_id))
 
     def read_run(self, ledger_id: int, entry_ids: Sequence[int]) -> list[StoredEntry]:
-        """Entries of one ledger, as far as they can be read. Raises what `read` raises if the first one cannot."""
+        """Read entries of one ledger, as far as possible. Raises what `read` raises if the first one cannot be read."""
         ledger = self._opened.get(ledger_id) or self._open_ledger(ledger_id)
         found: list[StoredEntry] = []
         try:
             records: Iterable[Record | None] = ledger.get_all(entry_ids)
         except SeglogError:
-            records = repeat(None)      # one of them: those before it are read one by one
+            records = repeat(None)      # one of them is damaged: those before it are read one by one
         for entry_id, record in zip(entry_ids, records, strict=False):
-            # A step in C: the class's own __new__ is one in Python.
+            # One step in C: the class's own __new__ is Python code.
             position = tuple.__new__(Position, (ledger_id, entry_id))
             if record is not None:
                 found.append(StoredEntry(position, record))
@@ -148,14 +148,14 @@ class ManagedReader(OpenHandle):
         return found
 
     def read_entries(self, first: Position, count: int) -> list[StoredEntry]:
-        """At most `count` entries, from the first one at or behind `first`."""
+        """Read at most `count` entries, from the first one at or after `first`."""
         extent = self._current()
         begin = extent.before(checked_position(first))
         checked_int("a number of entries", count)
         return [self._at(extent, ordinal) for ordinal in range(begin, min(begin + max(count, 0), extent.count))]
 
     def __iter__(self) -> Iterator[StoredEntry]:
-        """All entries as of now."""
+        """Iterate over all entries as of now."""
         extent = self._current()
         return (self._at(extent, ordinal) for ordinal in range(extent.count))
 
@@ -184,7 +184,7 @@ class ManagedReader(OpenHandle):
                 except NotALogError as gone:
                     if self._current().slot_of(ledger_id) < 0:
                         raise OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path) from gone
-                    raise CorruptManifestError(f"ledger {ledger_id} is not there", file=directory) from gone
+                    raise CorruptManifestError(f"ledger {ledger_id} is missing", file=directory) from gone
                 self._opened[ledger_id] = ledger
                 if self._shown.extent is None:     # closed meanwhile
                     ledger.close()
@@ -195,10 +195,11 @@ class ManagedReader(OpenHandle):
     def find_newest_matching(
         self, predicate: Predicate, first: Position | None = None, last: Position | None = None
     ) -> Position | None:
-        """The last entry in [first, last] that `predicate` is true of, by binary search; None where the first is not.
+        """Find the last entry in [first, last] for which `predicate` is true, by binary search; None if not for the
+        first.
 
-        The predicate is true up to some entry and false behind it: elsewhere the answer is some entry where it turns
-        from true to false, or the last one. (OpFindNewest)
+        The predicate should be true up to some entry and false after it. Otherwise the result is some entry where it
+        changes from true to false, or the last one. (OpFindNewest)
         """
         extent = self._current()
         start = 0 if first is None else extent.before(checked_position(first))
@@ -207,11 +208,11 @@ class ManagedReader(OpenHandle):
         return extent.position(found)
 
     def position_at_time(self, timestamp_ms: int, after: Position = EARLIEST) -> Position | None:
-        """The first entry behind `after`, in order, whose time is `timestamp_ms` or later; None if there is none.
+        """Find the first entry after `after`, in order, whose time is `timestamp_ms` or later; None if there is none.
 
-        An entry's time is the broker's, else the publish time. The ledgers' time indexes find it, whether or not the
-        times rise. With useBrokerTimestampsForMessageSeek=false the publish time counts alone, by binary search: right
-        where publish times rise, as it was before PIP-70.
+        An entry's time is the broker's, or else the publish time. The ledgers' time indexes find it, whether or not the
+        times rise. With useBrokerTimestampsForMessageSeek=false only the publish time counts, by binary search: correct
+        if publish times rise, as before PIP-70.
         """
         checked_int("a time in ms", timestamp_ms)
         extent = self._current()
@@ -235,9 +236,9 @@ class ManagedReader(OpenHandle):
         return None
 
     def position_at_index(self, index: int) -> Position | None:
-        """The entry that holds the message with this index, or, where that is gone, the first one behind it.
+        """Find the entry with the message that has this index or, if that is gone, the first entry after it.
 
-        None if there is none yet. Entries without an index are passed over.
+        None if there is none yet. Skips entries without an index.
         """
         checked_int("an index", index)
         extent = self._current()
@@ -259,10 +260,10 @@ class ManagedReader(OpenHandle):
 
 
 def _newest(is_before: Callable[[int], bool], start: int, stop: int) -> int:
-    """The last ordinal in [start, stop) that `is_before` is true of, by binary search; -1 where `start` is not."""
+    """Find the last ordinal in [start, stop) for which `is_before` is true, by binary search; -1 if not for `start`."""
     if start >= stop or not is_before(start):
         return -1
-    low, high = start, stop - 1         # it is true of `low`
+    low, high = start, stop - 1         # it is true for `low`
     if is_before(high):
         return high
     while high - low > 1:

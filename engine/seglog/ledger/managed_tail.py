@@ -1,11 +1,11 @@
-"""Where a managed ledger grows: its last ledger and the manifest, how it is rolled, trimmed, mended and closed.
+"""The growing end of a managed ledger: its last ledger and the manifest; rolling, trimming, mending, closing.
 
-    roll      seal the last ledger ── make the next one ── manifest
+    roll      seal the last ledger ── create the next one ── manifest
     trim      manifest without the ledgers ── delete them
     open      recover and seal a ledger that was not sealed ── manifest ── delete what it does not name
 
-Entries are added to the last ledger by ledger.managed_appender. Lock, refusal and failure: segment.write_gate. What
-fails from a write on leaves the managed ledger read-only: opening it again finds out what is on the disk.
+ledger.managed_appender adds entries to the last ledger. For lock, refusal and failure, see segment.write_gate. A
+failure from a write on leaves the managed ledger read-only: opening it again finds out what is on the disk.
 """
 import logging
 import os
@@ -33,7 +33,7 @@ logger = logging.getLogger("seglog")
 
 R = TypeVar("R")
 
-# What an entry may need in the file beside its bytes: the broker's part, the record, a batch.
+# What an entry may need in the file besides its bytes: broker metadata, the record, a batch.
 OVERHEAD_BYTES = 128
 
 
@@ -58,21 +58,21 @@ class ManagedTail(WriteGate):
         self._file = ManifestFile(fs, path)
         # Index and time of the last entry that was added.
         self.state = BrokerState()
-        # Up to where every cursor has come; None where nothing may go.
+        # The position that every cursor has passed; None if nothing may be trimmed.
         self.passed: Callable[[], Position | None] = lambda: None
 
     # --- opening -----------------------------------------------------------------------------
 
     def open(self) -> LostRange | None:
-        """Take the directory up, and make it a managed ledger where it is empty. What recovery cut, if anything."""
+        """Open the directory; if it is empty, make it a managed ledger. Return what recovery cut, if anything."""
         names = sorted(name for name in os.listdir(self.path) if name.startswith(LEDGER_PREFIX))
         if (self.path / FILE_NAME).exists():
             manifest = self._file.read()
-            # The process that wrote it may have seen this sync fail, or have died before: what is read becomes durable.
+            # Its writer may have seen this sync fail, or have died before it: make durable what is read.
             self.fs.sync_directory(self.path)
         else:
             if names:
-                raise CorruptManifestError(f"{len(names)} ledgers and no {FILE_NAME}", file=self.path)
+                raise CorruptManifestError(f"{len(names)} ledgers but no {FILE_NAME}", file=self.path)
             manifest = Manifest()
             self._file.write(manifest)
         self.manifest = manifest
@@ -81,7 +81,7 @@ class ManagedTail(WriteGate):
         for info in manifest.ledgers:
             directory = ledger_directory(self.path, info.ledger_id)
             if directory.name not in present:
-                raise CorruptManifestError(f"ledger {info.ledger_id} is not there", file=directory)
+                raise CorruptManifestError(f"ledger {info.ledger_id} is missing", file=directory)
         lost = None
         if manifest.ledgers and manifest.ledgers[-1].end is None:
             ledger = self._recovered(manifest.ledgers[-1])
@@ -92,24 +92,24 @@ class ManagedTail(WriteGate):
         return lost
 
     def _recovered(self, info: LedgerInfo) -> Ledger:
-        """The last ledger as its writer left it, sealed."""
+        """Recover and seal the last ledger that its writer left."""
         directory = ledger_directory(self.path, info.ledger_id)
         ledger = Ledger.open(directory, fs=self.fs, clock=self.clock, held=True)
-        # It may have been sealed, and the sync of that name have failed, or not been reached.
+        # It may have been sealed, but the sync of its name may have failed, or not been reached.
         self.fs.sync_directory(directory)
         if ledger.entry_count:
             self.shown.opened[info.ledger_id] = ledger
         return ledger
 
     def _put_sealed(self, ledger: Ledger) -> None:
-        """The manifest says where the last ledger ends, and what its entries came to."""
+        """Put the last ledger's end into the manifest, with the index and time of its entries."""
         self.state = last_state(ledger.read, ledger.last_entry_id, self.state)
         self._put_manifest(*self.manifest.ledgers[:-1], *_sealed_info(ledger))
         if not ledger.entry_count:
-            ledger.close()      # it goes: whoever has positions in it shall not come upon its files
+            ledger.close()      # it is removed: a caller with positions in it must not meet its files
 
     def _remove_strays(self, names: Iterable[str]) -> None:
-        """Ledgers that were being made, or deleted."""
+        """Remove ledgers that were being created or deleted."""
         known = {ledger_directory(self.path, info.ledger_id).name for info in self.manifest.ledgers}
         for name in sorted(names):
             number = name.removeprefix(LEDGER_PREFIX).removesuffix(DELETED_SUFFIX)
@@ -128,21 +128,21 @@ class ManagedTail(WriteGate):
     # --- changing ----------------------------------------------------------------------------
 
     def current(self) -> LedgerExtent:
-        """The ledgers as of now."""
+        """Return the ledgers as of now."""
         extent = self.shown.extent
         if extent is None:
             raise self.closed_error()
         return extent
 
     def refuse(self) -> None:
-        """For before a change without the lock. Raises LogClosedError, LogFailedError, ForkedHandleError."""
+        """Check, without the lock, that it may change. Raises LogClosedError, LogFailedError, ForkedHandleError."""
         self.check()
         self.held.check()
 
     def change_whole(self, section: Callable[[], R]) -> R:
-        """`change` for what is rare: no exception from outside reaches it. Raises as `refuse`.
+        """Do `change` for rare changes, in which asynchronous exceptions are held back. Raises as `refuse`.
 
-        What goes wrong within leaves the disk in a state that only opening again finds out.
+        After an error within, only opening again finds out the state on disk.
         """
         self.refuse()
         return shielded(self.change, self._changing, section)
@@ -153,7 +153,7 @@ class ManagedTail(WriteGate):
         return section()
 
     def fail_outside(self, error: BaseException) -> None:
-        """It is read-only from now on, by an error that was met without the lock."""
+        """Make it read-only because of an error that occurred without the lock."""
         if self.failure is None:
             self.fail(error)
             self.settle(error)
@@ -172,7 +172,7 @@ class ManagedTail(WriteGate):
     # --- rolling -----------------------------------------------------------------------------
 
     def ledger_for(self, size_bytes: int) -> tuple[Ledger, EntryWriter]:
-        """The last ledger; another one where that is full."""
+        """Return the last ledger, or a new one if it is full."""
         active = self.current().active
         if active is not None and not self._is_full(active, writer := active.writer, size_bytes):
             return active, writer
@@ -180,7 +180,7 @@ class ManagedTail(WriteGate):
         return active, active.writer
 
     def _is_full(self, active: Ledger, writer: EntryWriter, size_bytes: int) -> bool:
-        """ManagedLedgerImpl.currentLedgerIsFull; and no ledger passes what a segment holds."""
+        """Apply ManagedLedgerImpl.currentLedgerIsFull; besides, no ledger may exceed the size of a segment."""
         config = self.config
         if not writer.next_id:
             return False
@@ -195,26 +195,26 @@ class ManagedTail(WriteGate):
         return has_passed_quota and age_ms >= config.min_rollover_ms
 
     def roll(self) -> None:
-        """Seal the last ledger; the next entry begins another one."""
+        """Seal the last ledger; the next entry starts a new one."""
         self.seal_active()
         self.trim()
 
     def roll_if_full(self) -> None:
-        """Full also by its age."""
+        """Roll the last ledger if it is full, or too old."""
         active = self.current().active
         if active is not None and self._is_full(active, active.writer, 0):
             self.seal_active()
         self.trim()
 
     def _begin_ledger(self) -> Ledger:
-        """Begin another ledger, and trim what can go now."""
+        """Start a new ledger, and trim what may be trimmed now."""
         self.seal_active()
         ledger_id = self.manifest.next_ledger_id
         ledger = Ledger.create(
             ledger_directory(self.path, ledger_id), ledger_id, fsync=self.fsync, fs=self.fs, clock=self.clock,
             held=True,
         )
-        self.shown.opened[ledger_id] = ledger       # to be let go of, whatever happens
+        self.shown.opened[ledger_id] = ledger       # to be closed, whatever happens
         info = LedgerInfo(ledger_id, ledger.created_ms)
         self._put_manifest(*self.manifest.ledgers, info, next_ledger_id=ledger_id + 1)
         self.shown.extent = LedgerExtent(self.manifest.ledgers, ledger)
@@ -222,7 +222,7 @@ class ManagedTail(WriteGate):
         return ledger
 
     def seal_active(self) -> None:
-        """All of the last ledger is on the disk, and nothing is added to it any more."""
+        """Sync and seal the last ledger: nothing can be added to it afterwards."""
         active = self.current().active
         if active is None:
             return
@@ -250,30 +250,30 @@ class ManagedTail(WriteGate):
                 break
             gone.append(info.ledger_id)
         if gone:
-            # Index and time stay those of the last sealed ledger: the entries behind it may not be on the disk.
+            # Index and time stay those of the last sealed ledger: the entries after it may not be on the disk.
             self.put(self.manifest.with_(ledgers=self.manifest.ledgers[len(gone) :]))
             self.shown.extent = LedgerExtent(self.manifest.ledgers, self.current().active)
             self._delete(gone)
         return gone
 
     def _retention_is_over(self, age_ms: int, behind_bytes: int) -> bool:
-        """Of a ledger that was sealed so long ago, and has so much behind it."""
+        """Whether a ledger that was sealed `age_ms` ago, and is followed by `behind_bytes`, need not be retained."""
         minutes, megabytes = self.config.retention_minutes, self.config.retention_mb
         if minutes == 0 and megabytes == 0:
             return True
-        # Beside another limit a 0 says nothing, and neither does -1.
+        # Beside another limit, a 0 has no meaning, and neither has -1.
         return (minutes > 0 and age_ms >= minutes * 60_000) or (megabytes > 0 and behind_bytes >= megabytes << 20)
 
     def _delete(self, ledger_ids: list[int]) -> None:
-        """The manifest does not name them any more."""
+        """Delete ledgers that the manifest no longer names."""
         for ledger_id in ledger_ids:
             ledger = self.shown.opened.pop(ledger_id, None)
             if ledger is not None:
                 ledger.retire()
             try:
                 delete_ledger(ledger_directory(self.path, ledger_id), self.fs)
-            except StorageError as error:       # nothing hangs on it: opening again removes what is left
-                logger.warning("ledger %s of %s is left over: %s", ledger_id, self.path, error)
+            except StorageError as error:       # not important: the next opening removes what is left
+                logger.warning("ledger %s of %s could not be deleted: %s", ledger_id, self.path, error)
 
     # --- failing and mending -----------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class ManagedTail(WriteGate):
         super().settle(error)
 
     def _forget_what_was_tried(self) -> None:
-        """Index and time are of what was added from now on: it does not go on."""
+        """Reset index and time to those of added entries: the attempt does not continue."""
         extent = self.shown.extent
         active = extent.active if extent is not None else None
         self.state = BrokerState(self.manifest.last_index, self.manifest.last_timestamp)
@@ -291,7 +291,7 @@ class ManagedTail(WriteGate):
             self.state = last_state(active.read, active.last_entry_id, self.state)
 
     def mend(self) -> None:
-        """Take it up from the disk, as an opening does, if an exception left a change in the middle."""
+        """Read it again from the disk, as an opening does, if an exception interrupted a change."""
         try:
             shielded(self.with_lock, self._mend)
         except BaseException as error:
@@ -307,7 +307,7 @@ class ManagedTail(WriteGate):
         manifest = self.manifest = self._file.read()
         self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
         if manifest.ledgers and manifest.ledgers[-1].end is None:
-            # This process may have it, with entries that somebody waits for.
+            # This process may have it, with entries that callers wait for.
             ledger = shown.opened.get(manifest.ledgers[-1].ledger_id) or self._recovered(manifest.ledgers[-1])
             ledger.seal()
             self._put_sealed(ledger)
@@ -333,12 +333,12 @@ class ManagedTail(WriteGate):
         if self.shown.extent is not None:
             self.is_changing = True
             self.seal_active()
-        # With the lock: a thread that waits for it, in the background too, then finds that this was closed, not that it
-        # failed.
+        # With the lock: a thread that waits for it, even in the background, then finds that this was closed, not that
+        # it failed.
         self.refusal = self.closed_error
 
     def let_go(self) -> None:
-        """Close what is open."""
+        """Close everything that is open."""
         self.shown.extent = None
         if self.failure is None:
             self.refusal = self.closed_error
@@ -349,11 +349,11 @@ class ManagedTail(WriteGate):
             self.held.release()
 
     def closed_error(self) -> LogClosedError:
-        """What a call on a closed managed ledger gets."""
+        """Make the error for a call on a closed managed ledger."""
         return LogClosedError("the managed ledger was closed", file=self.path)
 
 
 def _sealed_info(ledger: Ledger) -> tuple[LedgerInfo, ...]:
-    """The manifest's line of a ledger that was sealed; none where it is empty."""
+    """Return the manifest's line for a sealed ledger; none if it is empty."""
     assert ledger.end is not None
     return (LedgerInfo(ledger.ledger_id, ledger.created_ms, ledger.end),) if ledger.end.entries else ()

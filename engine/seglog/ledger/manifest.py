@@ -1,7 +1,7 @@
 """`manifest`: which ledgers a managed ledger consists of. docs/formats/managed_ledger.md.
 
-Formatting, parsing and replacing the file only; seglog.ledger.managed_ledger decides what it says. A change is a line
-behind the whole manifest, until those lines are as long as it: so a roll costs the same however many ledgers there are.
+Only formats, parses and replaces the file; seglog.ledger.managed_ledger decides its contents. A change is a line after
+the complete manifest, until these lines are as long as it: so a roll costs the same however many ledgers there are.
 """
 import itertools
 from bisect import bisect_left
@@ -21,17 +21,17 @@ FORMAT = "seglog-managed-ledger"
 VERSION, OLDEST = 2, 1
 CHANGE_FORMAT = "seglog-managed-ledger-change"
 FILE_NAME = "manifest"
-NO_MANIFEST_HINT = "give a topic's directory, which has one; `seglog ledger recover` makes a lost one"
-# Changes may take so much, however short the whole manifest is.
+NO_MANIFEST_HINT = "pass a topic's directory, which has one; `seglog ledger recover` rebuilds a lost one"
+# Changes may take this much, however short the complete manifest is.
 MIN_CHANGES_BYTES = 4096
-# No change that has more new lines is written as one.
+# A change with more new ledgers is not written as a change.
 MOST_ADDED = 8
 LEDGER_PREFIX = "ledger-"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """A ledger as the manifest has it. `end` None: it was not sealed when the manifest was written."""
+    """A ledger in the manifest. `end` None: it was not sealed when the manifest was written."""
 
     ledger_id: int
     created_ms: int
@@ -40,7 +40,7 @@ class LedgerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`last_index`, `last_timestamp`: of the broker's part of the entries up to the last sealed ledger, -1 for none."""
+    """`last_index`, `last_timestamp`: from the broker metadata of entries up to the last sealed ledger, -1 for none."""
 
     ledgers: tuple[LedgerInfo, ...] = ()
     next_ledger_id: int = 0
@@ -60,17 +60,17 @@ class Manifest:
         )
 
     def write(self, fs: FileSystem, directory: Path) -> None:
-        """Durably, in one step. Raises StorageError."""
+        """Write it durably, in one step. Raises StorageError."""
         write_atomically(fs, directory / FILE_NAME, self.to_bytes())
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest":
-        """Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
+        """Read the file. Raises NotALogError if there is none, CorruptManifestError, UnsupportedVersionError."""
         return cls.parse(_read_bytes(directory), file=directory / FILE_NAME)
 
     @classmethod
     def parse(cls, raw: bytes, *, file: Path | None = None) -> "Manifest":
-        """Raises CorruptManifestError, UnsupportedVersionError."""
+        """Parse the file. Raises CorruptManifestError, UnsupportedVersionError."""
         whole, _, changes = raw.partition(b"\n")
         manifest = parse_json(whole, FORMAT, VERSION, file, _manifest, CorruptManifestError, oldest=OLDEST)
         while changes:
@@ -78,8 +78,8 @@ class Manifest:
             try:
                 manifest = manifest._changed(line, file)
             except CorruptManifestError:
-                # The last one may be what a crash left of a write: shorter, or with sectors that never came. A line
-                # that is whole but for a wrong byte was promised to somebody; so was one whose end is one.
+                # The last line may be what a crash left of a write: shorter, or with missing sectors. A complete line
+                # with only a wrong byte, including its last one, was acknowledged to a caller.
                 is_torn = b"\0" in line or not end
                 if changes or not is_torn or (line[-1:] != b"\0" and manifest._is_change(line[:-1])):
                     raise
@@ -96,10 +96,10 @@ class Manifest:
         return parse_json(line, CHANGE_FORMAT, 1, file, self._with_change, CorruptManifestError)
 
     def _with_change(self, body: dict[str, object]) -> "Manifest":
-        """The manifest behind a change, as `change_since` gives it."""
+        """Return the manifest after a change, in the form of `change_since`."""
         dropped, kept, listed = number(body["dropped"]), number(body["kept"]), body["ledgers"]
         if not isinstance(listed, list) or dropped + kept > len(self.ledgers):
-            raise ValueError("a change of other ledgers")
+            raise ValueError("a change to other ledgers")
         return _checked(
             (*self.ledgers[dropped : dropped + kept], *map(_info, listed)), number(body["next_ledger_id"]),
             number(body["last_index"], low=-1), number(body["last_timestamp"], low=-1),
@@ -107,7 +107,7 @@ class Manifest:
         )
 
     def change_since(self, before: "Manifest") -> bytes | None:
-        """The line that makes this manifest of `before`; None where that is not short."""
+        """Return the line that turns `before` into this manifest; None if that is not short."""
         first = self.ledgers[0].ledger_id if self.ledgers else self.next_ledger_id
         dropped = bisect_left(before.ledgers, first, key=lambda info: info.ledger_id)
         kept = min(len(before.ledgers) - dropped, len(self.ledgers))
@@ -128,36 +128,36 @@ class Manifest:
 
 
 class ManifestFile:
-    """The manifest of a directory, as whoever holds its lock writes it."""
+    """The manifest file of a directory, for the holder of the directory's lock to write."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
-        # Of the whole manifest, 0: to be written next; and of the changes behind it.
+        # The sizes of the complete manifest (0: it must be written next) and of the changes after it.
         self._whole_bytes = self._changes_bytes = 0
 
     def read(self) -> Manifest:
-        """Raises what Manifest.read raises, StorageError."""
+        """Read it. Raises what Manifest.read raises, and StorageError."""
         raw = _read_bytes(self._directory)
         manifest = Manifest.parse(raw, file=self._directory / FILE_NAME)
-        # "version" is the last member. No change is put behind an older one: a program that knows only that version
-        # must meet the newer number, and not what looks like damage.
+        # "version" is the last member. No change is appended to an older version: a program that knows only that
+        # version must see the newer number, and not what looks like damage.
         is_current = raw.partition(b"\n")[0].endswith(b'"version": %d}' % VERSION)
         self._whole_bytes = len(raw) if is_current else 0
         if raw.find(b"\n") + 1 < len(raw):
-            # A change may be in the page cache alone, if its sync failed.
+            # A change may be only in the page cache, if its sync failed.
             self.write(manifest)
         return manifest
 
     def write(self, manifest: Manifest) -> None:
-        """Durably, in one step. Raises StorageError."""
+        """Write the complete manifest durably, in one step. Raises StorageError."""
         raw = manifest.to_bytes()
         self._whole_bytes = 0       # unknown, if that fails
         write_atomically(self._fs, self._directory / FILE_NAME, raw)
         self._whole_bytes, self._changes_bytes = len(raw), 0
 
     def put(self, before: Manifest, manifest: Manifest) -> None:
-        """The same, where `before` is there. What fails leaves one of them, or a change that is not whole."""
+        """Write `manifest` over `before`. A failure leaves one of them, or an incomplete change."""
         change = manifest.change_since(before) if self._whole_bytes else None
         most = max(self._whole_bytes, MIN_CHANGES_BYTES) - self._changes_bytes
         if change is None or len(change) > most:
@@ -181,7 +181,7 @@ def _read_bytes(directory: Path) -> bytes:
 def _manifest(body: dict[str, object]) -> Manifest:
     listed = body["ledgers"]
     if not isinstance(listed, list):
-        raise TypeError("the ledgers are no list")
+        raise TypeError("the ledgers must be a list")
     return _checked(
         tuple(map(_info, listed)), number(body["next_ledger_id"]), number(body["last_index"], low=-1),
         number(body["last_timestamp"], low=-1), texts(body["properties"]),
@@ -206,7 +206,7 @@ def _line(info: LedgerInfo) -> list[int]:
 
 def _info(value: object) -> LedgerInfo:
     if not isinstance(value, list) or len(value) not in (2, 6):
-        raise TypeError("a ledger has two or six members")
+        raise TypeError("a ledger must have two or six members")
     ledger_id, created_ms = number(value[0]), number(value[1], low=-MAX_ID)
     if len(value) == 2:
         return LedgerInfo(ledger_id, created_ms)
@@ -215,5 +215,5 @@ def _info(value: object) -> LedgerInfo:
 
 
 def ledger_directory(directory: Path, ledger_id: int) -> Path:
-    """Where a ledger of the managed ledger in `directory` lies."""
+    """Return the directory of a ledger of the managed ledger in `directory`."""
     return directory / f"{LEDGER_PREFIX}{ledger_id}"

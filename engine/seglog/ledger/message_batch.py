@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 _MAX_INT32 = (1 << 31) - 1
-# The size of its metadata, and the one field that these must have: payload_size.
+# The size of its metadata, and their one required field: payload_size.
 _MESSAGE_BYTES_MIN = 4 + 2
 
 
 @dataclass(frozen=True, slots=True)
 class BatchedMessage:
-    """`value`: a view of the opened batch. With metadata.compacted_out it is the placeholder of a removed message."""
+    """`value`: a view of the decompressed batch. With metadata.compacted_out it is a removed message's placeholder."""
 
     metadata: "SingleMessageMetadata"
     value: memoryview
@@ -31,20 +31,20 @@ class BatchedMessage:
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """`trailing_bytes`: those behind the last message. Pulsar passes over them."""
+    """`trailing_bytes`: those after the last message. Pulsar ignores them."""
 
     messages: list[BatchedMessage]
     trailing_bytes: int
 
 
 def read_batch(opened: "Buffer", count: int) -> MessageBatch:
-    """The `count` messages (num_messages_in_batch) of an opened payload.
+    """Parse the `count` messages (num_messages_in_batch) of a decompressed payload.
 
-    Raises CorruptRecordError where the bytes do not hold them; `position` is that in the opened payload, `offset` the
+    Raises CorruptRecordError if the bytes do not contain them; `position` is that in the payload, `offset` the
     message's number in the batch.
     """
     if count < 1:
-        raise CorruptRecordError(f"a batch of {count} messages")
+        raise CorruptRecordError(f"invalid batch of {count} messages")
     data = memoryview(opened).cast("B")
     kind = pulsar_pb().SingleMessageMetadata
     if count > max(len(data) // _MESSAGE_BYTES_MIN, 1):
@@ -55,7 +55,7 @@ def read_batch(opened: "Buffer", count: int) -> MessageBatch:
         size = int.from_bytes(data[pos : pos + 4], "big")
         begin = pos + 4
         if size > len(data) - begin:
-            raise _short(pos, len(messages), count, f"metadata of {size} bytes where {len(data) - begin} are left")
+            raise _short(pos, len(messages), count, f"metadata of {size} bytes, but {len(data) - begin} are left")
         try:
             metadata: SingleMessageMetadata = parse_message(kind, data[begin : begin + size])
         except CorruptRecordError as e:
@@ -63,7 +63,7 @@ def read_batch(opened: "Buffer", count: int) -> MessageBatch:
             raise
         begin += size
         if not 0 <= metadata.payload_size <= len(data) - begin:
-            found = f"a value of {metadata.payload_size} bytes where {len(data) - begin} are left"
+            found = f"a value of {metadata.payload_size} bytes, but {len(data) - begin} are left"
             raise _short(pos, len(messages), count, found)
         messages.append(BatchedMessage(metadata, data[begin : begin + metadata.payload_size]))
         pos = begin + metadata.payload_size
@@ -75,23 +75,23 @@ def _short(pos: int, number: int, count: int, found: str) -> CorruptRecordError:
 
 
 def batch_of(entry: Entry, limit_bytes: int = LogConfig().max_decompressed_message_bytes) -> MessageBatch:
-    """The messages of an entry whose payload is a batch.
+    """Return the messages of an entry whose payload is a batch.
 
-    Raises InvalidArgumentError where it is none, and what Entry.opened_payload and read_batch raise.
+    Raises InvalidArgumentError if it is not one, and what Entry.opened_payload and read_batch raise.
     """
     fields = entry.fields()
     if not fields.is_batch:
-        raise InvalidArgumentError("the entry is one message and no batch: its value is opened_payload()")
+        raise InvalidArgumentError("the entry is a single message, not a batch: its value is opened_payload()")
     return read_batch(entry.opened_payload(limit_bytes), fields.num_messages)
 
 
 def write_batch(messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]") -> bytes:
-    """Messages as an opened payload. `payload_size` is set here, in a copy of each metadata."""
+    """Encode messages as an uncompressed payload. Sets `payload_size` in a copy of each metadata."""
     parts: list[Buffer] = []
     for given, value in messages:
         size = memoryview(value).nbytes
         if size > _MAX_INT32:
-            raise InvalidArgumentError(f"a message's value has at most 2 ** 31 - 1 bytes, not {size}")
+            raise InvalidArgumentError(f"a message's value can have at most 2 ** 31 - 1 bytes, not {size}")
         metadata = pulsar_pb().SingleMessageMetadata()
         metadata.CopyFrom(given)
         metadata.payload_size = size
@@ -107,14 +107,14 @@ def build_batch_entry(
     *,
     checksum: bool = True,
 ) -> bytes:
-    """The bytes of an entry of a batch. Set here, in a copy of `metadata`: num_messages_in_batch, uncompressed_size
-    and, where there is one, compression.
+    """Encode an entry with a batch. Sets, in a copy of `metadata`: num_messages_in_batch, uncompressed_size and, if it
+    is compressed, compression.
 
-    Raises InvalidArgumentError for a batch of no messages, and as build_entry does.
+    Raises InvalidArgumentError for a batch without messages, and what build_entry raises.
     """
     listed = list(messages)
     if not listed:
-        raise InvalidArgumentError("a batch has one message at least")
+        raise InvalidArgumentError("a batch must have at least one message")
     opened = write_batch(listed)
     whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
@@ -125,9 +125,9 @@ def build_batch_entry(
 def build_message_entry(
     metadata: "MessageMetadata", value: "Buffer", codec: int = PayloadCodec.NONE, *, checksum: bool = True
 ) -> bytes:
-    """The bytes of an entry of one message that is no batch; the rest as for build_batch_entry."""
+    """Encode an entry with one message that is not a batch; otherwise like build_batch_entry."""
     if metadata.HasField("num_messages_in_batch"):
-        raise InvalidArgumentError("num_messages_in_batch makes it a batch: see build_batch_entry")
+        raise InvalidArgumentError("num_messages_in_batch makes it a batch: use build_batch_entry")
     whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
     return _build(whole, value, codec, checksum)
@@ -138,7 +138,7 @@ def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: 
     try:
         memoryview(opened)
     except TypeError:
-        raise InvalidArgumentError(f"a message's value is bytes, not {type(opened).__name__}") from None
+        raise InvalidArgumentError(f"a message's value must be bytes, not {type(opened).__name__}") from None
     metadata.ClearField("compression")
     if codec is not PayloadCodec.NONE:
         metadata.compression = pulsar_pb().CompressionType.Value(codec.name)

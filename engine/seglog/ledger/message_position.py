@@ -1,10 +1,10 @@
-"""Where a single message stands: in a ledger, an entry, a batch. And which message of an entry is its last.
+"""The position of a single message: in a ledger, an entry, a batch. And which message of an entry is the last.
 
-    field 31 (compacted_batch_indexes) ── its last number          the metadata alone
-    encrypted                          ── the last of the batch    the metadata alone
-    neither                            ── the last that compacted_out does not mark: the payload is opened
+    field 31 (compacted_batch_indexes) ── its last number          from the metadata alone
+    encrypted                          ── the last of the batch    from the metadata alone
+    neither                            ── the last that compacted_out does not mark: decompresses the payload
 
-So is PIP-429. The third line is for batches that were compacted before it, by Pulsar up to 4.0.
+This follows PIP-429. The third line is for batches compacted before it, by Pulsar up to 4.0.
 """
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ class _Fields(NamedTuple):
 
 
 class MessagePosition(_Fields):
-    """`batch_index` -1: the message is no batch. `publish_time` of its entry, in ms."""
+    """A message's position. `batch_index` -1: it is not in a batch. `publish_time`: that of its entry, in ms."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class MessagePosition(_Fields):
 
     @property
     def position(self) -> Position:
-        """Of its entry."""
+        """The position of its entry."""
         return Position(self.ledger_id, self.entry_id)
 
     def __str__(self) -> str:
@@ -45,10 +45,10 @@ MessagePosition.EARLIEST = MessagePosition(-1, -1, 0, 0)
 def last_message(
     position: Position, entry: Entry, limit_bytes: int = LogConfig().max_decompressed_message_bytes
 ) -> MessagePosition | None:
-    """The last message of an entry that compaction left in it; None where a batch of the old form has none.
+    """Return the last message of an entry that compaction left in it; None if a batch of the old form has none.
 
     Raises CorruptRecordError for metadata that does not parse and for numbers that the batch does not have,
-    RecordTooLargeError, MissingCodecError. A payload of the old form that cannot be read was kept whole: its last
+    RecordTooLargeError, MissingCodecError. A payload of the old form that cannot be read was kept unchanged: its last
     message is the last of the batch.
     """
     fields = entry.fields()
@@ -60,7 +60,7 @@ def last_message(
         index = max(indexes)
         if min(indexes) < 0 or index >= count:
             raise CorruptRecordError(
-                f"compacted_batch_indexes {indexes} of a batch of {count} messages", file=entry.name
+                f"invalid compacted_batch_indexes {indexes} in a batch of {count} messages", file=entry.name
             )
     elif fields.is_encrypted:
         index = count - 1
@@ -69,7 +69,7 @@ def last_message(
     if index is None:
         return None
     ledger_id, entry_id = position
-    # A step in C: the class's own __new__ is one in Python.
+    # One step in C: the class's own __new__ is Python code.
     return tuple.__new__(MessagePosition, (ledger_id, entry_id, index, fields.publish_time))
 
 

@@ -1,4 +1,4 @@
-"""Where an entry stands in a managed ledger."""
+"""The position of an entry in a managed ledger."""
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
@@ -7,9 +7,9 @@ from seglog.errors import InvalidArgumentError
 
 
 class Position(NamedTuple):
-    """An entry of a ledger. Ordered; ids of ledgers rise, and have gaps.
+    """An entry of a ledger. Ordered; ledger ids rise, with gaps.
 
-    `entry_id` -1 stands before the first entry of the ledger. Whether there is such an entry, the managed ledger knows:
+    `entry_id` -1 is before the first entry of the ledger. Whether an entry exists, the managed ledger knows:
     ManagedLedger.next_valid, previous_valid.
     """
 
@@ -20,26 +20,26 @@ class Position(NamedTuple):
         return f"{self.ledger_id}:{self.entry_id}"
 
 
-# Before the first entry, and behind the last one, of every managed ledger.
+# Before the first entry, and after the last one, of every managed ledger.
 EARLIEST = Position(-1, -1)
 LATEST = Position(2**63 - 1, 2**63 - 1)
 
 
 def checked_position(value: object) -> Position:
-    """`value`, which may be a plain tuple. Raises InvalidArgumentError for what is no position: 1.5 would be taken for
-    1 further down."""
+    """Return `value`, which may be a plain tuple. Raises InvalidArgumentError if it is not a position: code below would
+    take 1.5 for 1."""
     if type(value) is Position and type(value[0]) is int and type(value[1]) is int:
         return value
     if isinstance(value, tuple) and len(value) == 2 and _is_int(value[0]) and _is_int(value[1]):
         return Position(*value)
-    raise InvalidArgumentError(f"a position is a Position(ledger_id, entry_id) of two ints, not {_short(value)}")
+    raise InvalidArgumentError(f"a position must be a Position(ledger_id, entry_id) of two ints, not {_short(value)}")
 
 
 def checked_int(what: str, value: object) -> int:
-    """Raises InvalidArgumentError for what is no int. `what`: what it should be, as "a number of entries"."""
+    """Return `value` if it is an int. Raises InvalidArgumentError. `what`: its meaning, as "a number of entries"."""
     if type(value) is int or _is_int(value):
         return value    # type: ignore[return-value]
-    raise InvalidArgumentError(f"{what} is an int, not {_short(value)}")
+    raise InvalidArgumentError(f"{what} must be an int, not {_short(value)}")
 
 
 def _is_int(value: object) -> bool:
@@ -51,12 +51,12 @@ def _short(value: object) -> str:
 
 
 class Positions(Sequence[Position]):
-    """Of entries that were added together: in order, made when they are asked for."""
+    """The positions of entries that were added together: in order, made on demand."""
 
     __slots__ = ("_runs",)
 
     def __init__(self, runs: Sequence[tuple[int, range]]) -> None:
-        """(ledger id, entry ids)"""
+        """Make it from (ledger id, entry ids) in order."""
         self._runs = runs
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Positions(Sequence[Position]):
             if 0 <= number < len(ids):
                 return Position(ledger_id, ids[number])
             number -= len(ids)
-        raise IndexError(f"position {at} of {len(self)}")
+        raise IndexError(f"position {at} is out of range: there are {len(self)}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

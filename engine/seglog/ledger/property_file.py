@@ -1,4 +1,4 @@
-"""`properties.json`: a small map of texts, replaced as a whole. docs/formats/delayed_snapshots.md."""
+"""`properties.json`: a small map of text to text, replaced as a whole. docs/formats/delayed_snapshots.md."""
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,21 +13,21 @@ from seglog.ledger.ledger_metadata import number, texts
 FORMAT = "seglog-properties"
 VERSION = 1
 FILE_NAME = "properties.json"
-# Ids are taken from the disk by so many: a crash loses the rest of them, which costs nothing.
+# This many ids are reserved on the disk at a time: a crash loses the rest of them, which costs nothing.
 IDS_AT_ONCE = 1000
 
 
 class PropertyFile:
-    """Properties and the ledger ids that were given out, of a tracker that stands without a cursor. Thread-safe.
+    """The properties and assigned ledger ids of a tracker without a cursor. Thread-safe.
 
-    The same face as a cursor's: `properties`, `update_properties`.
+    Has the same interface as a cursor: `properties`, `update_properties`.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
-        """Raises CorruptManifestError, UnsupportedVersionError, StorageError."""
+        """Read the file. Raises CorruptManifestError, UnsupportedVersionError, StorageError."""
         self._fs = fs
         self._path = directory / FILE_NAME
-        # Guards what follows, and the file.
+        # Guards the fields below, and the file.
         self._lock = threading.Lock()
         self._properties: dict[str, str] = {}
         self._reserved = self._next_id = 0
@@ -45,7 +45,7 @@ class PropertyFile:
             return dict(self._properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, remove those that are None: durably, all or none. Raises StorageError."""
+        """Set properties, and remove those that are None: durably, all or none. Raises StorageError."""
         with self._lock:
             changed = {name: value for name, value in {**self._properties, **changes}.items() if value is not None}
             if changed != self._properties:
@@ -53,7 +53,7 @@ class PropertyFile:
                 self._properties = changed
 
     def new_ledger_id(self) -> int:
-        """An id that was never given out before. Raises StorageError."""
+        """Return an id that was never used before. Raises StorageError."""
         with self._lock:
             if self._next_id == self._reserved:
                 self._write(self._properties, self._reserved + IDS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""An entry with where it stood in its topic: what a compacted ledger stores. (RawMessage.serialize)
+"""An entry with its position in the topic, as a compacted ledger stores it. (RawMessage.serialize)
 
     record := size:uint32 MessageIdData[size] size:uint32 entry[size]
 
@@ -19,7 +19,7 @@ _NEITHER = b"\x18" + b"\xff" * 9 + b"\x01" + b"\x20" + b"\xff" * 9 + b"\x01"
 
 
 class CompactedEntry(EntryView):
-    """An entry of a compacted ledger, where it stood in its topic. `payload_form`: of its batch, where it is one."""
+    """An entry of a compacted ledger, with its position in the topic. `payload_form`: of its batch, if it is one."""
 
     __slots__ = ("payload_form",)
 
@@ -29,29 +29,29 @@ class CompactedEntry(EntryView):
 
 
 def raw_message(position: Position, entry: "Buffer") -> bytes:
-    """The bytes of a record of a compacted ledger."""
+    """Encode a record of a compacted ledger."""
     message_id = b"\x08" + _uvarint(position.ledger_id) + b"\x10" + _uvarint(position.entry_id) + _NEITHER
     size = memoryview(entry).nbytes
     return b"".join((len(message_id).to_bytes(4, "big"), message_id, size.to_bytes(4, "big"), entry))
 
 
 def read_raw_message(record: "Buffer", name: str | None = None) -> tuple[Position, memoryview]:
-    """Where the entry of a record stood, and its bytes. Raises CorruptRecordError."""
+    """Parse a record: the entry's position in the topic, and its bytes. Raises CorruptRecordError."""
     data = memoryview(record).cast("B")
     size = int.from_bytes(data[:4], "big")
     begin = 8 + size
     if begin > len(data):
-        raise CorruptRecordError(f"a MessageIdData of {size} bytes in a record of {len(data)}", file=name)
+        raise CorruptRecordError(f"a MessageIdData of {size} bytes does not fit in a record of {len(data)}", file=name)
     entry_size = int.from_bytes(data[begin - 4 : begin], "big")
     if entry_size != len(data) - begin:
         raise CorruptRecordError(
-            f"an entry of {entry_size} bytes where {len(data) - begin} are left", file=name, position=begin
+            f"an entry of {entry_size} bytes, but {len(data) - begin} are left", file=name, position=begin
         )
     return _position(bytes(data[4 : 4 + size]), name), data[begin:]
 
 
 def message_id_bytes(position: Position) -> bytes:
-    """MessageIdImpl.toByteArray: as Pulsar puts it into a ledger's metadata."""
+    """Encode a position like MessageIdImpl.toByteArray, as Pulsar puts it into a ledger's metadata."""
     return b"\x08" + _uvarint(position.ledger_id) + b"\x10" + _uvarint(position.entry_id) + b"\x30\x00"
 
 
@@ -69,7 +69,7 @@ def _position(message_id: bytes, name: str | None) -> Position:
             raise CorruptRecordError(f"MessageIdData does not parse: tag {tag}", file=name)
     ledger_id, entry_id = found.get(1, -1), found.get(2, -1)
     if pos > len(message_id) or not (0 <= ledger_id < 1 << 63 and 0 <= entry_id < 1 << 63):
-        raise CorruptRecordError("MessageIdData does not parse, or names no entry", file=name)
+        raise CorruptRecordError("MessageIdData does not parse, or does not name an entry", file=name)
     return Position(ledger_id, entry_id)
 
 
@@ -92,4 +92,4 @@ def _read_uvarint(data: bytes, pos: int, name: str | None) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & (1 << 64) - 1, pos
-    raise CorruptRecordError("MessageIdData does not parse: a number without an end", file=name)
+    raise CorruptRecordError("MessageIdData does not parse: an unterminated number", file=name)

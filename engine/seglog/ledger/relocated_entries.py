@@ -1,8 +1,8 @@
 """Entries that were moved out of a managed ledger's list of ledgers: docs/formats/relocated_entries.md.
 
-One message with a long delay would keep its ledger, and all after it. Its entry is copied into a small ledger, and the
-cursors that want it set it aside. It keeps its position, by which everybody knows it, so one copy serves every
-subscription. What counts is what the cursors say: a copy of an entry that none has set aside is left over.
+One message with a long delay would keep its ledger and all later ones from being trimmed. So its entry is copied into a
+small ledger, and the cursors that still need it set it aside. It keeps its position, which identifies it, so one copy
+serves every subscription. Only the cursors count: a copy of an entry that no cursor has set aside is garbage.
 """
 import logging
 import os
@@ -29,14 +29,14 @@ logger = logging.getLogger("seglog")
 
 DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
-# Ledger id, entry id, deliver_at: before the entry's bytes.
+# Ledger id, entry id and deliver_at, before the entry's bytes.
 HEADER = struct.Struct(">QQQ")
-# `tidy` looks for copies that no cursor needs once in this time, at most.
+# `tidy` looks for copies that no cursor needs at most this often.
 TIDY_EVERY_NS = 1_000_000_000
 
 
 class Copy(NamedTuple):
-    """Where the copy of an entry is, and when its message is due."""
+    """The place of an entry's copy, and when its message is due."""
 
     ledger: Ledger
     entry_id: int
@@ -44,7 +44,7 @@ class Copy(NamedTuple):
 
 
 class RelocatedEntry(StoredEntry):
-    """An entry at the position where it was."""
+    """An entry with its original position."""
 
     __slots__ = ()
 
@@ -54,13 +54,13 @@ class RelocatedEntry(StoredEntry):
 
 
 def relocated_directory(managed_ledger: Path, cursor_name: str) -> Path:
-    """Where the copies are that were made for a cursor of a managed ledger."""
+    """Return the directory of the copies made for a cursor of a managed ledger."""
     return managed_ledger / DIRECTORY / quote(cursor_name, safe="").replace(".", "%2E")
 
 
 class RelocatedHome:
-    """What every user of one managed ledger has of its relocated entries (ManagedLedger.shared): open while there is
-    one."""
+    """What all users of one managed ledger share of its relocated entries (ManagedLedger.shared): open while there is a
+    user."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class RelocatedHome:
             return self._entries
 
     def leave(self) -> None:
-        """What was read stays readable."""
+        """Leave; the last user closes it. What was read stays readable."""
         with self._lock:
             self._users -= 1
             if not self._users and self._entries is not None:
@@ -84,22 +84,22 @@ class RelocatedHome:
 
 
 class RelocatedEntries:
-    """Those of one managed ledger. Threads may share it. Raises StorageError.
+    """The relocated entries of one managed ledger. Thread-safe. Raises StorageError.
 
-    A ledger that cannot be read is logged. It is kept as long as some entry that a cursor has set aside has no copy in
-    another ledger: it may be here.
+    A ledger that cannot be read is logged. It is kept as long as a cursor has an entry set aside that has no copy in
+    another ledger: it may be in this one.
     """
 
     def __init__(self, managed_ledger: ManagedLedger) -> None:
         self._topic = managed_ledger
         self._fs = managed_ledger.fs
-        # Guards what follows. Held from a copy until its cursors have set it aside, so that it is not left over
-        # meanwhile. Taken after a tracker's lock, before a cursor's.
+        # Guards the fields below. Held from a copy until its cursors have set the entry aside, so that it is not taken
+        # for garbage meanwhile. Taken after a tracker's lock, before a cursor's.
         self.lock = threading.RLock()
         self._copies: dict[Position, Copy] = {}
         self._ledgers: list[Ledger] = []
         self._unreadable: list[Path] = []
-        # Not before a moment after opening: most topics that are opened are closed soon.
+        # Not right after opening: most topics that are opened are closed soon.
         self._tidied_ns = managed_ledger.clock.monotonic_ns()
         parent = managed_ledger.path / DIRECTORY
         known = {relocated_directory(managed_ledger.path, name) for name in managed_ledger.cursors}
@@ -115,11 +115,11 @@ class RelocatedEntries:
             return
         try:
             ledger = Ledger.open(path, fs=self._fs, clock=self._topic.clock, held=True)
-        except NotALogError:        # it was being made
+        except NotALogError:        # it was being created
             remove_directory(self._fs, path)
             return
         except SeglogError as error:
-            logger.error("%s: messages that were relocated cannot be read: %s", path, error)
+            logger.error("%s: relocated messages cannot be read: %s", path, error)
             self._unreadable.append(path)
             return
         if ledger.properties.get(FORMAT_PROPERTY) != VERSION:
@@ -130,7 +130,7 @@ class RelocatedEntries:
         try:
             self._take_in(ledger)
         except SeglogError as error:
-            logger.error("%s: some of the messages that were relocated cannot be read: %s", path, error)
+            logger.error("%s: some relocated messages cannot be read: %s", path, error)
             self._unreadable.append(path)
 
     def _take_in(self, ledger: Ledger) -> None:
@@ -139,8 +139,8 @@ class RelocatedEntries:
             self._copies[position] = Copy(ledger, entry_id, deliver_at)
 
     def add(self, cursor_name: str, entries: "Iterable[tuple[Position, int, Buffer]]") -> None:
-        """Keep entries, each with its position and the time that it was published to be due at, durably; those that are
-        kept already are left out. `cursor_name`: for whom."""
+        """Keep copies of entries durably, each given with its position and the due time it was published with; skips
+        those that are already kept. `cursor_name`: the cursor that needs them."""
         with self.lock:
             new = [(position, at, data) for position, at, data in entries if position not in self._copies]
             if not new:
@@ -161,19 +161,19 @@ class RelocatedEntries:
             self._take_in(ledger)
 
     def times(self) -> list[tuple[Position, int]]:
-        """Each entry's position, and when it was published to be due."""
+        """Return each entry's position, and the due time it was published with."""
         with self.lock:
             return [(position, copy.deliver_at) for position, copy in self._copies.items()]
 
     def read(self, position: Position) -> RelocatedEntry | None:
-        """The entry that was at this position; None if there is no copy of it. Raises CorruptRecordError."""
+        """Return the entry that was at this position; None if there is no copy of it. Raises CorruptRecordError."""
         with self.lock:
             copy = self._copies.get(position)
             return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
 
     def tidy(self) -> None:
-        """Delete the ledgers of which no cursor has set an entry aside, now and then. That they are acknowledged is on
-        the disk before."""
+        """Delete, now and then, the ledgers of which no cursor has an entry set aside. Their acknowledgement is on the
+        disk before."""
         now_ns = self._topic.clock.monotonic_ns()
         with self.lock:
             if now_ns - self._tidied_ns < TIDY_EVERY_NS:
@@ -190,7 +190,7 @@ class RelocatedEntries:
             if kept.issuperset(paths):
                 return
             for cursor in cursors:
-                if not cursor.closed:       # one that was deleted
+                if not cursor.closed:       # otherwise it was deleted
                     cursor.flush()
             self._remove(set(paths) - kept)
 
@@ -205,13 +205,13 @@ class RelocatedEntries:
             delete_ledger(path, self._fs)
 
     def close(self) -> None:
-        """What was read stays readable. Twice is fine."""
+        """Close it. Idempotent; what was read stays readable."""
         for ledger in self._ledgers:
             ledger.close()
 
 
 def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
-    """(entry id, position of the entry that it is a copy of, deliver_at) of each. Raises CorruptRecordError."""
+    """Yield (entry id, position of the original entry, deliver_at) of each copy. Raises CorruptRecordError."""
     for entry_id in range(ledger.entry_count):
         raw = ledger.read(entry_id)
         if len(raw) < HEADER.size:
@@ -221,5 +221,5 @@ def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
 
 
 def positions_aside(cursor: Cursor) -> Iterator[Position]:
-    """The entries that a cursor has set aside."""
+    """Yield the entries that a cursor has set aside."""
     return (Position(ledger_id, entry_id) for ledger_id, ids in cursor.aside.items() for entry_id in ids)

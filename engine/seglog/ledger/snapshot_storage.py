@@ -1,10 +1,10 @@
-"""Snapshots of delayed messages in ledgers: where a tracker's buckets are on the disk.
+"""Stores snapshots of delayed messages in ledgers: a tracker's buckets on the disk.
 
     storage = LedgerSnapshotStorage("topic/delayed/billing", owner=cursor, new_ledger_id=managed_ledger.new_ledger_id)
     tracker = BucketDelayedDeliveryTracker(storage)
 
-A snapshot is a sealed ledger: entry 0 is its metadata, the segments follow. Which snapshots count, a property map says,
-that of the cursor which builds the index. docs/formats/delayed_snapshots.md.
+A snapshot is a sealed ledger: entry 0 is its metadata, the segments follow. A property map, that of the cursor whose
+index it is, says which snapshots are valid. docs/formats/delayed_snapshots.md.
 """
 import os
 from collections import OrderedDict
@@ -29,27 +29,27 @@ from seglog.fs.mapping import Mapping as FileMapping
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
 from seglog.ledger.property_file import PropertyFile
 
-# Besides these, a ledger of Pulsar's says of which bucket, topic and cursor it is (LedgerMetadataUtils).
+# Besides these, Pulsar's ledgers name their bucket, topic and cursor (LedgerMetadataUtils).
 COMPONENT = {"application": "pulsar", "component": "delayed-index-bucket"}
 METADATA_ENTRIES = "seglog/metadata_entries"
-# In a managed ledger's directory; in it, one directory for each cursor that lists snapshots.
+# In a managed ledger's directory; it has a directory for each cursor that lists snapshots.
 DIRECTORY = "delayed"
 PREFIX = "ledger-"
 SPOOL_SUFFIX = ".spool"
-# Segments that wait for their metadata stay in memory up to so many bytes: sealing needs less, large merges more.
+# Segments that wait for their metadata stay in memory up to this size: sealing needs less, large merges more.
 SPOOL_FROM_BYTES = 8 << 20
 # One batch of records. A reader checks a batch's checksum as a whole, once.
 BATCH_BYTES = 1 << 20
-# Ledgers that stay open, and how much is read in one before it is opened anew, so that its pages are given back.
+# How many ledgers stay open, and how much is read from one before it is reopened, which frees its pages.
 MOST_OPEN = 32
 READ_BEFORE_REOPENING = 4 << 20
 
 
 class LedgerSnapshotStorage(BucketSnapshotStorage):
-    """The snapshots of one tracker, in a directory of their own.
+    """The snapshots of one tracker, in their own directory.
 
-    `owner` keeps the property map, `new_ledger_id` gives ids; without them a file in the directory does both. Two
-    processes must not open one directory: whoever owns the cursor sees to it.
+    `owner` keeps the property map, `new_ledger_id` assigns ids; without them, a file in the directory does both. Two
+    processes must not open the same directory: the owner of the cursor ensures this.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         self._clock = clock
         self._owner = owner
         self._new_ledger_id = new_ledger_id
-        # Guards the two below, and is held while something is read. Taken last.
+        # Guards the two fields below, and is held while reading. Taken last.
         self._lock = QuickLock()
         self._open: OrderedDict[int, Ledger] = OrderedDict()
         self._read_bytes: dict[int, int] = {}
 
     def initialize(self) -> None:
-        """Make the directory, and remove what a crash left half made or half deleted."""
+        """Create the directory, and remove what a crash left incomplete."""
         make_directories(self._fs, self.path)
         for entry in sorted(os.listdir(self.path)):
             if entry.endswith(SPOOL_SUFFIX):
@@ -150,7 +150,7 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
             return found
 
     def _ledger(self, snapshot_id: int) -> Ledger:
-        """Called with the lock held."""
+        """Return an open ledger; the lock must be held."""
         if snapshot_id in self._open:
             self._open.move_to_end(snapshot_id)
             return self._open[snapshot_id]
@@ -158,7 +158,7 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         try:
             ledger = Ledger.open(path, fs=self._fs, held=True)
         except NotALogError:
-            raise SnapshotMissingError(f"no snapshot {snapshot_id}", file=path) from None
+            raise SnapshotMissingError(f"there is no snapshot {snapshot_id}", file=path) from None
         except (CorruptManifestError, CorruptRecordError) as e:
             raise CorruptDelayedIndexError(f"snapshot {snapshot_id}: {e.what}", file=e.file) from e
         self._open[snapshot_id] = ledger
@@ -192,14 +192,14 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
 
 
 def snapshot_directory(managed_ledger: Path, cursor_name: str) -> Path:
-    """Where the snapshots are that a cursor of a managed ledger lists."""
+    """Return the directory of the snapshots that a cursor of a managed ledger lists."""
     return managed_ledger / DIRECTORY / quote(cursor_name, safe="").replace(".", "%2E")
 
 
 def remove_snapshots(fs: FileSystem, managed_ledger: Path, besides: Set[Path] = frozenset()) -> None:
-    """Remove the snapshots of every tracker of a managed ledger but those in the directories `besides`.
+    """Remove the snapshots of every tracker of a managed ledger, except those in the directories `besides`.
 
-    Nobody may have them open. What lists them goes before.
+    They must not be open. Remove what lists them first.
     """
     parent = managed_ledger / DIRECTORY
     if not parent.is_dir():
@@ -214,7 +214,7 @@ def _metadata_entries(ledger: Ledger) -> int:
     text = ledger.properties.get(METADATA_ENTRIES, "")
     if not text.isdecimal() or not 0 < int(text) <= ledger.entry_count:
         raise CorruptDelayedIndexError(
-            f"ledger {ledger.ledger_id} of {ledger.entry_count} entries has {METADATA_ENTRIES} {text!r}",
+            f"invalid {METADATA_ENTRIES} {text!r} in ledger {ledger.ledger_id} of {ledger.entry_count} entries",
             file=ledger.path,
         )
     return int(text)
@@ -234,7 +234,7 @@ def _batches(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Spool:
-    """Entries that wait until what comes before them is known: in memory, and in a scratch file when they are many."""
+    """Entries that wait until those before them are known: in memory, and in a scratch file if there are many."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
@@ -256,7 +256,7 @@ class _Spool:
             self._held_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """All entries, once, in the order in which they were added."""
+        """Yield all entries, once, in the order in which they were added."""
         if self._sizes:
             position = 0
             with FileMapping(self._path) as mapped:

@@ -1,4 +1,4 @@
-"""An entry as it is read from a managed ledger: where it stands, and its bytes, which are borrowed."""
+"""An entry read from a managed ledger: its position, and its bytes, which are borrowed."""
 from array import array
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from seglog.ledger.position import Position
 
 
 class StoredEntry:
-    """Nothing is parsed before it is asked for. What parses raises CorruptRecordError."""
+    """An entry that is parsed only on demand. Whatever parses raises CorruptRecordError."""
 
     __slots__ = ("_record", "position")
 
@@ -26,59 +26,59 @@ class StoredEntry:
 
     @property
     def data(self) -> memoryview:
-        """All of it, the broker's part included: a view of the file."""
+        """All bytes of the entry, including broker metadata: a view of the file."""
         value = self._record.value_view
         if value is None:
-            raise CorruptRecordError("a record without a value is no entry", offset=self._record.offset)
+            raise CorruptRecordError("a record without a value is not an entry", offset=self._record.offset)
         return value
 
     @property
     def headers_and_payload(self) -> memoryview:
-        """As consumers get it, without the broker's part: a view, no copy."""
+        """The entry as consumers get it, without broker metadata: a view, not a copy."""
         return strip(self.data)
 
     @property
     def timestamp(self) -> int:
-        """The broker's time, else the publish time, in ms (Commands.getEntryTimestamp)."""
+        """The broker's time, otherwise the publish time, in ms (Commands.getEntryTimestamp)."""
         return entry_timestamp(self.data)
 
     @property
     def broker_timestamp(self) -> int | None:
-        """When the broker took it, in ms; None where no interceptor said so."""
+        """When the broker received it, in ms; None without that interceptor."""
         return broker_fields(self.data)[0]
 
     @property
     def index(self) -> int | None:
-        """The index of its last message in the topic; None where no interceptor said so."""
+        """The index of its last message in the topic; None without that interceptor."""
         return broker_fields(self.data)[1]
 
     @property
     def publish_time(self) -> int:
-        """When the client says that it sent it, in ms."""
+        """When the client sent it, by its own clock, in ms."""
         return self.entry.fields().publish_time
 
     @property
     def message_count(self) -> int:
-        """How many messages it holds, those that compaction took out included."""
+        """The number of its messages, including those that compaction removed."""
         return self.entry.fields().num_messages
 
     @property
     def value(self) -> bytes:
-        """What its message says, decompressed. Raises as Entry.value, for a batch InvalidArgumentError."""
+        """The decompressed value of its message. Raises as Entry.value; InvalidArgumentError for a batch."""
         return self.entry.value
 
     @property
     def entry(self) -> Entry:
-        """With the parts of its frame."""
+        """The entry, with its frame parsed."""
         return Entry(self.data)
 
 
 def columns_of(entries: Sequence[StoredEntry]) -> tuple[list[memoryview], "array[int]", "array[int]"]:
-    """The bytes, ledger ids and entry ids of some entries, for the kernels that take them all at once."""
+    """Return bytes, ledger ids and entry ids of several entries, for kernels that take them all at once."""
     data: list[memoryview] = []
     ledger_ids, entry_ids = array("q"), array("q")
     for entry in entries:
-        # The property's own way, if it is a plain entry: a call each takes longer than all else here.
+        # Written out for plain entries: a call for each takes longer than everything else here.
         value = entry._record.value_view if type(entry) is StoredEntry else None
         data.append(entry.data if value is None else value)
         ledger_id, entry_id = entry.position
@@ -88,7 +88,7 @@ def columns_of(entries: Sequence[StoredEntry]) -> tuple[list[memoryview], "array
 
 
 class EntryView(StoredEntry):
-    """An entry whose bytes are a part of somebody else's."""
+    """An entry whose bytes are part of another object's."""
 
     __slots__ = ("_data",)
 
@@ -98,15 +98,15 @@ class EntryView(StoredEntry):
 
     @property
     def data(self) -> memoryview:
-        """All of it that is there: a view."""
+        """All bytes of the entry that are present: a view."""
         return self._data
 
 
 def as_consumers_get_them(entries: list[StoredEntry], exposes: bool, supports: bool | None) -> list[StoredEntry]:
-    """With the broker's part, or without it (PIP-70, PIP-90).
+    """Return the entries with or without broker metadata (PIP-70, PIP-90).
 
-    `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it; None: it is no
-    client, and gets what is stored.
+    `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it; None: not a
+    client, gets entries as stored.
     """
     if supports is None or (exposes and supports):
         return entries
