@@ -29,7 +29,7 @@ cdef int hold_buffer(Field* field, object data, const char* what, Py_ssize_t num
     try:
         PyObject_GetBuffer(data, &field.view, PyBUF_SIMPLE)
     except BufferError as e:
-        raise InvalidArgumentError(f"{named(what, number)} cannot be read as bytes:  {e}") from None
+        raise InvalidArgumentError(f"{named(what, number)} cannot be read as bytes: {e}") from None
     field.is_exported = True
     if field.view.len > INT32_MAX:
         size = field.view.len

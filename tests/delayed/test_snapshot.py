@@ -161,12 +161,12 @@ def test_metadata_beyond_an_entry_is_split_and_read_again():
 def test_the_first_entry_of_split_metadata_says_how_many_there_are():
     entries = encode_metadata([SegmentMetadata(n, n, {n: b"x" * 50}) for n in range(20)], max_entry_bytes=200)
     assert SnapshotMetadata.FromString(entries[0]).metadata_entries == len(entries)
-    with pytest.raises(CorruptDelayedIndexError, match=f"takes {len(entries)} entries, 1 found"):
+    with pytest.raises(CorruptDelayedIndexError, match=f"has {len(entries)} entries, found 1"):
         decode_metadata(entries[:1])
 
 
 def test_metadata_of_one_segment_beyond_an_entry_is_refused():
-    with pytest.raises(RecordTooLargeError, match="an entry holds 100"):
+    with pytest.raises(RecordTooLargeError, match="an entry can hold: 100"):
         encode_metadata([SegmentMetadata(1, 1, {1: b"x" * 200})], max_entry_bytes=100)
 
 

@@ -105,7 +105,7 @@ def test_columns_of_different_lengths_are_refused(kind):
 def test_columns_of_anything_but_int64_are_refused(kind, column):
     columns = [array("q", [1])] * 2
     for slot in range(3):
-        with pytest.raises(InvalidArgumentError, match="a column is a buffer of int64"):
+        with pytest.raises(InvalidArgumentError, match=r"a column must be a.* buffer of int64"):
             make(kind)[0].add_messages(*columns[:slot], column, *columns[slot:])
 
 
@@ -181,7 +181,7 @@ def test_there_is_a_cap_on_the_number_of_delayed_messages(kind):
 def test_a_delay_is_limited_where_it_is_chosen(kind):
     tracker, _ = make(kind, max_delay_ms=5000)
     tracker.add_message(1, 0, NOW + 1000)
-    with pytest.raises(InvalidArgumentError, match="delayedDeliveryMaxDelayInMillis is 5000"):
+    with pytest.raises(InvalidArgumentError, match="delayedDeliveryMaxDelayInMillis = 5000"):
         tracker.reschedule(1, 0, NOW + 5001)
     with pytest.raises(InvalidArgumentError):
         tracker.reschedule(1, 0, -1)

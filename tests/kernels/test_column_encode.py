@@ -294,7 +294,7 @@ def test_a_field_beyond_two_gib_is_refused():
         ({"timestamp": 5}, "without a key or a value"),
         ({"values": (array.array("i", [0, 1]), b"a")}, "a column 'values'"),
         ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": array.array("q", [-2])}, "the timestamp of row 0"),
-        ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": -2}, "the timestamp is -2"),
+        ({"value": (array.array("i", [0, 1]), b"a"), "timestamp": -2}, "the timestamp must be"),
         ({"value": (np.arange(8, dtype="i4")[::2], b"abcdefgh")}, "contiguous"),
         ({"value": (memoryview(b"_" + bytes(8))[1:].cast("i"), b"a")}, "not aligned"),
         (pa.record_batch({"valu": pa.array([b"a"])}), "a column 'valu'"),

@@ -86,7 +86,7 @@ def test_a_chunk_is_not_opened_alone():
 
 
 def test_a_single_message_is_no_batch():
-    with pytest.raises(InvalidArgumentError, match="no batch"):
+    with pytest.raises(InvalidArgumentError, match="not a batch"):
         batch_of(Entry(named("plain")))
     with pytest.raises(InvalidArgumentError, match="makes it a batch"):
         build_message_entry(MessageMetadata(num_messages_in_batch=1), b"")
@@ -165,8 +165,8 @@ def single(**fields):
 @pytest.mark.parametrize(
     ("opened", "count", "says"),
     [
-        (b"", 0, "a batch of 0 messages"),
-        (b"", -1, "a batch of -1 messages"),
+        (b"", 0, "invalid batch of 0 messages"),
+        (b"", -1, "invalid batch of -1 messages"),
         (b"", 1, "message 0 of 1 in a batch"),
         (b"\x00\x00", 2**31 - 1, "message 0 of 2147483647"),
         (single(payload_size=0) * 1000, 2**31 - 1, "6000 bytes are too few for so many messages"),

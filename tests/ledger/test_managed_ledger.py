@@ -542,7 +542,7 @@ def test_a_damaged_manifest_is_refused_and_a_newer_one_too(path):
 def test_ledgers_without_a_manifest_and_a_manifest_without_its_ledger_are_refused(path):
     filled(path).close()
     shutil.rmtree(path / "ledger-1")
-    with pytest.raises(CorruptManifestError, match="ledger 1 is not there"):
+    with pytest.raises(CorruptManifestError, match="ledger 1 is missing"):
         ManagedLedger(path)
     (path / FILE_NAME).unlink()
     with pytest.raises(CorruptManifestError, match="no manifest"):

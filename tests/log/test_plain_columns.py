@@ -116,7 +116,7 @@ def test_seconds_are_noticed(log):
         ({"value": [b"v"], "key": [b"k"] * 2}, "2 rows beside columns of 1|1 rows beside columns of 2"),
         ({"value": np.zeros((3, 2), "u1"), "key": [b"k"]}, "rows beside columns"),
         ({"value": [b"v"], "headers": [{"a": b"1"}]}, "the headers of row 0 are a sequence"),
-        ({"value": [b"v"], "headers": [[(b"a", b"1")]]}, "a header of row 0 is a pair"),
+        ({"value": [b"v"], "headers": [[(b"a", b"1")]]}, "a header of row 0 must be a pair"),
         ({"value": [b"v"], "headers": [[("a", "1")]]}, "the header value of row 0 must be bytes-like"),
         ({"value": [b"v"], "headers": {"a": b"1"}}, "the column headers is a list"),
         ({"value": [b"v"], "timestamp": ["soon"]}, "the timestamp of row 0: not a time"),

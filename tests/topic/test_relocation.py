@@ -236,7 +236,7 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(tmp_path):
         topic.cursor.acknowledge(PINNED, [index])
         assert topic.cursor.acknowledged_batch_indexes(PINNED) == acknowledged
     for indexes, size in (([4], None), ([3], 5)):
-        with pytest.raises(InvalidArgumentError, match="messages"):
+        with pytest.raises(InvalidArgumentError, match="message"):
             topic.cursor.acknowledge(PINNED, indexes, size)
     topic.clock.set(NOW + DAY)
     (entry,) = topic.dispatcher.read()
