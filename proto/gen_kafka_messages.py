@@ -1,6 +1,6 @@
 """Write engine/seglog/endpoint/messages.py from proto/kafka/messages.txt: python proto/gen_kafka_messages.py.
 
-The output is committed. How bytes are read and written is compiled when a version is first met (endpoint/coders.py).
+The output is committed. Its readers and writers are compiled when a version is first used (endpoint/coders.py).
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Struct:
 
 @dataclass
 class Message(Struct):
-    """A message of the table. `structs`: those in it, inner ones behind outer ones."""
+    """A message of the table. `structs`: the structs in it, inner ones after outer ones."""
 
     kind: str = ""
     api_key: int = -1
@@ -73,9 +73,9 @@ def parse_head(line: str) -> Message:
 
 
 def parse_table(text: str) -> list[Message]:
-    """The messages of a table, in its order."""
+    """The messages of a table, in order. Raises ValueError."""
     messages: list[Message] = []
-    path: list[Struct] = []     # the structs that the next line may belong to, by its depth
+    path: list[Struct] = []     # the structs to which the next line may belong, by its depth
     for line in text.splitlines():
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -92,9 +92,9 @@ def parse_table(text: str) -> list[Message]:
             path[-1].lines.append(" ".join(words))
             inner = Struct(parse_field(line).type)
         path.append(inner)
-        if depth > 1:       # the first field of a struct enters it
+        if depth > 1:       # the first field of a struct begins the struct
             if path[-2].name in PRIMITIVES:
-                raise ValueError(f"a field below a {path[-2].name}: {line.strip()!r}")
+                raise ValueError(f"a field of type {path[-2].name} cannot contain fields: {line.strip()!r}")
             messages[-1].structs.setdefault(path[-2].name, path[-2])
     return messages
 
@@ -110,7 +110,7 @@ def python_type(message: Message, part: Field) -> str:
 
 
 def wrapped(indent: str, start: str, words: list[str], end: str) -> Iterator[str]:
-    """`start` words `end` in one line, or the words in lines of their own."""
+    """`start`, the words and `end` in one line, or the words in separate lines."""
     line = f"{indent}{start}{', '.join(words)}{end}"
     if len(line) <= WIDTH:
         yield line
@@ -127,7 +127,7 @@ def wrapped(indent: str, start: str, words: list[str], end: str) -> Iterator[str
 
 
 def python_class(message: Message, struct: Struct, indent: str) -> Iterator[str]:
-    """What stands in the body of a class."""
+    """The lines of a class body."""
     fields = struct.fields()
     slots = [f'"{part.attribute}"' for part in fields]
     yield from wrapped(indent, "__slots__ = (", [*slots[:-1], slots[-1] + ("," if len(slots) == 1 else "")], ")")

@@ -6,7 +6,7 @@ from seglog.config import MAX_INT, MAX_LONG, Settings, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig(Settings):
-    """How groups and transactions are kept. Make one by `CoordinatorConfig.of({"offsets.retention.minutes": 60})`."""
+    """How groups and transactions work. Make one by `CoordinatorConfig.of({"offsets.retention.minutes": 60})`."""
 
     group_min_session_timeout_ms: int = setting(
         6_000, "group.min.session.timeout.ms", "ms",
@@ -20,9 +20,9 @@ class CoordinatorConfig(Settings):
     )
     group_initial_rebalance_delay_ms: int = setting(
         0, "group.initial.rebalance.delay.ms", "ms",
-        "how long the first member of an empty group waits for others to join; each that joins prolongs it",
-        "GroupCoordinatorConfig.GROUP_INITIAL_REBALANCE_DELAY_MS_DEFAULT is 3000; the server.properties that Kafka "
-        "ships for development says 0, and so do we",
+        "how long the first member of an empty group waits for others to join; each one that joins prolongs it",
+        "0, as in the server.properties that Kafka ships for development; "
+        "GroupCoordinatorConfig.GROUP_INITIAL_REBALANCE_DELAY_MS_DEFAULT is 3000",
     )
     group_max_size: int = setting(
         MAX_INT, "group.max.size", "count",
@@ -37,13 +37,13 @@ class CoordinatorConfig(Settings):
     )
     offsets_topic_num_partitions: int = setting(
         50, "offsets.topic.num.partitions", "count",
-        "partitions of __consumer_offsets, when it is made",
+        "number of partitions of __consumer_offsets when it is created",
         "GroupCoordinatorConfig.OFFSETS_TOPIC_PARTITIONS_DEFAULT",
         low=1,
     )
     offsets_topic_segment_bytes: int = setting(
         104_857_600, "offsets.topic.segment.bytes", "bytes",
-        "segment.bytes of __consumer_offsets, when it is made",
+        "segment.bytes of __consumer_offsets when it is created",
         "GroupCoordinatorConfig.OFFSETS_TOPIC_SEGMENT_BYTES_DEFAULT",
         low=14,
     )
@@ -85,13 +85,13 @@ class CoordinatorConfig(Settings):
     )
     transaction_state_log_num_partitions: int = setting(
         50, "transaction.state.log.num.partitions", "count",
-        "partitions of __transaction_state, when it is made",
+        "number of partitions of __transaction_state when it is created",
         "TransactionLogConfig.NUM_PARTITIONS_DEFAULT",
         low=1,
     )
     transaction_state_log_segment_bytes: int = setting(
         104_857_600, "transaction.state.log.segment.bytes", "bytes",
-        "segment.bytes of __transaction_state, when it is made",
+        "segment.bytes of __transaction_state when it is created",
         "TransactionLogConfig.SEGMENT_BYTES_DEFAULT",
         low=14,
     )

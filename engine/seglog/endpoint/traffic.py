@@ -10,7 +10,7 @@ METRICS = (
     Metric("seglog_server_requests_total", "counter", ("api", "version"), "requests"),
     Metric("seglog_server_received_bytes_total", "counter", (), "bytes of requests"),
     Metric("seglog_server_sent_bytes_total", "counter", (), "bytes of answers"),
-    Metric("seglog_server_zero_copy_bytes_total", "counter", (), "bytes of records that went out as they lie on disk"),
+    Metric("seglog_server_zero_copy_bytes_total", "counter", (), "bytes of records that were sent as stored on disk"),
     Metric("seglog_server_converted_bytes_total", "counter", (), "bytes of records that were converted for clients"),
 )
 
