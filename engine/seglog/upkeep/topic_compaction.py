@@ -184,14 +184,15 @@ class _Shared:
 
 
 class PulsarTopicCompactionService(TopicCompactionService):
-    """Compacts a managed ledger as Pulsar does, and reads what it made. The managed ledger stays the caller's.
+    """Compacts a managed ledger as Pulsar does, and reads the result. The caller still owns the managed ledger.
 
-    Several of one managed ledger share what they compacted: that of `seglog.open_topic`, and one to read with.
+    Several services of one managed ledger share the compacted ledger, such as that of `seglog.open_topic` and one to
+    read with.
 
-    `name`: what the ledger's properties call the topic; the directory's name where it is not given. Where the
-    configuration says a compaction.threshold, the managed ledger's keep_house() compacts from now on.
+    `name`: the topic's name in the ledger's properties; by default the directory's name. If the configuration has a
+    compaction.threshold, the managed ledger's keep_house() compacts from now on.
 
-    Raises CorruptManifestError where the pointer to the compacted ledger was lost, or what it points to.
+    Raises CorruptManifestError if the pointer to the compacted ledger, or the ledger, was lost.
     """
 
     def __init__(self, managed_ledger: ManagedLedger, *, name: str | None = None) -> None:
@@ -236,15 +237,15 @@ class PulsarTopicCompactionService(TopicCompactionService):
             return report
 
     def convert(self, form: BatchForm | str) -> int | None:
-        """Rewrite the compacted ledger in another form, prove that its messages stay the same, and read in that from
-        now on: its id. None where it has that form, or nothing was compacted.
+        """Rewrite the compacted ledger in another form, prove that its messages are unchanged, and read from the new
+        one from now on. Returns its id; None if it has that form already, or nothing was compacted.
 
-        `form`: also "old", "new", "retained-only", as `seglog ledger convert` has it. The next compaction writes what
-        the configuration says. Raises ProofMismatchError; then all is as before.
+        `form`: a BatchForm, or "old", "new" or "retained-only", as for `seglog ledger convert`. The next compaction
+        writes the form in the configuration. Raises ProofMismatchError; then nothing has changed.
         """
         if not isinstance(form, BatchForm):
             if not isinstance(form, str) or form not in FORMS:
-                raise InvalidArgumentError(f"a form is {', '.join(FORMS)}, not {form!r}")
+                raise InvalidArgumentError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
             form = FORMS[form]
         with self._shared.compacting:
             cursor = self._topic.cursors.get(COMPACTION_CURSOR)
@@ -256,11 +257,11 @@ class PulsarTopicCompactionService(TopicCompactionService):
             return self._swap_in(cursor, ConversionRound(before, form))
 
     def plan(self) -> CompactionReport:
-        """What `compact` would do, up to where its first round comes. Nothing changes."""
+        """What the first round of `compact` would do. Nothing changes."""
         return plan_compaction(self._topic, self.compacted_ledger)
 
     def compact_if_due(self) -> None:
-        """Compact where as much as compaction.threshold is not compacted. Errors are logged, and kept in `error`."""
+        """Compact if at least compaction.threshold bytes are not compacted. Errors are logged, and kept in `error`."""
         try:
             threshold_bytes = self._topic.config.compaction_threshold_bytes
             if threshold_bytes and self.bytes_to_compact() >= threshold_bytes:
@@ -271,7 +272,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             logger.error("%s is not compacted: %s", self._name, error)
 
     def bytes_to_compact(self) -> int:
-        """Of the topic behind the horizon; by the mean size of an entry in the ledger that holds the horizon."""
+        """The bytes of the topic after the horizon; in the horizon's own ledger, estimated from the mean entry size."""
         extent, horizon = self._topic.extent, self.get_last_compacted_position()
         total = 0
         for slot, info in enumerate(extent.infos):
@@ -380,10 +381,10 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     @property
     def compacted_ledger(self) -> CompactedLedger | None:
-        """None where the topic was never compacted.
+        """The compacted ledger; None if the topic was never compacted.
 
-        Behind an error or an interrupt in the middle of a swap, whoever reads first finds out what the cursor points
-        to: the topic may be trimmed up to there.
+        After an error or an interrupt in the middle of a swap, the next read looks up what the cursor points to: the
+        topic may be trimmed up to there.
         """
         shared = self._shared
         if shared.is_in_doubt:
@@ -394,9 +395,9 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return shared.ledger
 
     def new_compacted_ledger(self, horizon: Position, ledger_id: int) -> None:
-        """Read in this one from now on, and delete the one before, whose present readers go on.
+        """Read from this ledger from now on, and delete the previous one, whose current readers may continue.
 
-        Raises CorruptManifestError where it is not there, or of another horizon.
+        Raises CorruptManifestError if it does not exist, or has another horizon.
         """
         found = open_compacted(self._topic.path, ledger_id)
         if found.horizon != horizon:
@@ -432,8 +433,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return MessagePosition.EARLIEST if ledger is None else ledger.get_last_message_position()
 
     def close(self) -> None:
-        """Let go of the compacted ledger, which closes when every service of the managed ledger did. Twice is fine;
-        what was read stays readable."""
+        """Release the compacted ledger, which is closed when every service of the managed ledger is. Idempotent; what
+        was read stays readable."""
         self._topic.remove_chore(self.compact_if_due)
         shared = self._shared
         with shared.swapping:
