@@ -55,7 +55,7 @@ class Authentication:
         return SaslAuthenticateResponse()
 
     def takes(self, token: bytes) -> bool:
-        """Whether the token is valid for PLAIN (RFC 4616: authorization id, name, password) and its password right."""
+        """Check a PLAIN token (RFC 4616: authorization id, name, password). Returns whether it authenticates."""
         self.takes_tokens = False
         parts = bytes(token).split(b"\0")
         known = False

@@ -34,7 +34,7 @@ _Row = FetchResponse.PartitionData
 
 
 class _Look(NamedTuple):
-    """What the logs contain for a request at one moment."""
+    """The answer to a request as of one moment."""
 
     responses: "list[FetchResponse.FetchableTopicResponse]"
     size_bytes: int

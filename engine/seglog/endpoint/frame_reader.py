@@ -1,4 +1,4 @@
-"""Reads frames from a byte stream: a length of four bytes, and as many bytes as it says."""
+"""Reads frames from a byte stream: a length of four bytes, followed by that many bytes."""
 import asyncio
 from collections import deque
 
@@ -9,7 +9,7 @@ from seglog.errors import ProtocolError
 # requests, such as a producer's, gets a larger buffer, up to the maximum: one call then reads a request without a copy.
 _BUFFER_BYTES = 8 << 10
 _BUFFER_BYTES_MAX = 64 << 10
-# No more memory is allocated at once because of a claimed length: the rest follows as the bytes arrive.
+# A claimed length alone allocates no more memory than this at first; the rest follows as the bytes arrive.
 _STEP_BYTES = 256 << 10
 _FRAME_BYTES_MIN = 8        # api key, version and correlation id
 

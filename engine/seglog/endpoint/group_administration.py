@@ -21,7 +21,7 @@ _UNKNOWN_OPERATIONS = -(1 << 31)
 
 
 class GroupAdministration:
-    """Answers them from the coordinator's groups."""
+    """Answers these requests from the coordinator's groups."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

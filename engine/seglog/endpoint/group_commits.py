@@ -28,7 +28,7 @@ _Found = tuple[CommittedOffset, Errors]
 
 
 class GroupCommits:
-    """Answers them from `GroupOffsets`."""
+    """Answers these requests from `GroupOffsets`."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

@@ -123,7 +123,7 @@ class GroupCoordinator:
         self.store.store_offsets(group, commits, done, producer)
 
     def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
-        """The marker of a transaction is durable in these partitions of __consumer_offsets."""
+        """End a transaction whose marker is durable in these partitions of __consumer_offsets."""
         ended = set(partitions)
         groups = self._open.get(producer_id, set())
         for group_id in [name for name in groups if self.topic.partition_for(name) in ended]:

@@ -219,7 +219,7 @@ def refusals(doing: str, path: str) -> Iterator[None]:
         yield
     except SeglogError:
         raise
-    # ArrowInvalid, a ValueError, means an answer that does not parse; a missing time is a TypeError.
+    # ArrowInvalid, a ValueError, means that the server's answer does not parse; an invalid time is a TypeError.
     except (OSError, ValueError, TypeError, OverflowError) as error:
         raise _refusal(error, doing, path) from error
 
