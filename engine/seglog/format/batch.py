@@ -95,8 +95,8 @@ def build_batch(
         if magic not in (0, 1, 2):
             raise InvalidArgumentError(f"unknown record format version {magic!r}; expected 0, 1 or 2")
         if timestamp_type not in ("CreateTime", "LogAppendTime"):
-            raise InvalidArgumentError(f"unknown timestamp type {timestamp_type!r}; expected 'CreateTime' or "
-                "'LogAppendTime'")
+            raise InvalidArgumentError(
+                f"unknown timestamp type {timestamp_type!r}; expected 'CreateTime' or 'LogAppendTime'")
         if not 0 <= base_offset < MAX_OFFSET:
             raise InvalidArgumentError(f"invalid base offset {base_offset}")
         codec = Codec.of(codec)
