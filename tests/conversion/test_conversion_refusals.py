@@ -90,7 +90,7 @@ def test_a_target_that_a_broker_would_not_take_is_refused(source, tmp_path, name
 
 
 def test_a_log_dir_that_is_not_there_is_refused(source, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="is not there"):
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
         convert(source, tmp_path / "nowhere" / "orders-0")
 
 

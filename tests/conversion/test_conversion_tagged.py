@@ -78,7 +78,7 @@ def test_the_source_says_what_is_lost_and_nothing_is_written_without_leave(work)
     plan = seglog.convert(path, to="tagged")
     assert (plan.losses.headers, plan.losses.control_batches, plan.losses.producer_batches) == (2, 0, 2)
     assert plan.losses.aborted_records == 1
-    with pytest.raises(UnsupportedForMessageFormatError, match="tagged has no place for 2 headers"):
+    with pytest.raises(UnsupportedForMessageFormatError, match="tagged cannot store 2 headers"):
         seglog.convert(path, work / "tagged-0", to="tagged")
     assert not (work / "tagged-0").exists()
     with pytest.raises(InvalidArgumentError, match="would look committed"):

@@ -66,7 +66,7 @@ def test_every_golden_log_keeps_all_other_records_and_all_offsets(case, tmp_path
     keys = some_keys(before)
     left = [row for row in before if row[0] or row[4] not in keys]
     if old and old[-1].magic < 2 and left[-1:] != before[-1:]:
-        with pytest.raises(InvalidArgumentError, match="offsets would be given again"):
+        with pytest.raises(InvalidArgumentError, match="offsets would be assigned again"):
             erase(directory, keys, tmp_path / "backups", config=config_of(case))
         return
     plan = erase(directory, keys, tmp_path / "backups", config=config_of(case), fs=UnsyncedFs())
@@ -144,7 +144,7 @@ def test_the_last_records_of_an_old_format_are_refused(tmp_path):
     directory = copied(source_of(case), tmp_path / "logs/orders-0")
     *_, last_key, _, _ = content(directory)[-1]
     before = tree(directory)
-    with pytest.raises(InvalidArgumentError, match="their offsets would be given again") as caught:
+    with pytest.raises(InvalidArgumentError, match="their offsets would be assigned again") as caught:
         erase(directory, [last_key], tmp_path / "backups")
     assert "convert the partition to v2" in caught.value.hint
     assert tree(directory) == before

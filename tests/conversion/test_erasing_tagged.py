@@ -115,7 +115,7 @@ def test_the_last_messages_are_refused_for_their_offsets_would_be_given_again(in
     path = written(in_memory / "logs/orders-0", [
         plain_tagged.message(0, b"a", b"1", seconds=1), plain_tagged.message(1, b"b", b"2", seconds=1)])
     before = contents(path)
-    with pytest.raises(InvalidArgumentError, match=r"from offset 1 on.*offsets would be given again"):
+    with pytest.raises(InvalidArgumentError, match=r"from offset 1 on.*offsets would be assigned again"):
         erase(path, [b"b"], in_memory / "backups")
     assert contents(path) == before
 

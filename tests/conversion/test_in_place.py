@@ -87,7 +87,7 @@ def test_what_was_written_since_is_not_lost_by_going_back(disk):
     log = max((disk / "logs/orders-0").glob("*.log"))
     log.write_bytes(log.read_bytes() + b"more")
     after = tree(disk)
-    with pytest.raises(InvalidArgumentError, match="written to since"):
+    with pytest.raises(InvalidArgumentError, match="written to after"):
         back(disk)
     assert tree(disk) == after
 
@@ -95,7 +95,7 @@ def test_what_was_written_since_is_not_lost_by_going_back(disk):
 def test_a_second_backup_does_not_take_the_place_of_the_first(disk):
     in_place(disk)
     after = tree(disk)
-    with pytest.raises(InvalidArgumentError, match="a backup of this partition is there"):
+    with pytest.raises(InvalidArgumentError, match="a backup of this partition already exists"):
         in_place(disk)
     assert tree(disk) == after
 
@@ -135,14 +135,14 @@ def test_a_backup_in_the_log_dir_is_refused(disk, backups):
 def test_another_log_dir_is_no_place_for_a_backup(disk):
     (disk / "other").mkdir()
     (disk / "other/meta.properties").touch()
-    with pytest.raises(InvalidArgumentError, match="would lie in a log dir"):
+    with pytest.raises(InvalidArgumentError, match="would be in a log dir"):
         plan_in_place(disk / "logs/orders-0", disk / "other", Options())
 
 
 def test_backups_of_one_log_dir_are_not_those_of_another(disk):
     in_place(disk)
     copied(source_of(CASES["v0-none-ct-k391"]), disk / "second/orders-0")
-    with pytest.raises(InvalidArgumentError, match="these backups are those of"):
+    with pytest.raises(InvalidArgumentError, match="has the backups of"):
         plan_in_place(disk / "second/orders-0", disk / "backups", Options(), fs=UnsyncedFs())
 
 

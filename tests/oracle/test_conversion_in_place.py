@@ -76,7 +76,7 @@ def test_a_broker_goes_on_where_its_log_dir_was_converted(kafka_oracle, tmp_path
         broker.stop()
         for name, raw in made.items():
             assert (logs / "orders-0" / name).read_bytes().startswith(raw.rstrip(b"\0")), name
-        with pytest.raises(InvalidArgumentError, match="written to since"):
+        with pytest.raises(InvalidArgumentError, match="written to after"):
             roll_back(logs / "orders-0", backups, fs=UnsyncedFs())
         assert_nothing_was_recovered(tmp_path / "broker/messages")
 

@@ -53,7 +53,7 @@ def test_it_leaves_the_last_of_each_key_and_proves_it(tmp_path):
     assert content(path) == [r for r in before if r[0] >= end or last[r[1]] == r[0]]
     assert summary["proven_keys"] == len(last) == 12
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
-    assert "nothing behind offset" in seglog("compact", path).stdout
+    assert "nothing after offset" in seglog("compact", path).stdout
     seglog("verify", path)
 
 
@@ -65,7 +65,7 @@ def test_a_proof_that_does_not_come_out_is_an_error(tmp_path, monkeypatch):
         return real(log, end) | {b"a key of nobody": (3, False)}
 
     monkeypatch.setattr(compaction, "last_records", one_more)
-    with pytest.raises(ProofMismatchError, match="are gone, the first at offset 3"):
+    with pytest.raises(ProofMismatchError, match="are gone, the first one at offset 3"):
         compaction.compact(path, config={}, verify=True)
     assert seglog("compact", written(tmp_path / "more-0"), "--verify", status=None).exit_code == 1
 

@@ -326,7 +326,7 @@ def test_a_log_dir_has_a_row_for_each_partition(logs, tmp_path):
 def test_one_that_fails_is_status_7(logs, tmp_path):
     result = seglog("convert", logs, tmp_path / "made", "--to", 1, "--codec", "none", status=7)
     assert "2 converted, 1 failed" in result.stdout
-    assert "failed: orders-1: format v1 has no place for" in result.stdout
+    assert "failed: orders-1: format v1 cannot store" in result.stdout
     assert "[unsupported_for_message_format]" in result.stdout
 
 
@@ -367,7 +367,7 @@ def test_in_place_and_back(source, tmp_path):
     assert {b["magic"] for b in seglog_json("dump", "--batches", source)} == {2}
     assert contents(tmp_path / "backups/orders-0") == before
     assert "nothing to do" in seglog("convert", source, *place, "--resume").stdout
-    assert "a backup of this partition is there" in seglog("convert", source, *place, status=2).stderr
+    assert "a backup of this partition already exists" in seglog("convert", source, *place, status=2).stderr
     assert "restored to what it was" in seglog("convert", source, "--rollback", *place[1:]).stdout
     assert contents(source) == before
     assert "no conversion in place" in seglog("convert", source, "--rollback", *place[1:], status=2).stderr
@@ -397,7 +397,7 @@ def test_a_log_dir_in_place_and_back(logs, tmp_path):
     log.write_bytes(log.read_bytes() + b"more")
     result = seglog("convert", logs, "--rollback", *place[1:], status=7)
     assert result.stdout.count("restored to what it was") == 1
-    assert "written to since" in result.stderr
+    assert "written to after" in result.stderr
     for name in ("orders-0", "orders-1"):
         assert contents(logs / name) == before[logs / name]
 

@@ -49,4 +49,4 @@ def test_what_cannot_be_meant_is_status_2(logs, wrong):
 
 def test_what_is_no_log_dir_is_status_4(logs):
     for path in (logs / "orders-0", next((logs / "orders-0").glob("*.log"))):
-        assert "give the log dir" in seglog("plan-upgrade", path, status=4).stderr
+        assert "pass the log dir" in seglog("plan-upgrade", path, status=4).stderr

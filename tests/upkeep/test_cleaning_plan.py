@@ -79,14 +79,14 @@ def test_a_transaction_that_is_open_holds_it_at_a_segment():
     found = planned(log(stable=50))
     assert bounds(found) == (0, 0)
     assert not found.has_work
-    assert found.why_not == "nothing behind offset 0 can be cleaned: a transaction is open from offset 50 on"
+    assert found.why_not == "nothing after offset 0 can be cleaned: a transaction is open from offset 50 on"
 
 
 def test_nothing_is_to_be_done_behind_the_end_of_the_last_round():
     found = planned(log(checkpoint=400))
     assert bounds(found) == (400, 400)
     assert (found.clean_bytes, found.cleanable_bytes, found.has_work, found.is_due) == (400, 0, False, False)
-    assert found.why_not == "nothing behind offset 400 can be cleaned: the active segment begins at 400"
+    assert found.why_not == "nothing after offset 400 can be cleaned: the active segment begins at 400"
 
 
 def test_a_young_segment_and_all_behind_it_wait_for_the_min_lag():
@@ -114,7 +114,7 @@ def test_the_ratio_must_be_passed():
     assert not planned(log(checkpoint=200), min_cleanable_dirty_ratio=0.5).is_due
     assert planned(log(checkpoint=200), min_cleanable_dirty_ratio=0.49).is_due
     why = planned(log(checkpoint=200), min_cleanable_dirty_ratio=0.5).why_not
-    assert why == "the dirty ratio is 0.500, and min.cleanable.dirty.ratio is 0.5: 200 of 400 bytes"
+    assert why == "the dirty ratio is 0.500, but min.cleanable.dirty.ratio is 0.5: 200 of 400 bytes"
 
 
 def test_an_overdue_log_of_which_nothing_can_be_cleaned_waits():

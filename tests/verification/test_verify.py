@@ -389,7 +389,7 @@ def test_a_finding_says_what_to_do():
 
 
 def test_an_unknown_level_is_refused(golden_kafka):
-    with pytest.raises(InvalidArgumentError, match="no level"):
+    with pytest.raises(InvalidArgumentError, match="unknown level"):
         verify(golden_kafka / "cases/v2-lz4-ct-k391/v2-lz4-ct-k391-0", level="quick")
 
 

@@ -1,1 +1,1 @@
-"""Partition directories from one record format to another, with a proof that no record changed."""
+"""Converts partition directories to another record format, with a proof that no record changed."""

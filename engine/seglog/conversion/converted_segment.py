@@ -1,7 +1,7 @@
-"""What a conversion has made of one source segment, and what the rest of the partition must know of it.
+"""The result of converting one source segment, and what the rest of the partition must know of it.
 
-Small, and a value: it travels between processes and machines as JSON. What stands beside the records of a
-partition is folded from these in offset order (conversion_state).
+It is small, and a plain value: it travels between processes and machines as JSON. The files beside the records of a
+partition are made from these, in offset order (state_fold).
 """
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -23,9 +23,10 @@ _FORMAT = "seglog-converted-segment"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedPart:
-    """One target segment. `size_bytes` is that of its .log.
+    """One target segment. `size_bytes`: the size of its .log.
 
-    `epochs`: the leader epochs that begin in it, for whoever knows of none before. `producers`: the batches that
+    `epochs`: the leader epochs that begin in it, for a reader that knows of none before. `producers`: the batches that
+    determine the state of producers after it, in offset order.
     decide what is known of producers behind it, in offset order.
     """
 
@@ -40,8 +41,8 @@ class ConvertedPart:
 class ConvertedSegment:
     """One source segment: the file `source`, its batches from `base_offset` to below `next_offset`.
 
-    `size_bytes` counts its whole batches. `aborted` are the lines of its .txnindex; None where that has to be computed.
-    `larger_batches`: how many of the result are above max.message.bytes. `notes` say what of the source was bad.
+    `size_bytes`: of its complete batches. `aborted`: the lines of its .txnindex; None if they must be computed.
+    `larger_batches`: the number of result batches above max.message.bytes. `notes`: what was wrong in the source.
     """
 
     source: str
@@ -55,17 +56,17 @@ class ConvertedSegment:
     proof: SegmentProof
 
     def to_json(self) -> bytes:
-        """One line: format.checked_json."""
+        """Format it as one line: format.checked_json."""
         return format_json(_FORMAT, VERSION, **asdict(self))
 
     @classmethod
     def of_json(cls, text: bytes | str) -> "ConvertedSegment":
-        """Raises CorruptCheckpointError where the text contradicts itself, UnsupportedVersionError for a newer one."""
+        """Parse the line. Raises CorruptCheckpointError if it is inconsistent, UnsupportedVersionError."""
         return parse_json(text, _FORMAT, VERSION, None, _segment_of)
 
 
 class EpochTrail:
-    """Where leader epochs begin, of batches in log order."""
+    """Collects where leader epochs begin, from batches in log order."""
 
     def __init__(self) -> None:
         self.starts: list[EpochStart] = []
@@ -79,16 +80,16 @@ class EpochTrail:
 
 
 class ProducerTrail:
-    """Of batches in log order those that decide what is known of producers behind them.
+    """Collects, from batches in log order, those that determine the state of producers after them.
 
-    Markers; and of the data batches of a producer up to its next marker the first one of a transaction, and the last.
-    What lies between is overwritten by the last one (ProducerAppendInfo.appendDataBatch), but for the last five
-    batches of each producer, which no snapshot holds either.
+    These are markers; and of a producer's data batches up to its next marker the first one of a transaction, and the
+    last. Those in between are superseded by the last one (ProducerAppendInfo.appendDataBatch), except for the last five
+    batches of each producer, which are in no snapshot either.
     """
 
     def __init__(self) -> None:
         self._batches: dict[int, ProducerBatch] = {}        # by base offset, in log order
-        self._last: dict[int, int] = {}                     # producer id -> base offset of a batch that may yet go
+        self._last: dict[int, int] = {}                     # producer id -> base offset of a droppable batch
         self._in_transaction: set[int] = set()
 
     def add(self, table: BatchTable, first: int, stop: int) -> None:
@@ -116,7 +117,7 @@ class ProducerTrail:
             self._last[producer_id] = batch.base_offset
 
     def batches(self) -> Iterable[ProducerBatch]:
-        """Those that were kept, in log order."""
+        """Return the collected batches, in log order."""
         return self._batches.values()
 
 

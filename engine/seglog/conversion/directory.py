@@ -1,10 +1,9 @@
-"""Convert a partition directory to another record format: into a new directory, proven, put in place in one step.
+"""Converts a partition directory to another record format: into a new directory, proven, published in one step.
 
-The source is read and never written. The target is built in a staging directory that a broker does
-not mind (fs.staging), segment for segment (segment_conversion): the files of each are read again, and must hold the
-source's records (conversion.proof) and the indexes that a rebuild would give. Beside them come producer snapshots,
-transactions and leader epochs (conversion_state). Only then it gets its name. A crash, ^C or an error before
-that leaves no target.
+The source is read and never written. The target is built in a staging directory that a broker ignores (fs.staging),
+segment by segment (conversion.segment): the files of each are read again, and must contain the source's records
+(conversion.proof) and the indexes that a rebuild would make. Producer snapshots, transactions and leader epochs are
+added (conversion.state_fold). Only then it gets its name. A crash, ^C or an error before that leaves no target.
 
 Memory holds one slice of a segment and the columns of the proof, whatever the size of the log.
 """
@@ -51,9 +50,10 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be said of a conversion; see `convert`. Decides, with the bytes of a source, the bytes of its target.
+    """The options of a conversion; see `convert`. With the bytes of a source they determine the bytes of its target.
 
-    `prove_again` decides nothing but how often it is proven. `erased`: keys whose records go, and nothing else changes.
+    `prove_again` only affects how often it is proven. `erased`: remove records with these keys, and change nothing
+    else.
     """
 
     to: int = 2
@@ -67,28 +67,28 @@ class Options:
     erased: tuple[bytes, ...] = field(default=(), repr=False)
 
     def as_of(self, source: Path) -> "Options":
-        """The same for the directory `source`: to erase, in its own dialect. Raises NotALogError, StorageError."""
+        """Adapt the options to the directory `source`: erasing keeps its dialect. Raises NotALogError, StorageError."""
         is_tagged = bool(self.erased) and source.is_dir() and directory_dialect(source).dialect.is_tagged
         return changed(self, to=TO_TAGGED) if is_tagged else self
 
     def profile(self) -> Profile:
-        """Raises InvalidArgumentError for invalid arguments, UnsupportedCompressionTypeError."""
+        """Return the profile. Raises InvalidArgumentError for invalid arguments, UnsupportedCompressionTypeError."""
         if self.to not in (0, 1, 2, TO_TAGGED):
             raise InvalidArgumentError(
                 f"unknown record format version {self.to!r}", hint="expected 0, 1, 2 or tagged"
             )
         if self.repack_bytes < 0 or self.repack_bytes > names.MAX_PARTITION:
-            raise InvalidArgumentError(f"batches of {self.repack_bytes} bytes: 0 keeps the batches, a size packs them")
+            raise InvalidArgumentError(f"repack_bytes must be 0 (keep batches) or a size, not {self.repack_bytes}")
         if self.repack_bytes and self.delete_horizon_ms is not None:
-            raise InvalidArgumentError("a delete horizon belongs to batches that stay: not together with repacking")
+            raise InvalidArgumentError("a delete horizon cannot be combined with repacking: it needs batches that stay")
         codec = None if self.codec is None else Codec.of(self.codec)
         return Profile(self.repack_bytes, codec, self.delete_horizon_ms, self.to, self.aborted, self.erased)
 
     def log_config(self) -> LogConfig:
-        """The topic configuration. Raises InvalidConfigError."""
+        """Return the topic configuration. Raises InvalidConfigError."""
         config = self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
         dialect = TAGGED if self.to == TO_TAGGED else KAFKA
-        if dialect.is_tagged:       # which has one index
+        if dialect.is_tagged:       # which has only one index
             config = changed(config, time_index_minute_enabled=False, time_index_ranges_enabled=False)
         return changed(config, message_dialect=dialect.name)
 
@@ -146,7 +146,7 @@ def plan_conversion(
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Plan:
-    """`convert` with its options in one. `replace`: a target that a conversion made may be there, and goes."""
+    """Plan a conversion by `options`. `replace`: a target made by a conversion may exist, and is replaced."""
     source_path = Path(os.path.abspath(checked_path(src)))
     options = options.as_of(source_path)
     profile = options.profile()
@@ -163,17 +163,17 @@ def plan_conversion(
 
 
 def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) -> Result:
-    """Carry out a plan with a target; see `convert`. An exception of `progress` ends the work, and nothing is left.
+    """Carry out a plan with a target; see `convert`. An exception of `progress` stops it, and nothing is left behind.
 
-    `clears`: what killed runs left in the log dir of the target goes first.
+    `clears`: first remove what killed runs left in the log dir of the target.
     """
     if plan.target is None:
-        raise InvalidArgumentError("a dry run: the plan has no target", hint="pass convert a second path")
+        raise InvalidArgumentError("the plan is a dry run: it has no target", hint="pass a target to convert")
     log_dir = plan.target.parent
     with _locked(plan.fs, plan.source, log_dir):
         _checked_target(plan.source, plan.target, replace=plan.replace)
         if clears:
-            # Whoever left one was killed: we hold the lock that it held.
+            # Its owner was killed: we hold its lock now.
             remove_leftovers(plan.fs, log_dir)
         with (
             Partition(plan.source, config=plan.config) as source,
@@ -185,11 +185,11 @@ def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) ->
 
 
 def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
-    """Fill the staging of a plan, and prove what is in it. The caller holds the locks, and publishes."""
+    """Fill the staging directory of a plan, and prove its contents. The caller holds the locks, and publishes."""
     return _Conversion(plan, source, plan.target or staging.target, staging, progress).run()
 
 
-# --- what may be converted to where ----------------------------------------------------------------
+# --- checks of source and target ----------------------------------------------------------------
 
 
 def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
@@ -200,30 +200,30 @@ def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
             hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
         )
     if not target.parent.is_dir():
-        raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
+        raise InvalidArgumentError("the target's log dir does not exist", file=target.parent, hint="create it first")
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
         raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")
     if os.path.lexists(target) and not (replace and (target / PROOF_FILE).is_file()):
         raise InvalidArgumentError(
-            "the target exists already", file=target, hint="choose another name, or move the existing files away"
+            "the target already exists", file=target, hint="choose another name, or move the existing files away"
         )
     return target
 
 
 def refuse_locked(source: Path) -> None:
-    """Raises LogLockedError where a broker or another writer holds the log dir of `source`."""
+    """Raise LogLockedError if a broker or another writer holds the log dir of `source`."""
     found = holder_of(source)
     if found is not None:
         who, log_dir = found
         raise LogLockedError(
-            f"locked by {who}: a source that changes cannot be converted", file=log_dir / LOG_DIR_LOCK
+            f"locked by {who}: a source that may change cannot be converted", file=log_dir / LOG_DIR_LOCK
         )
 
 
 @contextmanager
 def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None]:
-    """No broker and no other writer in the log dir of the target, none that begins in that of the source."""
+    """Keep brokers and other writers out of the target's log dir, and new ones out of the source's."""
     refuse_locked(source)
     with ExitStack() as locks:
         locks.enter_context(lock_log_dir(fs, target_log_dir))
@@ -234,7 +234,7 @@ def _locked(fs: FileSystem, source: Path, target_log_dir: Path) -> Iterator[None
 
 
 def _lockable(log_dir: Path) -> bool:
-    """Whether there is a lock file that we may open: none is made, for the source stays as it is."""
+    """Whether there is a lock file that we may open: none is created, since the source must not change."""
     return os.access(log_dir / LOG_DIR_LOCK, os.R_OK | os.W_OK)
 
 
@@ -242,7 +242,7 @@ def _lockable(log_dir: Path) -> bool:
 
 
 class _Conversion:
-    """One run of a plan, from the first batch to a proven staging."""
+    """One run of a plan, from the first batch to the proven staging directory."""
 
     def __init__(
         self, plan: Plan, source: Partition, target: Path, staging: Staging, progress: Progress | None
@@ -293,7 +293,7 @@ class _Conversion:
         )
 
     def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:
-        """Write and prove what comes of one source segment, and what stands beside it."""
+        """Convert and prove one source segment, and write the files that belong to it."""
         plan = self._plan
         converted = convert_segment(
             plan.fs, segment.path, self._staging.path, plan.profile, plan.config,
@@ -306,14 +306,14 @@ class _Conversion:
         return converted
 
     def _copy_metadata(self) -> None:
-        """The topic id, unless the target is of another topic: a broker refuses a directory with a foreign one."""
+        """Copy the topic id, unless the target is of another topic: a broker refuses a directory with a foreign id."""
         raw = reader(self._source.path)(names.PARTITION_METADATA)
         target = names.parse_partition_dir(self._target.name)
         if raw is not None and target is not None and target.topic == self._source.topic:
             self._staging.write_file(names.PARTITION_METADATA, raw)
 
     def _copy_cursors(self) -> None:
-        """Of named readers: offsets stay what they are."""
+        """Copy the positions of named readers: offsets do not change."""
         for path in cursor_files(self._source.path):
             raw = reader(self._source.path)(path.name)
             if raw is not None:
@@ -334,7 +334,7 @@ class _Conversion:
         )
 
     def _worked(self, size_bytes: float) -> None:
-        """Each byte of the source counts once when it is converted and once when it is proven."""
+        """Count work: each byte of the source counts once for its conversion and once for its proof."""
         self._done += size_bytes
         if self._progress is not None:
             total = 2 * self._plan.size_bytes

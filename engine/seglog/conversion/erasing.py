@@ -1,8 +1,8 @@
-"""Take the records of some keys out of a partition, and leave all else: formats, codecs, batches and offsets.
+"""Removes the records of some keys from a partition, and keeps all else: formats, codecs, batches and offsets.
 
-A conversion (directory, in_place) whose profile erases: built aside, proven against the files, exchanged with the
-partition in one step, with the way back. The proof reads the source without the records of these keys, which it finds
-by their bytes; what writes the result finds them by a hash (BatchFilter).
+It is a conversion (directory, in_place) whose profile erases: built aside, proven against the files, exchanged with the
+partition in one step, and reversible. The proof reads the source without the records of these keys, which it finds by
+comparing bytes; the code that writes the result finds them by a hash (BatchFilter).
 """
 from collections.abc import Iterable, Mapping
 
@@ -40,13 +40,13 @@ def erase(
 
 
 def erasing(keys: Iterable[bytes], config: Mapping[str, object] | LogConfig | None = None) -> Options:
-    """The options of a conversion that only erases. Raises InvalidArgumentError."""
+    """Make the options of a conversion that only erases. Raises InvalidArgumentError."""
     if isinstance(keys, bytes | bytearray | memoryview | str):
-        raise InvalidArgumentError(f"keys is a list of keys, not {keys!r}", hint="erase(src, [key])")
+        raise InvalidArgumentError(f"keys must be a list of keys, not {keys!r}", hint="erase(src, [key])")
     found = list(keys)
     for key in found:
         if not isinstance(key, bytes):
-            raise InvalidArgumentError(f"a key is bytes, not {key!r}", hint='such as "user-1".encode()')
+            raise InvalidArgumentError(f"a key must be bytes, not {key!r}", hint='such as "user-1".encode()')
     if not found:
-        raise InvalidArgumentError("no key to erase")
+        raise InvalidArgumentError("there is no key to erase")
     return Options(config=config, erased=tuple(sorted(set(found))))

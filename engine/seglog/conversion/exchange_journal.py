@@ -1,10 +1,10 @@
-"""`<partition>.seglog-exchange`: what is being done, or was done, to a partition that is converted in place.
+"""`<partition>.seglog-exchange`: the state of a conversion in place.
 
-Beside the backup; docs/formats/exchange_journal.md. The states, and what a run that finds one does:
+It is beside the backup; docs/formats/exchange_journal.md. The states:
 
-    exchanging      the result is whole, and is or was about to take the partition's place
-    exchanged       it did: the backup is what was there before
-    rolling back    the backup is, or was about to be, put back
+    exchanging      the result is complete, and is about to replace the partition, or has done so
+    exchanged       it has replaced the partition: the backup is the former partition
+    rolling back    the backup is about to be put back, or has been
 """
 import enum
 import hashlib
@@ -32,9 +32,9 @@ class ExchangeState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeJournal:
-    """`proof`: SHA-256, as hex, of the result's proof file, by which the result is known wherever it lies.
+    """`proof`: SHA-256, in hex, of the result's proof file, which identifies the result wherever it is.
 
-    `logs`: SHA-256 over names and sizes of the result's .log files, which shows whether something was written since.
+    `logs`: SHA-256 over names and sizes of the result's .log files, which shows whether it was written to since.
     """
 
     state: ExchangeState
@@ -47,11 +47,11 @@ class ExchangeJournal:
         return cls(state, partition, _proof_of(result) or "", logs_of(result))
 
     def is_result(self, directory: Path) -> bool:
-        """Whether the result of the conversion lies in this directory."""
+        """Whether this directory is the result of the conversion."""
         return _proof_of(directory) == self.proof
 
     def put(self, fs: FileSystem, path: Path, state: ExchangeState | None = None) -> None:
-        """Let the file at `path` say this, durably; with another `state` where one is given."""
+        """Write this to the file at `path`, durably; with another `state` if one is given."""
         write_atomically(fs, path, format_json(
             _FORMAT, VERSION, state=(state or self.state).value, partition=self.partition, proof=self.proof,
             logs=self.logs,
@@ -59,7 +59,7 @@ class ExchangeJournal:
 
     @classmethod
     def read(cls, path: Path) -> "ExchangeJournal | None":
-        """None if there is none. Raises CorruptCheckpointError, UnsupportedVersionError."""
+        """Read the file; None if there is none. Raises CorruptCheckpointError, UnsupportedVersionError."""
         try:
             return parse_json(read_file(path), _FORMAT, VERSION, path, _journal_of)
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class ExchangeJournal:
 
 
 def logs_of(directory: Path) -> str:
-    """SHA-256, as hex, over names and sizes of the .log files."""
+    """Return SHA-256, in hex, over names and sizes of the .log files."""
     found = ((log.name, log.stat().st_size) for log in names.log_files(directory))
     return hashlib.sha256("\n".join(f"{name} {size}" for name, size in found).encode()).hexdigest()
 

@@ -1,5 +1,5 @@
-"""How large a conversion's result will be, found by converting in memory: all of it where nothing is
-compressed anew, so that the answer is exact; else samples.
+"""Forecasts the size of a conversion's result by converting in memory: everything if nothing is recompressed, so that
+the answer is exact; otherwise samples.
 """
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from seglog.config import LogConfig
 from seglog.format.compression import Decompress
 from seglog.format.conversion_profile import Profile, slices
 
-# Of what will be compressed, a run of so many bytes is converted, and fifteen such runs after it are not.
+# Of data to be compressed, a run of this many bytes is converted, and the next fifteen such runs are not.
 SAMPLE_BYTES = 1 << 20
 SAMPLE_EVERY = 16
 
@@ -24,10 +24,10 @@ class ForecastSize:
 
 
 class Forecast:
-    """Give it each segment's tables between `begin` and `end`.
+    """Pass it each segment's tables between `begin` and `end`.
 
-    `larger_batches` counts batches of the result above max.message.bytes among those that were made;
-    `saw_all` tells whether that was all of them.
+    `larger_batches` counts the converted batches above max.message.bytes; `saw_all` says whether all batches were
+    converted.
     """
 
     def __init__(self, profile: Profile, config: LogConfig, decompress: Decompress) -> None:
@@ -39,8 +39,8 @@ class Forecast:
 
     def begin(self) -> None:
         self._packer = self._profile.packer(self._config, self._decompress)
-        self._from: Counter[str] = Counter()       # bytes of source, by what is done with them
-        self._to: Counter[str] = Counter()         # bytes made of them
+        self._from: Counter[str] = Counter()       # bytes of source, by their treatment
+        self._to: Counter[str] = Counter()         # bytes of the result
         self._doing = _EXACT
 
     def add(self, table: BatchTable) -> None:
@@ -70,7 +70,7 @@ class Forecast:
         )
 
     def _turn_to(self, doing: str) -> None:
-        """End the open batch where something else is done next, so that its bytes count for what they came of."""
+        """End the open batch before a different treatment, so that its bytes count for their source."""
         if doing != self._doing:
             self._packer.finish()
             self._take()

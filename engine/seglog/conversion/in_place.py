@@ -1,9 +1,9 @@
-"""Convert a partition where it lies: build the result aside, prove it, then let the two change names in one step.
+"""Converts a partition in place: builds the result aside, proves it, then exchanges the two names in one step.
 
-What was there goes on as a backup, in a directory of the same file system and outside of the log dir, where a broker
-would refuse it. Two directories of two parents change names by one rename (renameat2, RENAME_EXCHANGE): a broker finds
-the old partition or the new one, whole, at every moment. A journal beside the backup says which is which
-(exchange_journal): whatever a crash leaves is completed or undone by the next run. `roll_back` goes the same way.
+The old partition stays as a backup, in a directory of the same file system but outside the log dir, where a broker
+would refuse it. One rename exchanges the two directories' names (renameat2, RENAME_EXCHANGE): at every moment a broker
+finds either the old partition or the new one, complete. A journal beside the backup says which is which
+(exchange_journal): the next run completes or undoes whatever a crash left. `roll_back` works the same way.
 """
 import functools
 import os
@@ -33,13 +33,13 @@ def plan_in_place(
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Plan:
-    """The plan to convert the partition directory `src` where it lies; `plan.run()` carries it out.
+    """Plan to convert the partition directory `src` in place; `plan.run()` carries it out.
 
-    `backup`: a directory, made where it is not there, in which what was there goes on under its name. What an
-    interrupted run left there is put in order first.
+    `backup`: a directory, created if it does not exist, which keeps the old partition under its name. First completes
+    or undoes what an interrupted run left there.
 
-    Raises as seglog.convert; InvalidArgumentError for a backup that exists or would lie in the log dir, and where the
-    partition belongs to another user; StorageError where the file system cannot exchange two names.
+    Raises as seglog.convert; InvalidArgumentError for a backup that exists or would be in the log dir, and if the
+    partition belongs to another user; StorageError if the file system cannot exchange two names.
     """
     place = _Place(src, backup, fs or OsFileSystem())
     refuse_locked(place.given)
@@ -56,7 +56,7 @@ def plan_in_place(
 
 
 def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> bool:
-    """Whether the partition was converted in place, and its backup is there. Puts in order what a run left."""
+    """Whether the partition was converted in place and has its backup. Completes or undoes an interrupted run."""
     place = _Place(src, backup, fs or OsFileSystem())
     if not place.journal.exists():
         return False
@@ -67,15 +67,15 @@ def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None)
 
 
 def has_journal(src: AnyPath, backup: AnyPath) -> bool:
-    """Whether a conversion in place of this partition, with this backup, was begun and not rolled back."""
+    """Whether a conversion in place of this partition, with this backup, was started and not rolled back."""
     return _Place(src, backup, OsFileSystem()).journal.exists()
 
 
 def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> None:
-    """Put the backup of a partition that was converted in place back, and remove the result of the conversion.
+    """Restore the backup of a partition that was converted in place, and remove the result of the conversion.
 
-    Raises InvalidArgumentError if there is no such backup, and where something was written to the partition since:
-    that would be lost; LogLockedError; StorageError.
+    Raises InvalidArgumentError if there is no such backup, or if the partition was written to since, which would be
+    lost; LogLockedError; StorageError.
     """
     place = _Place(src, backup, fs or OsFileSystem())
     if not place.journal.exists():
@@ -107,10 +107,10 @@ def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
 
 
 class _Place:
-    """A partition, and where its backup and its journal lie."""
+    """A partition, with the paths of its backup and its journal."""
 
     def __init__(self, src: AnyPath, backup: AnyPath, fs: FileSystem) -> None:
-        # The name that changes is that of the directory, not of a link to it; all of its names are locked.
+        # The exchange is on the directory's own name, not that of a link to it; all of its names are locked.
         self.given = Path(os.path.abspath(src))
         self.partition = Path(os.path.realpath(src))
         self._backups = Path(os.path.realpath(backup))
@@ -127,8 +127,8 @@ class _Place:
             raise NotALogError("not a partition directory", file=self.partition, hint="its name is <topic>-<partition>")
         if parsed.topic == names.METADATA_TOPIC:
             raise InvalidArgumentError(
-                "the KRaft metadata log needs other files, which a conversion does not carry over", file=self.partition,
-                hint="leave it as it is: it is v2 already",
+                "the KRaft metadata log needs other files, which a conversion does not copy", file=self.partition,
+                hint="leave it as it is: it is already v2",
             )
         if self._backups == log_dir or log_dir in self._backups.parents:
             raise InvalidArgumentError(
@@ -137,37 +137,37 @@ class _Place:
             )
         if (self._backups / names.META_PROPERTIES).exists():
             raise InvalidArgumentError(
-                "the backup would lie in a log dir", file=self._backups, hint="choose a directory of its own"
+                "the backup would be in a log dir", file=self._backups, hint="choose a separate directory"
             )
 
     def check(self) -> None:
-        """Before any work. Raises InvalidArgumentError."""
+        """Check the backup, before any work. Raises InvalidArgumentError."""
         if os.path.lexists(self.backup):
             raise InvalidArgumentError(
-                "a backup of this partition is there already", file=self.backup,
+                "a backup of this partition already exists", file=self.backup,
                 hint="roll back, or remove it once it is not needed",
             )
         owner = self.partition.stat().st_uid
         if owner != os.geteuid():
             raise InvalidArgumentError(
-                f"the partition belongs to user {owner}, and the new one would to {os.geteuid()}: its broker could not"
-                " write to it", file=self.partition, hint="run as that user",
+                f"the partition belongs to user {owner}, and the result would belong to {os.geteuid()}: its broker"
+                " could not write to it", file=self.partition, hint="run as that user",
             )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """No broker and no other writer in the log dir, no other conversion with these backups."""
+        """Keep brokers and other writers out of the log dir, and other conversions away from these backups."""
         with lock_alone(self.fs, self.given):
             make_directories(self.fs, self._backups)
             with lock_log_dir(self.fs, self._backups):
                 yield
 
     def check_exchange(self, staging: Staging) -> None:
-        """Before hours of work. Raises StorageError where two names cannot be exchanged here."""
+        """Check, before hours of work, that names can be exchanged here. Raises StorageError if not."""
         try:
             can_exchange(self.fs, staging.path, self.partition.parent)
         except StorageError as error:
-            why = error.what.rpartition(": ")[2]        # without the names of what was tried
+            why = error.what.rpartition(": ")[2]        # without the names that were tried
             raise StorageError(
                 f"names cannot be exchanged between the log dir and {self._backups}: {why}",
                 file=self.partition.parent, errno=error.errno,
@@ -175,10 +175,10 @@ class _Place:
                 "a new directory",
             ) from error
 
-    # --- there and back ------------------------------------------------------------------------
+    # --- exchange and rollback ------------------------------------------------------------------------
 
     def exchange(self, staging: Staging) -> None:
-        """Let the staged result and the partition change names. After an error either is where it was."""
+        """Exchange the names of the staged result and the partition. After an error, both are where they were."""
         journal = ExchangeJournal.of(ExchangeState.EXCHANGING, self._from_journal, staging.path)
         try:
             journal.put(self.fs, self.journal)
@@ -195,10 +195,10 @@ class _Place:
     def roll_back(self) -> None:
         journal = ExchangeJournal.read(self.journal)
         if journal is None:
-            raise InvalidArgumentError("the conversion was undone already", file=self.journal, hint="nothing to do")
+            raise InvalidArgumentError("the conversion was already undone", file=self.journal, hint="nothing to do")
         if not journal.is_result(self.partition) or logs_of(self.partition) != journal.logs:
             raise InvalidArgumentError(
-                "the partition was written to since it was converted: that would be lost", file=self.partition,
+                "the partition was written to after its conversion: these records would be lost", file=self.partition,
                 hint="convert it back instead; the backup stays where it is",
             )
         journal.put(self.fs, self.journal, ExchangeState.ROLLING_BACK)
@@ -207,15 +207,15 @@ class _Place:
         self._forget()
 
     def settle(self) -> None:
-        """Complete or undo what a run left that was killed. Raises UnfinishedChangeError where neither can be.
+        """Complete or undo what a killed run left. Raises UnfinishedChangeError if neither is possible.
 
-        A link is no backup: exchanged with the partition, it would bring a directory that lies anywhere into the log
+        A link is not a backup: exchanging it with the partition would bring a directory from elsewhere into the log
         dir. Raises InvalidArgumentError for one.
         """
         for path in (self.backup, self.journal):
             if path.is_symlink():
                 raise InvalidArgumentError(
-                    "a symbolic link is in place of a directory of this conversion", file=path,
+                    "a symbolic link is in the place of a directory of this conversion", file=path,
                     hint="find out what created it, and remove it; a backup is a real directory",
                 )
         remove_beside_leftovers(self.fs, self.backup)
@@ -228,10 +228,10 @@ class _Place:
         if journal.partition != self._from_journal:
             other = os.path.normpath(self._backups / journal.partition)
             raise InvalidArgumentError(
-                f"these backups are those of {other}", file=self.journal, hint="choose another directory"
+                f"this directory has the backups of {other}", file=self.journal, hint="choose another directory"
             )
         if not os.path.lexists(self.backup):
-            self._forget()      # not there yet, or removed by whoever needs it no more
+            self._forget()      # not yet created, or removed because it is no longer needed
         elif journal.is_result(self.partition):
             if journal.state is not ExchangeState.EXCHANGED:
                 self._sync_names()
@@ -239,13 +239,13 @@ class _Place:
         elif journal.state is ExchangeState.EXCHANGED:
             return
         elif journal.is_result(self.backup) and self.partition.is_dir():
-            # Before the partition changed, or after it was put back: it may have been written to since.
+            # Before the exchange, or after the rollback: it may have been written to since.
             self._sync_names()
             remove_directory(self.fs, self.backup)
             self._forget()
         else:
             raise UnfinishedChangeError(
-                f"{self.journal.name} says {journal.state.value!r}, and the result is neither here nor in the backup",
+                f"{self.journal.name} says {journal.state.value!r}, but the result is neither here nor in the backup",
                 file=self.partition, hint="look at both directories before you remove the journal",
             )
 

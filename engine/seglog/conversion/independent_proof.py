@@ -1,7 +1,7 @@
-"""A conversion proven again by plain Python: no kernel reads, and none computes the digest (format.plain_records).
+"""Proves a conversion again in plain Python: no kernel reads or computes the digest (format.plain_records).
 
-The first proof (conversion.proof) reads both sides by the code that converted them. This one counts and hashes the same
-canonical bytes by another reader, of source and target, and has to come to the same numbers.
+The first proof (conversion.proof) reads both sides with the code that converted them. This one counts and hashes the
+same canonical bytes of source and target with another reader, and must get the same numbers.
 """
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,16 +20,16 @@ def prove_again(
     proof: Proof, source: Path, target: Path, *, drops_undecided: bool, every: int = 1,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Read every `every`th source segment again, the last one always, and what came of it. Returns how many.
+    """Read every `every`th source segment again, always including the last, and its result. Return how many were read.
 
-    `drops_undecided`: records of aborted and open transactions were left out of the target. `on_bytes` is told how many
-    bytes were read since the last time. Raises ProofMismatchError for the first segment that differs,
-    MissingCodecError without the `witness` extra.
+    `drops_undecided`: records of aborted and open transactions were left out of the target. `on_bytes` is called with
+    the bytes read since the last call. Raises ProofMismatchError for the first segment that differs, MissingCodecError
+    without the `witness` extra.
     """
     proven = 0
     left_out = _undecided(source, proof) if drops_undecided else set()
     has_tags = proof.to == TO_TAGGED or any(dialect_of(s.source.files[0]).is_tagged for s in proof.segments)
-    is_whole = proof.to == 2 and not has_tags       # as conversion.proof.views has it
+    is_whole = proof.to == 2 and not has_tags       # as in conversion.proof.views
     for slot, segment in enumerate(proof.segments):
         if slot % every and slot != len(proof.segments) - 1:
             continue
@@ -39,7 +39,7 @@ def prove_again(
         for side, again, directory in ((segment.source, before, source), (segment.target, after, target)):
             if (side.records, side.sha256) != (again.records, again.sha256):
                 raise ProofMismatchError(
-                    f"plain Python reads {again.records} records with digest {again.sha256[:16]}, and the kernels read"
+                    f"plain Python reads {again.records} records with digest {again.sha256[:16]}, but the kernels read"
                     f" {side.records} with {side.sha256[:16]}: one of the two is wrong",
                     file=directory / side.files[0],
                 )
@@ -50,7 +50,7 @@ def _digest(
     directory: Path, side: RecordsDigest, to: int, is_whole: bool,
     left_out: "frozenset[tuple[str, int]] | set[tuple[str, int]]", on_bytes: Callable[[int], None],
 ) -> PlainDigest:
-    """Of all the records in these files that the target's format has a place for."""
+    """Digest all the records in these files that the target's format can store."""
     digest = PlainDigest(with_time=to != 0, with_headers=is_whole)
     for name in side.files:
         for batch in _batches(directory / name):
@@ -69,7 +69,7 @@ def _batches(path: Path) -> Iterator[PlainBatch]:
 
 
 def _undecided(source: Path, proof: Proof) -> set[tuple[str, int]]:
-    """(file, position) of the batches whose transaction was aborted, or has no marker in the log."""
+    """Return (file, position) of the batches whose transaction was aborted or has no marker in the log."""
     left_out: set[tuple[str, int]] = set()
     open_transactions: dict[int, list[tuple[str, int]]] = {}
     for segment in proof.segments:

@@ -1,4 +1,4 @@
-"""What a conversion was made from: so that one that is done is not done again, and one whose source changed is."""
+"""What a conversion was made from: so that a finished one is not repeated unless its source has changed."""
 import functools
 import hashlib
 import os
@@ -17,21 +17,21 @@ _CARRIED = (*names.LOG_SUFFIXES, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_
 
 
 def made_from(source: Path, profile: Profile, config: LogConfig) -> str:
-    """SHA-256, as hex, of all that decides a result: names, sizes and times of the source's files, and the options.
+    """Return SHA-256, in hex, over everything that determines a result: the files' names, sizes and times, and options.
 
-    Not of the bytes: a file that is changed without another size or time is not noticed. Raises StorageError.
+    Not over the bytes: a change that keeps a file's size and time is not noticed. Raises StorageError.
     """
     with refusals("list", source), os.scandir(source) as entries:
         there = list(entries)
     with refusals("list", source):
         found = [(entry.name, entry.stat()) for entry in there if _decides(entry.name)]
-    # As the plan decides it.
+    # As in the plan.
     config = with_minute_indexes(config, any(entry.name.endswith(names.MINUTE_INDEX_SUFFIX) for entry in there))
     return inputs_digest(((name, stat.st_size, str(stat.st_mtime_ns)) for name, stat in found), profile, config)
 
 
 def inputs_digest(files: Iterable[tuple[str, int, str]], profile: Profile, config: LogConfig) -> str:
-    """The same of files that lie anywhere: (name, bytes, what changes when the file does)."""
+    """Do the same for files stored anywhere: (name, bytes, a token that changes with the file)."""
     sha256 = hashlib.sha256(_options_bytes(profile, config))
     for name, size_bytes, stamp in sorted(files):
         if _decides(name):
@@ -41,7 +41,7 @@ def inputs_digest(files: Iterable[tuple[str, int, str]], profile: Profile, confi
 
 @functools.lru_cache(maxsize=16)
 def _options_bytes(profile: Profile, config: LogConfig) -> bytes:
-    """Of a log dir all partitions have the same."""
+    """Return the bytes to hash for the options; all partitions of a log dir share them."""
     return repr((profile, config)).encode()
 
 
@@ -52,7 +52,7 @@ def _decides(name: str) -> bool:
 
 
 def finished(source: Path, target: Path, profile: Profile, config: LogConfig) -> Proof | None:
-    """The proof in `target`, where it was made from just this source with just these options; else None."""
+    """Return the proof in `target` if it was made from exactly this source and these options, otherwise None."""
     try:
         proof = Proof.read(target / PROOF_FILE)
     except (FileNotFoundError, NotADirectoryError, CorruptCheckpointError, UnsupportedVersionError):

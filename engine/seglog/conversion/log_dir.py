@@ -1,8 +1,8 @@
-"""Convert the partitions of a log dir, one after the other, into a log dir that a broker can start on.
+"""Converts the partitions of a log dir, one after the other, into a log dir that a broker can start on.
 
-Each partition is converted as by itself (directory_conversion): one that fails is reported and left out, the others
-go on. What the source's checkpoints say of a partition is carried over; once every partition in the target is known to
-be whole, Kafka's mark of a clean stop stands there, so that a broker trusts the indexes.
+Each partition is converted by itself (conversion.directory): one that fails is reported and left out, the others
+continue. A partition's lines in the source's checkpoints are copied; once every partition in the target is known to be
+intact, it gets Kafka's clean shutdown file, so that a broker trusts the indexes.
 """
 import os
 import time
@@ -27,14 +27,14 @@ from seglog.fs.refusals import refusals, storage_error
 from seglog.fs.staging import remove_leftovers
 from seglog.state.carried_offsets import carry_offsets, make_log_dir, tell_log_dir, topic_partition
 
-_HINT = "give the log dir, which holds directories such as orders-0"
+_HINT = "pass the log dir, which contains directories such as orders-0"
 
-# So many partitions, or bytes of them, are planned before they are converted.
+# How many partitions, or bytes of them, are planned before they are converted.
 _TOGETHER = 256
 _TOGETHER_BYTES = 64 << 20
 
 Watch = Callable[[str, str], Progress]
-"""Gives the progress of a phase ("reading", "converting") of a partition."""
+"""Returns the progress callable for a phase ("reading", "converting") of a partition."""
 
 
 def convert_log_dir(
@@ -47,24 +47,26 @@ def convert_log_dir(
     watch: Watch | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[PartitionRow]:
-    """Convert the partitions of the log dir `src` into the log dir `dst`, made where it is not there; a row each.
+    """Convert the partitions of the log dir `src` into the log dir `dst`, created if it does not exist; yield a row
+    each.
 
-    Without `dst` a dry run. `topics`: globs, such as "orders-*"; all where there are none. `resume`: what an earlier
-    run has done is not done again; where its source has changed since, it is, and takes the place of the older one.
+    Without `dst` it is a dry run. `topics`: globs, such as "orders-*"; all topics if there are none. `resume`:
+    partitions that an earlier run has finished are skipped; if their source has changed since, they are converted and
+    replaced.
 
-    Raises NotALogError if there is no partition; InvalidArgumentError for a glob that matches none, and for
-    log dirs one in the other; LogLockedError where a broker or another writer holds one; StorageError. All else
-    that stops a partition stands in its row.
+    Raises NotALogError if there is no partition; InvalidArgumentError for a glob that matches none, and for log dirs
+    inside each other; LogLockedError if a broker or another writer holds one; StorageError. Anything else that stops a
+    partition is reported in its row.
     """
     job = _LogDirConversion(Path(os.path.abspath(src)), dst, options, watch, fs or OsFileSystem())
     return job.run(partitions_in(job.source, topics), resume=resume)
 
 
 def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
-    """The partition directories of the topics that match a glob, of all without one, by topic and number.
+    """Return the partition directories of the topics that match a glob, or of all without one, by topic and number.
 
-    What a broker has marked (-delete, -future, -stray) is not among them, nor is KRaft's metadata log: that is no topic
-    of LogManager's, and has files beside it that no partition has. Raises as convert_log_dir.
+    Leaves out those that a broker has marked (-delete, -future, -stray), and KRaft's metadata log: that is not a topic
+    of LogManager, and has files that no partition has. Raises as convert_log_dir.
     """
     if log_dir.is_file():
         raise NotALogError("a file, not a log dir", file=log_dir, hint=_HINT)
@@ -75,13 +77,13 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
 
 
 def is_topics_name(directory: str) -> bool:
-    """Whether a directory in a log dir is named as a partition of a topic: see partitions_in."""
+    """Whether a directory in a log dir is named like a partition of a topic: see partitions_in."""
     parsed = names.parse_partition_dir(directory)
     return parsed is not None and not parsed.mark and parsed.topic != names.METADATA_TOPIC
 
 
 def choose_partitions(directories: Iterable[str], topics: Iterable[str], log_dir: AnyPath) -> list[str]:
-    """Of the partition directories of a log dir those whose topics match a glob, as partitions_in."""
+    """Choose the partition directories of a log dir whose topics match a glob, as in partitions_in."""
     globs = list(topics)
     found = {topic_partition(name): name for name in directories}
     if not found:
@@ -108,10 +110,10 @@ def convert_log_dir_in_place(
     watch: Watch | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[PartitionRow]:
-    """Convert partitions of the log dir `src` where they lie (in_place.plan_in_place); a row each.
+    """Convert partitions of the log dir `src` in place (in_place.plan_in_place); yield a row for each.
 
-    One that would come out as it is is left alone; with `resume` also one that was converted, and whose backup is
-    there. Raises as convert_log_dir.
+    Skips a partition that would not change; with `resume` also one that was converted and has its backup. Raises as
+    convert_log_dir.
     """
     progress: Watch = watch or _unwatched
 
@@ -133,7 +135,7 @@ def _unwatched(phase: str, partition: str) -> Progress:
 
 
 def _each(partitions: list[Path], convert: Callable[[Path, float], PartitionRow]) -> Iterator[PartitionRow]:
-    """A row of each; what stops one stops no other."""
+    """Yield a row for each; an error in one does not stop the others."""
     for partition in partitions:
         yield _tried(partition, convert)
 
@@ -142,12 +144,12 @@ T = TypeVar("T")
 
 
 def _tried(partition: Path, convert: Callable[[Path, float], T]) -> T | PartitionRow:
-    """What `convert` gives, or a row that says what stopped it."""
+    """Return what `convert` returns, or a row that says what stopped it."""
     began_s = time.monotonic()
     try:
         return convert(partition, began_s)
     except LogLockedError:
-        raise       # of the log dir: so of all that follow
+        raise       # an error of the log dir, which also affects the others
     except SeglogError as error:
         return PartitionRow.of_error(partition.name, error, time.monotonic() - began_s)
     except OSError as error:
@@ -167,9 +169,10 @@ class _LogDirConversion:
         self._fs = fs
 
     def run(self, partitions: list[Path], *, resume: bool) -> Iterator[PartitionRow]:
-        """Several partitions are planned, their lines are written to the target's checkpoints, then they are converted.
+        """Plan several partitions, write their lines to the target's checkpoints, then convert them.
 
-        Each of these files speaks for all partitions: to write it for each one of many would cost their square.
+        Each of these files covers all partitions: writing it for each one of many would cost the square of their
+        number.
         """
         if self._target is not None:
             refuse_locked(partitions[0])
@@ -180,7 +183,7 @@ class _LogDirConversion:
         waiting_bytes = 0
         for partition in partitions:
             planned = _tried(partition, partial(self._plan, resume))
-            # What is replaced keeps its lines until its turn.
+            # A partition that is replaced keeps its lines until its turn.
             alone = isinstance(planned, _Planned) and planned.plan.replace and planned.target.exists()
             if alone:
                 yield from self._convert(waiting)
@@ -234,7 +237,7 @@ class _LogDirConversion:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A partition that is converted next; `seconds` went into its plan."""
+    """A partition to be converted; `seconds`: the time that its plan took."""
 
     plan: Plan
     source: Path
@@ -245,11 +248,11 @@ class _Planned:
 def _checked_log_dir(source: Path, target: Path) -> Path:
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source:
-        raise InvalidArgumentError("source and target are the same log dir", file=target, hint="see --in-place")
+        raise InvalidArgumentError("source and target are the same log dir", file=target, hint="use --in-place")
     if real_source in real_target.parents or real_target in real_source.parents:
         raise InvalidArgumentError(
             "source and target are inside each other", file=target, hint="choose another directory"
         )
     if os.path.lexists(target) and not target.is_dir():
-        raise InvalidArgumentError("the target is there, and no directory", file=target, hint="choose another name")
+        raise InvalidArgumentError("the target exists and is not a directory", file=target, hint="choose another name")
     return target

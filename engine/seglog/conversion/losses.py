@@ -1,8 +1,8 @@
-"""What a log loses on the way to format v0 or v1: counted before anything is written, and only with leave.
+"""What a log loses when converted to format v0 or v1: counted before anything is written, and needs permission.
 
-Below v2 there are no headers, no producers and no transactions, below v1 no timestamps. Transactions are
-a question of their own: once the markers are gone, records of an aborted transaction, or of one that is still
-open, are committed to any reader, so that somebody has to say whether they stay.
+Below v2 there are no headers, no producers and no transactions, below v1 no timestamps. Transactions need a separate
+decision: without markers, every reader takes records of an aborted or still open transaction for committed, so the user
+must say whether to keep them.
 """
 import os
 from collections.abc import Iterable, Iterator
@@ -31,25 +31,25 @@ from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.producer_snapshot import ProducerEntry
 from seglog.state.producer_state import ProducerState
 
-# Where the attributes of a message stand, and the type of a commit: docs/formats/tagged_message.md.
+# The position of a message's attributes, and the type of a commit: docs/formats/tagged_message.md.
 _ATTRIBUTES_AT, _COMMIT = 17, 10
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """How much of each kind has no place in the target."""
+    """How much of each kind the target cannot store."""
 
-    headers: int = 0                # of records that are carried over
-    timestamps: int = 0             # records with a time, to v0
+    headers: int = 0                # of records that are converted
+    timestamps: int = 0             # records with a timestamp, to v0
     control_batches: int = 0        # transaction markers and other control records
     producer_batches: int = 0       # data batches with a producer id and a sequence
-    aborted_records: int = 0        # of transactions that were aborted
+    aborted_records: int = 0        # of aborted transactions
     open_records: int = 0           # of transactions without an end
-    erased_records: int = 0         # of the keys that were asked for (Profile.erased)
+    erased_records: int = 0         # with the keys to erase (Profile.erased)
 
     @property
     def kinds(self) -> tuple[tuple[int, str], ...]:
-        """(count, what is lost) of each kind that there is, for people. Aborted and open records are not among them."""
+        """Return (count, what is lost) of each kind, for people. Does not include aborted and open records."""
         words = (
             (self.headers, "headers"),
             (self.timestamps, "timestamps of records"),
@@ -60,11 +60,11 @@ class Losses:
 
     @property
     def undecided_records(self) -> int:
-        """Records that a reader of committed data does not see in the source."""
+        """Return the number of records that a reader of committed data does not see in the source."""
         return self.aborted_records + self.open_records
 
     def left_out(self, profile: Profile) -> tuple[str, ...]:
-        """What of the source has no place in the target and is in the proof of neither side, in words."""
+        """Describe what the target cannot store, and which is therefore in neither side's proof."""
         dropped = self.undecided_records if profile.aborted == "drop" else 0
         return (
             *(f"{count} {what}" for count, what in self.kinds),
@@ -73,16 +73,16 @@ class Losses:
         )
 
     def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: bool) -> None:
-        """Raises UnsupportedForMessageFormatError where there are losses and no leave, InvalidArgumentError where
-        nobody said what becomes of aborted records.
+        """Raise UnsupportedForMessageFormatError if there are losses and they are not allowed, InvalidArgumentError if
+        `aborted` is not given but needed.
         """
         undecided = self.undecided_records > 0 and profile.aborted is None
         if self.kinds and not allow_lossy:
             listed = "; ".join(f"{count:,} {what}" for count, what in self.kinds)
             raise UnsupportedForMessageFormatError(
-                f"format {version_words(profile.to)} has no place for {listed}", file=source,
+                f"format {version_words(profile.to)} cannot store {listed}", file=source,
                 hint="allow it with --allow-lossy (allow_lossy=True)"
-                + (f", and say --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
+                + (f", and pass --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
             )
         if undecided:
             raise InvalidArgumentError(
@@ -92,16 +92,16 @@ class Losses:
 
     @property
     def undecided_words(self) -> str:
-        """How many records of which kind have no marker that commits them, for people."""
+        """Describe how many records of which kind have no marker that commits them."""
         kinds = ((self.aborted_records, "of aborted transactions"), (self.open_records, "of open transactions"))
         return " and ".join(f"{count:,} record{'s' * (count != 1)} {what}" for count, what in kinds if count)
 
 
 class LossSurvey:
-    """Looks at every batch of a log on its way to `profile.to`; to v2 nothing is lost and nothing is looked at.
+    """Counts the losses of every batch of a log converted to `profile.to`; to v2 nothing is lost and nothing is read.
 
-    `segments` are all of the log's, in order, and are gone through once here; `producers` those of before the first.
-    `dropped` are the transactions whose records are left out, in the order of their markers.
+    `segments`: all of the log's, in order, which are read once here; `producers`: those before the first segment.
+    `dropped`: the transactions whose records are left out, in the order of their markers.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class LossSurvey:
 
     @classmethod
     def of_partition(cls, source: Partition, profile: Profile) -> Self:
-        """Of a partition directory, opened."""
+        """Make the survey of an open partition directory."""
         producers = producers_before(source.path, source.segments[0].base_offset)
         return cls(source.segments, producers, profile, source.decompress, source.config)
 
     def kept(self, table: BatchTable) -> BatchTable:
-        """The batches of a table that are carried over: without those of dropped transactions."""
+        """Return the batches of a table to convert: without those of dropped transactions."""
         return self._dropped.left_out_of(table) if len(table) else table
 
     def add(self, table: BatchTable) -> None:
-        """Count what the batches of a table would lose. One table after the other, in log order."""
+        """Count what the batches of a table would lose. Pass the tables in log order."""
         if self._eraser is not None:
             self._add_erased(table, self._eraser)
             return
@@ -162,7 +162,7 @@ class LossSurvey:
                 self._end_offset = made[-1].last_offset + 1
 
     def _add_to_tagged(self, table: BatchTable) -> None:
-        """What becomes no tag: headers, leader changes, producers; transactions but for their markers."""
+        """Count what cannot become a tag: headers, leader changes, producers; of transactions all but markers."""
         if len(table):
             self._end_offset = table[-1].last_offset + 1
         if not any(magic == 2 for magic, _ in tally(table)):
@@ -177,7 +177,7 @@ class LossSurvey:
         self._headers += packer.headers_left_out
 
     def _add_of_tagged(self, table: BatchTable) -> None:
-        """Control messages that are no commit or abort, and below v2 all of them, and tags that nothing knows."""
+        """Count control messages other than commits and aborts, or below v2 all of them, and unknown tags."""
         self._end_offset = table[-1].last_offset + 1
         if self._profile.to == 2:
             self._control += sum(batch.is_control and _type_of(batch) < _COMMIT for batch in table)
@@ -203,11 +203,11 @@ class LossSurvey:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that is carried over of what was counted so far; 0 if there is none."""
+        """Return one past the last converted record counted so far; 0 if there is none."""
         return self._end_offset
 
     def losses(self) -> Losses:
-        """What was counted so far."""
+        """Return the counts so far."""
         return Losses(
             headers=self._headers, timestamps=self._timestamps, control_batches=self._control,
             producer_batches=self._with_producer, aborted_records=self._aborted_records,
@@ -217,12 +217,12 @@ class LossSurvey:
 
 
 def _type_of(message: RecordBatch) -> int:
-    """Of a tagged control message: the low four bits of its attributes."""
+    """Return the type of a tagged control message: the low four bits of its attributes."""
     return message.raw()[_ATTRIBUTES_AT] & 0x0F
 
 
 def _records(table: BatchTable) -> int:
-    """Data records of v2 batches."""
+    """Count data records of v2 batches."""
     return sum(batch.count for batch in table if batch.magic == 2 and not batch.is_control)
 
 
@@ -233,7 +233,7 @@ def _marker(transaction: AbortedTransaction) -> int:
 def _transactions(
     segments: Iterable[Segment], producers: Iterable[ProducerEntry]
 ) -> tuple[list[AbortedTransaction], list[AbortedTransaction]]:
-    """The aborted transactions of a log and those without an end, computed from its batches."""
+    """Compute the aborted transactions of a log, and those without an end, from its batches."""
     state = ProducerState(producers)
     aborted = [t for table in _transactional_tables(segments) for t in state.add_table(table)]
     still_open = [

@@ -1,8 +1,8 @@
-"""What a conversion would do, found by reading the source only: `seglog.convert` without a target.
+"""Plans a conversion by only reading the source: `seglog.convert` without a target.
 
-A plan reads every batch header and tests every checksum and the order of offsets, so that a damaged
-source is refused before anything is made. With a target, `run` carries it out (directory_conversion).
-Without one it is a dry run and also forecasts the size.
+A plan reads every batch header and checks every checksum and the order of offsets, so a damaged source is refused
+before anything is created. With a target, `run` carries it out (conversion.directory). Without one it is a dry run and
+also forecasts the size.
 """
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 
 Progress = Callable[[int, int], None]
-"""Told (bytes of work done, bytes of work in all) now and then. An exception that it raises ends the work."""
+"""Called with (bytes of work done, total bytes of work) now and then. An exception that it raises stops the work."""
 
-# What a segment has that is carried over or made anew.
+# The files of a segment that are copied or rebuilt.
 CARRIED_BELOW_V2 = (KAFKA.log, *KAFKA.own_indexes, TAGGED.log, *TAGGED.own_indexes)
 CARRIED = (*CARRIED_BELOW_V2, names.TRANSACTION_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 # .seglog.lock, .seglog.mark and others.
@@ -39,7 +39,7 @@ _OURS = ".seglog."
 
 @dataclass(frozen=True, slots=True)
 class FormatCount:
-    """The batches of one format and codec in a segment. `records`: None where wrappers would have to be opened."""
+    """The batches of one format and codec in a segment. `records`: None if wrappers would have to be opened."""
 
     magic: int
     codec: str
@@ -50,7 +50,7 @@ class FormatCount:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Bytes behind the last whole batch of the last segment: a write that did not finish. They are not carried over."""
+    """Bytes after the last complete batch of the last segment: an unfinished write. They are not converted."""
 
     file: str
     position: int
@@ -59,10 +59,10 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """One source segment. `size_bytes` counts whole batches only.
+    """One source segment. `size_bytes`: of its complete batches only.
 
-    `forecast_bytes`: the size of what comes of it, None where that was not asked for. `parts`: into how many segments
-    that goes, at least.
+    `forecast_bytes`: the size of its result, None if not requested. `parts`: the least number of segments in the
+    result.
     """
 
     file: str
@@ -76,7 +76,7 @@ class SegmentPlan:
 
     @property
     def legacy_bytes(self) -> int:
-        """Bytes in format v0 and v1."""
+        """The bytes in format v0 and v1."""
         return sum(f.size_bytes for f in self.formats if f.magic in (0, 1))
 
 
@@ -84,11 +84,10 @@ class SegmentPlan:
 class Plan:
     """The conversion of the partition directory `source`. `target` None: a dry run.
 
-    `left_behind` names what lies in the source and is not carried over; `warnings` say what to know before; `losses`
-    is what format v0 or v1 has no place for. `target_end_offset` is the log end offset of the result: lower than the
-    source's where nothing is carried over of what stands last. `dropped` are transactions that are left out.
-    `replace`: an older result of a conversion gives way. `prove_again`: every so many-th segment is proven a second
-    time, by plain Python; 0: none.
+    `left_behind`: files in the source that are not copied; `warnings`: what to know before; `losses`: what format v0 or
+    v1 cannot store. `target_end_offset`: the log end offset of the result, lower than the source's if the last records
+    are not converted. `dropped`: transactions that are left out. `replace`: replace an older result of a conversion.
+    `prove_again`: every Nth segment is proven a second time in plain Python; 0: none.
     """
 
     source: Path
@@ -110,12 +109,12 @@ class Plan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of whole batches in the source."""
+        """The bytes of complete batches in the source."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def forecast_bytes(self) -> int | None:
-        """The size of all .log files of the result; None where no forecast was made."""
+        """The size of all .log files of the result; None without a forecast."""
         sizes = [segment.forecast_bytes for segment in self.segments if segment.forecast_bytes is not None]
         return sum(sizes) if len(sizes) == len(self.segments) else None
 
@@ -125,7 +124,7 @@ class Plan:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether every batch is as it would be made, so that the result would be a copy."""
+        """Whether every batch already has the requested form, so that the result would be a copy."""
         profile = self.profile
         if profile.erased:
             return not self.losses.erased_records
@@ -143,17 +142,17 @@ class Plan:
         return max((f.magic for segment in self.segments for f in segment.formats), default=2)
 
     def made_from(self) -> str:
-        """See conversion_inputs.made_from; as of now."""
+        """See conversion.inputs.made_from; as of now."""
         return made_from(self.source, self.profile, self.config)
 
     def run(self, progress: Progress | None = None) -> "Result":
-        """Convert, prove and put the target in place. See `seglog.convert`."""
+        """Convert, prove and publish the target. See `seglog.convert`."""
         return self.carry_out(self, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetSegment:
-    """A segment of the target: its .log, the source segment that it came of, its size."""
+    """A segment of the target: its .log, its source segment, its size."""
 
     file: str
     source: str
@@ -163,9 +162,9 @@ class TargetSegment:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A conversion that was carried out. `notes` say what of the source was cut, computed anew or left behind.
+    """A finished conversion. `notes`: what of the source was cut, recomputed or left behind.
 
-    `proven_again`: so many source segments were proven a second time, by plain Python.
+    `proven_again`: the number of source segments proven a second time, in plain Python.
     """
 
     plan: Plan
@@ -178,7 +177,7 @@ class Result:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all .log files of the target."""
+        """The size of all .log files of the target."""
         return sum(segment.size_bytes for segment in self.segments)
 
 
@@ -194,7 +193,7 @@ def make_plan(
     replace: bool = False,
     prove_again: int = 0,
 ) -> Plan:
-    """Read the source and say what `carry_out` would do. Raises as `seglog.convert`."""
+    """Read the source and plan what `carry_out` will do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
     config = with_minute_indexes(source.config, any(name.endswith(names.MINUTE_INDEX_SUFFIX) for name in names_found))
     survey = LossSurvey.of_partition(source, profile)
@@ -218,7 +217,7 @@ def make_plan(
     if target is not None:
         losses.check(profile, source.path, allow_lossy=allow_lossy)
     last = source.segments[-1]
-    # The last segment keeps its base offset, also where nothing is left of it.
+    # The last segment keeps its base offset, even if nothing is left of it.
     end_offset = max(last.base_offset, survey.end_offset)
     tail_bytes = last.size_bytes - segments[-1].size_bytes
     return Plan(
@@ -268,7 +267,7 @@ def _plan_segment(
             forecast.add(survey.kept(table))
         report(table.end - table[0].position)
     size = None if forecast is None else forecast.end()
-    segment.let_go()    # a log of ten thousand segments need not be mapped as a whole
+    segment.let_go()    # do not map all of a log with ten thousand segments
     return SegmentPlan(
         file=segment.path.name,
         base_offset=segment.base_offset,
@@ -289,40 +288,40 @@ def _plan_segment(
 
 
 def _refuse_erasing(source: Partition, before: int, after: int) -> None:
-    """Raises InvalidArgumentError for a log whose end would be lost, so that its last offsets were given again."""
+    """Raise InvalidArgumentError if the log's end would be lost, so that its last offsets would be assigned again."""
     if after < before:
         raise InvalidArgumentError(
-            f"the last records of the log, from offset {after} on, are of these keys, and only format v2 has batches"
-            " without records: their offsets would be given again", file=source.segments[-1].path,
+            f"the last records of the log, from offset {after} on, have these keys, and only format v2 has batches"
+            " without records: their offsets would be assigned again", file=source.segments[-1].path,
             hint="append a record of another key first, or convert the partition to v2",
         )
 
 
 def refuse_zstd(segment: Segment, what: tuple[int, int], profile: Profile) -> None:
-    """Before anything is made: a format below v2 has no zstd, and Kafka refuses the down-conversion as well."""
+    """Raise an error before anything is created: formats below v2 have no zstd; Kafka refuses this, too."""
     if profile.to in (0, 1) and what in ((2, Codec.ZSTD), (TO_TAGGED, Codec.ZSTD)) and profile.codec is None:
         raise UnsupportedCompressionTypeError(
-            f"batches in zstd, which format v{profile.to} does not have (KIP-110)", file=segment.path,
+            f"the source has zstd batches, which format v{profile.to} does not allow (KIP-110)", file=segment.path,
             hint="choose gzip, snappy, lz4 or none with --codec",
         )
 
 
 def end_offsets(source: Partition) -> list[int]:
-    """For each segment the offset that its batches must stay below: the base of the next one."""
+    """Return for each segment the offset that its batches must stay below: the base of the next one."""
     return [*(segment.base_offset for segment in source.segments[1:]), names.MAX_OFFSET]
 
 
 def _names_in(source: Partition) -> list[str]:
-    """What lies in the source directory.
+    """Return the names in the source directory.
 
-    Raises UnfinishedChangeError for a `.swap` file: then the log is not what lies under the usual names.
+    Raises UnfinishedChangeError for a `.swap` file: then the files with the usual names are not the log.
     """
     with refusals("list", source.path):
         found = sorted(entry.name for entry in source.path.iterdir())
     for name in found:
         if name.endswith(names.SWAP_SUFFIX):
             raise UnfinishedChangeError(
-                "a segment that a compaction was about to put in place", file=source.path / name
+                "a compaction was about to put this segment in place", file=source.path / name
             )
     return found
 
@@ -330,9 +329,9 @@ def _names_in(source: Partition) -> list[str]:
 def _left_behind(
     found: list[str], segments: tuple[SegmentPlan, ...], to: int, config: LogConfig, *, keeps_epochs: bool
 ) -> tuple[str, ...]:
-    """Names that are not carried over: what no segment owns, what is not Kafka's, what the format has no use for.
+    """Return the names that are not copied: files that belong to no segment, are not Kafka's, or are useless here.
 
-    Locks and marks of ours, which only mean something where they stand, are not worth a word.
+    Our own locks and marks, which only have a meaning where they are, are not mentioned.
     """
     suffixes = CARRIED if to == 2 else CARRIED_BELOW_V2
     if config.time_index_minute_enabled:
@@ -360,11 +359,11 @@ def _warnings(
     if source.log_start_offset > first:
         yield (
             f"records below offset {source.log_start_offset} were deleted, which only the log dir's log-start-offset-"
-            f"checkpoint tells: without that line they are back, from offset {first} on"
+            f"checkpoint says: without that line they reappear, from offset {first} on"
         )
     other = None if target is None else names.parse_partition_dir(target.name)
     if other and other.topic != source.topic and (source.path / names.PARTITION_METADATA).exists():
-        yield f"the target is of another topic than {source.topic}: partition.metadata is not carried over"
+        yield f"the target is of another topic than {source.topic}: partition.metadata is not copied"
     if forecast is not None and forecast.larger_batches:
         yield larger_batches_warning(
             forecast.larger_batches, source.config.max_message_bytes, at_least=not forecast.saw_all
@@ -374,9 +373,9 @@ def _warnings(
 def _end_offset_warning(profile: Profile, before: int, after: int) -> Iterator[str]:
     if after < before:
         yield (
-            f"the log end offset falls from {before} to {after}: what stands last has no place in"
+            f"the log end offset falls from {before} to {after}: the last records have no place in"
             f" {version_words(profile.to)}."
-            " Offsets in between are given again; a consumer that committed one is out of range"
+            " Offsets in between will be assigned again; a consumer that committed one is out of range"
         )
 
 
@@ -384,5 +383,5 @@ def larger_batches_warning(batches: int, max_message_bytes: int, *, at_least: bo
     count = f"{'at least ' if at_least else ''}{batches} batch{'es' if batches > 1 else ''}"
     return (
         f"{count} of the result {'are' if batches > 1 else 'is'} larger than max.message.bytes ({max_message_bytes}):"
-        " brokers serve them, a mirror that produces them again is refused"
+        " brokers serve them, but refuse them from a mirror that produces them again"
     )

@@ -1,11 +1,11 @@
 """The proof that a conversion changed no record: counts and digests of both sides, from their files.
 
-The digest of a range of records is SHA-256 over their canonical bytes (seglog._kernels.canonical):
-offset, timestamp, key, value and headers of each, in log order, transaction markers included. What
-a conversion may change is not in it: batch boundaries, codecs, format versions. What the target's format has no
-place for is left out on both sides, and `left_out` says what that was.
+The digest of a range of records is SHA-256 over their canonical bytes (seglog._kernels.canonical): offset, timestamp,
+key, value and headers of each, in log order, including transaction markers. It does not cover what a conversion may
+change: batch boundaries, codecs, format versions. What the target's format cannot store is left out on both sides, and
+`left_out` says what that was.
 
-Kept as JSON in the target (docs/formats/conversion_proof.md). A run that is resumed reads there what was converted.
+Stored as JSON in the target (docs/formats/conversion_proof.md). A resumed run reads there what was converted.
 """
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ VERSION = 3         # 1: without left_out; then nothing was. 2: without made_fro
 
 @dataclass(frozen=True, slots=True)
 class RecordsDigest:
-    """Of the records in `files` (names, in log order): how many, and SHA-256 over their canonical bytes, in hex."""
+    """The records in `files` (names, in log order): their number, and SHA-256 over their canonical bytes, in hex."""
 
     files: tuple[str, ...]
     records: int
@@ -38,7 +38,7 @@ class RecordsDigest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentProof:
-    """One source segment, and the target segments that came of it."""
+    """One source segment, and its target segments."""
 
     source: RecordsDigest
     target: RecordsDigest
@@ -48,7 +48,7 @@ class SegmentProof:
         return (self.source.records, self.source.sha256) == (self.target.records, self.target.sha256)
 
     def check(self, source: Path) -> None:
-        """Raises ProofMismatchError, which names the segment `source`, where the sides differ."""
+        """Raise ProofMismatchError, which names the segment `source`, if the sides differ."""
         if not self.holds:
             before, after = self.source, self.target
             raise ProofMismatchError(
@@ -60,7 +60,7 @@ class SegmentProof:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`holds`: each source segment has in the target the same records in the same order."""
+    """`holds`: the target has the same records of each source segment, in the same order."""
 
     source: str
     target: str
@@ -70,7 +70,7 @@ class Proof:
     codec: str | None
     segments: tuple[SegmentProof, ...]
     left_out: tuple[str, ...] = ()
-    made_from: str | None = None        # conversion_inputs.made_from; None in an older proof
+    made_from: str | None = None        # conversion.inputs.made_from; None in an older proof
 
     @property
     def holds(self) -> bool:
@@ -82,26 +82,26 @@ class Proof:
 
     @property
     def sha256(self) -> str:
-        """One digest for all: SHA-256 over those of the source segments, as hex, in log order."""
+        """One digest for all: SHA-256, in hex, over those of the source segments, in log order."""
         return hashlib.sha256("".join(segment.source.sha256 for segment in self.segments).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raises ProofMismatchError for the first segment whose sides differ."""
+        """Raise ProofMismatchError for the first segment whose sides differ."""
         for segment in self.segments:
             segment.check(Path(self.source) / segment.source.files[0])
 
     def to_json(self) -> bytes:
-        """The file: format.checked_json."""
+        """Return the bytes of the file: format.checked_json."""
         return format_json(_FORMAT, VERSION, indent=1, **asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "Proof":
-        """Raises CorruptCheckpointError where the file contradicts itself, UnsupportedVersionError for a newer one."""
+        """Read the file. Raises CorruptCheckpointError if it is inconsistent, UnsupportedVersionError."""
         return cls.parse(path.read_bytes(), path)
 
     @classmethod
     def parse(cls, raw: bytes, path: Path | str) -> "Proof":
-        """The same of bytes that were read from a store."""
+        """Parse bytes that were read from a store."""
         return parse_json(raw, _FORMAT, VERSION, path, _proof_of, oldest=1)
 
 
@@ -119,7 +119,7 @@ def _proof_of(body: dict[str, Any]) -> Proof:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of a log's records a digest covers: all of it, or what has a place in an older format."""
+    """Which part of a log's records a digest covers: everything, or what an older format can store."""
 
     with_time: bool = True
     with_headers: bool = True
@@ -132,16 +132,17 @@ EVERYTHING = View()
 
 
 class Views(NamedTuple):
-    """What is compared of each side."""
+    """What is compared on each side."""
 
     source: View
     target: View
 
 
 def views(profile: Profile, source: Dialect) -> Views:
-    """What of the source has a place in the target: the target's digest covers all that it holds.
+    """Return what the target can store of the source: the target's digest covers everything in it.
 
-    Of messages with tags the records: a tag may be a header on the other side, and their control messages no markers.
+    For messages with tags, records are compared: a tag may be a header on the other side, and control messages are not
+    markers.
     """
     if profile.erased:
         return Views(View(erased=frozenset(profile.erased)), EVERYTHING)
@@ -159,9 +160,9 @@ def digest(
     on_bytes: Callable[[int], None] = lambda _: None,
     view: View = EVERYTHING,
 ) -> RecordsDigest:
-    """The digest of the records in `segments`, read from their files; each batch's checksum is tested on the way.
+    """Digest the records in `segments`, read from their files; checks each batch's checksum on the way.
 
-    `on_bytes` is told how many bytes of .log were read since the last time. Raises CorruptRecordError.
+    `on_bytes` is called with the bytes of .log read since the last call. Raises CorruptRecordError.
     """
     sha256 = hashlib.sha256()
     files = []
@@ -182,10 +183,10 @@ def digest(
 
 
 def _runs(columns: Columns, table: BatchTable, erased: frozenset[bytes]) -> Iterator[tuple[int, int]]:
-    """The rows [first, stop) whose keys are not erased: by their bytes, not by a hash as BatchFilter finds them."""
+    """Yield runs of rows [first, stop) whose keys are not erased: compares bytes, not hashes as BatchFilter does."""
     keys = columns.key
     found = [row for row in range(len(keys)) if keys[row] in erased] if erased else []
-    if found:       # keys of control records are no keys
+    if found:       # control records have no real keys
         control = [range(batch.base_offset, batch.last_offset + 1) for batch in table if batch.is_control]
         found = [row for row in found if not any(columns.offset[row] in offsets for offsets in control)]
     first = 0

@@ -1,4 +1,4 @@
-"""What became of each partition of a conversion, one row each: for people, for scripts, for whoever goes on with it.
+"""The result of a conversion for each partition, one row each: for people, scripts, and follow-up steps.
 
 docs/formats/conversion_report.md.
 """
@@ -19,12 +19,12 @@ _FORMAT = "seglog-conversion-report"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. Sizes are those of .log files; `bytes_out` of a plan is its forecast.
+    """One partition. Sizes are those of .log files; for a plan, `bytes_out` is its forecast.
 
-    "planned": a dry run; "skipped": a run before has done it, or in place nothing would change. Where each segment of
-    the source is a step of its own, `skipped` counts those that a run before had finished, `retried` those that took
-    more than one attempt. `digest` is Proof.sha256, of source and target. `losses` is what the format has no place for,
-    where that was counted. `error` is the code of what stopped it, `what` says it in words, and `fix` what to do.
+    "planned": a dry run; "skipped": an earlier run has done it, or a conversion in place would change nothing. If each
+    segment of the source is a separate step, `skipped` counts those that an earlier run had finished, `retried` those
+    that took more than one attempt. `digest`: Proof.sha256, of source and target. `losses`: what the format cannot
+    store, if it was counted. `error`: the code of what stopped it, `what` describes it, and `fix` says what to do.
     """
 
     partition: str
@@ -45,7 +45,7 @@ class PartitionRow:
 
     @property
     def ratio(self) -> float | None:
-        """Size of the result by that of the source; None where either is not known or nothing."""
+        """The size of the result divided by that of the source; None if either is unknown or 0."""
         return self.bytes_out / self.bytes_in if self.bytes_out is not None and self.bytes_in else None
 
     @classmethod
@@ -65,7 +65,7 @@ class PartitionRow:
 
     @classmethod
     def of_proof(cls, source: Path, target: Path, proof: Proof) -> "PartitionRow":
-        """Of what an earlier run has done."""
+        """Make the row of a partition that an earlier run has converted."""
         files = [target / file for segment in proof.segments for file in segment.target.files]
         return cls(
             source.name, "skipped", segments=len(files), records=proof.records, bytes_in=_size_of(log_files(source)),
@@ -74,7 +74,7 @@ class PartitionRow:
 
     @classmethod
     def of_no_change(cls, plan: Plan, seconds: float) -> "PartitionRow":
-        """Of a partition that would come out as it is."""
+        """Make the row of a partition that would not change."""
         return cls(
             plan.source.name, "skipped", segments=len(plan.segments), bytes_in=plan.size_bytes,
             bytes_out=plan.size_bytes, seconds=seconds,
@@ -90,7 +90,7 @@ def _size_of(files: Iterable[Path]) -> int:
 
 
 def report_json(source: Path, target: Path | None, to: int, rows: Iterable[PartitionRow]) -> bytes:
-    """The report of a run: format.checked_json."""
+    """Return the bytes of a run's report: format.checked_json."""
     return format_json(
         _FORMAT, VERSION, indent=1, source=str(source), target=None if target is None else str(target), to=to,
         partitions=[{**asdict(row), "ratio": row.ratio} for row in rows],

@@ -1,8 +1,8 @@
-"""Convert one segment of a partition by itself: its .log and index files, written aside and proven.
+"""Converts one segment of a partition by itself: its .log and index files, written aside and proven.
 
-The rule that every conversion follows, whoever carries it: one process for a whole directory (directory_conversion)
-or a thousand tasks. What comes out is a function of the source segment and of the options, so that doing it twice
-is harmless. What a segment cannot know, for it hangs on those before it, is folded later (conversion_state).
+Every conversion follows this rule, whether one process converts a whole directory (conversion.directory) or a thousand
+tasks do. The result is a function of the source segment and of the options, so doing it twice is harmless. What depends
+on earlier segments is added later (conversion.state_fold).
 """
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -30,7 +30,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 
 Worked = Callable[[float], None]
-"""Told bytes of work since the last time: each byte of the source once for its conversion, once for the proof."""
+"""Called with the bytes of work since the last call: each source byte counts once for conversion, once for proof."""
 
 
 def convert_segment(
@@ -45,11 +45,11 @@ def convert_segment(
     dropped: Sequence[AbortedTransaction] = (),
     worked: Worked = lambda _: None,
 ) -> ConvertedSegment:
-    """Write what comes of the segment `source` (a .log) into `directory`: one or more segments with their indexes.
+    """Convert the segment `source` (a .log) into `directory`: one or more segments with their indexes.
 
-    `end_offset` is the base offset of the segment behind it, names.MAX_OFFSET if there is none; `is_last`: a torn
-    end is passed over. `dropped` are the transactions of the whole log whose records stay behind, in the order of their
-    markers. The files are synced, and read again; their names are not synced. After an error what was written is there.
+    `end_offset`: the base offset of the next segment, names.MAX_OFFSET if there is none; `is_last`: ignore a torn end.
+    `dropped`: the transactions of the whole log whose records are left out, in the order of their markers. The files
+    are synced and read again; their names are not synced. After an error, what was written is still there.
 
     Raises CorruptRecordError for a damaged source, ProofMismatchError, StorageError, codec errors.
     """
@@ -123,7 +123,7 @@ class _SegmentConversion:
             def opened(path: Path, *, is_last: bool) -> Segment:
                 return closer.enter_context(closing(Segment(path, is_last=is_last, decompress=self.decompress)))
 
-            # A new look at the source, too: what is compared are two sets of files.
+            # Also read the source again: two sets of files are compared.
             source = opened(self._source, is_last=is_last)
             targets = [opened(file, is_last=False) for file in files]
             for target in targets:
@@ -141,7 +141,7 @@ class _SegmentConversion:
 
 
 def check_indexes(segment: Segment, config: LogConfig, read: Callable[[str], bytes | None]) -> None:
-    """The indexes on disk are those that the .log on disk gives. `read` gives a file of the segment's directory.
+    """Check that the indexes on disk match the .log on disk. `read` reads a file of the segment's directory.
 
     Raises ProofMismatchError.
     """
@@ -163,9 +163,9 @@ def _file_beside(segment: Segment) -> Callable[[str], bytes]:
 
 
 def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
-    """The segment's tables, checksums tested, and no offset outside of [base offset, `end_offset`) or out of order.
+    """Yield the segment's tables, with checked checksums, and offsets in order within [base offset, `end_offset`).
 
-    The base offset of a v2 batch stands outside of its checksum (DefaultRecordBatch.java): the order is the test.
+    The base offset of a v2 batch is outside its checksum (DefaultRecordBatch.java): only the order verifies it.
     """
     expected = segment.base_offset
     for table in segment.tables():
@@ -173,14 +173,14 @@ def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
         if slot >= 0:
             batch, least = table[slot], expected if slot == 0 else table[slot - 1].last_offset + 1
             raise CorruptRecordError(
-                f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {least} or above",
+                f"a batch has offsets {batch.base_offset} to {batch.last_offset}, expected {least} or above",
                 file=segment.path, position=batch.position, offset=least,
             )
         expected = table[-1].last_offset + 1
         if expected > end_offset:
             batch = table[table.find_offset(end_offset)]
             raise CorruptRecordError(
-                f"a batch up to offset {batch.last_offset}, but the next segment begins at {end_offset}",
+                f"a batch goes up to offset {batch.last_offset}, but the next segment begins at {end_offset}",
                 file=segment.path, position=batch.position, offset=end_offset,
             )
         yield table
@@ -189,15 +189,15 @@ def tables_in_order(segment: Segment, end_offset: int) -> Iterator[BatchTable]:
 def _transactions_of(
     segment: Segment, next_offset: int
 ) -> tuple[tuple[AbortedTransaction, ...] | None, tuple[str, ...]]:
-    """The lines of the segment's .txnindex, None where they have to be computed; and why, where it is there."""
+    """Return the lines of the segment's .txnindex, None if they must be computed; and why, if the file exists."""
     name = f"{segment.path.stem}{names.TRANSACTION_INDEX_SUFFIX}"
     try:
         index = segment.transaction_index
     except (CorruptIndexError, UnsupportedVersionError) as e:
-        return None, (f"{name} is computed anew: {e.what}",)
+        return None, (f"{name} is recomputed: {e.what}",)
     if index is None:
         return None, ()
     lines = tuple(index)
     if any(not segment.base_offset <= line.last_offset < next_offset for line in lines):
-        return None, (f"{name} is computed anew: a marker outside of the segment",)
+        return None, (f"{name} is recomputed: it has a marker outside the segment",)
     return lines, ()

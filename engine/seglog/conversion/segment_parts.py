@@ -1,4 +1,4 @@
-"""The target segments that one source segment becomes: one, or more where it would pass a limit."""
+"""Writes the target segments of one source segment: one, or more if it would exceed a limit."""
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class SegmentParts:
     """Takes the converted batches of one source segment. A context manager: leaving it closes, finished or not.
 
-    The first part has the base offset of the source segment, and may stay empty; each further one begins at its
-    first batch, as Kafka rolls. All get `mtime_ns`, the time of the source's file: a segment without timestamps is
-    as old as its file to retention. `parts` are the finished ones; `larger_batches` counts those above
+    The first part has the base offset of the source segment, and may stay empty; each further one begins at its first
+    batch, as in Kafka's rolls. All get `mtime_ns`, the time of the source's file: for retention, a segment without
+    timestamps is as old as its file. `parts`: the finished ones; `larger_batches`: the number of batches above
     max.message.bytes.
     """
 
@@ -48,19 +48,19 @@ class SegmentParts:
         self._begin(base_offset)
 
     def append(self, batches: "Buffer") -> None:
-        """Write finished batches, where a part is full into a new one.
+        """Write finished batches; if a part is full, into a new one.
 
-        Raises CorruptRecordError where they are out of order: then a wrapper of the source began inside of the
-        batch before it.
+        Raises CorruptRecordError if they are out of order: then a wrapper of the source begins within the batch before
+        it.
         """
         window = dialect_of_config(self._config).window(batches)
         table = scan(window, decompress=self._decompress)
         if table.stop != Status.OK:
-            raise CorruptRecordError(f"the conversion made a batch that is none: {words(table.stop)}")
+            raise CorruptRecordError(f"the conversion made an invalid batch: {words(table.stop)}")
         slot = first_disorder(table, self._writer.next_offset)
         if slot >= 0:
             raise CorruptRecordError(
-                "a batch starts below the end of the one before it", offset=first_offset_of(table[slot])
+                "a batch begins below the end of the one before it", offset=first_offset_of(table[slot])
             )
         first = 0
         while first < len(table):
@@ -78,7 +78,7 @@ class SegmentParts:
             slot = first_larger(table, self._config.max_message_bytes, slot + 1)
 
     def finish(self) -> None:
-        """After the last batch: sync and close the last part."""
+        """Sync and close the last part, after the last batch."""
         self._writer.finish(mtime_ns=self._mtime_ns)
         self.parts.append(ConvertedPart(
             file=self._writer.path.name,

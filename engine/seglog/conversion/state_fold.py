@@ -1,8 +1,8 @@
-"""What stands beside the records of a partition and belongs to them: producer snapshots, aborted transactions, leader
-epochs, the topic id, the settings that the log keeps. Carried over from the source, computed where it has none.
+"""The files beside the records of a partition: producer snapshots, aborted transactions, leader epochs, the topic id,
+the stored settings. Copied from the source, or computed if it has none.
 
-Offsets do not change in a conversion, so that every line of the source stays true. A line that the source
-lacks, or that contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
+A conversion does not change offsets, so every line of the source stays valid. A line that is missing in the source, or
+contradicts its log, is computed as Kafka does when it recovers a log, and `notes` says so.
 """
 from collections.abc import Callable
 from pathlib import Path
@@ -25,21 +25,21 @@ from seglog.state.producer_state import ProducerState
 _FORMAT_VERSION = "message.format.version"
 
 Read = Callable[[str], bytes | None]
-"""The bytes of a small file of the source directory, None if there is none."""
+"""Returns the bytes of a small file of the source directory, None if there is none."""
 
 Write = Callable[[str, bytes], None]
-"""Makes a file of this name and these bytes in the target."""
+"""Creates a file with this name and these bytes in the target."""
 
 
 class StateFold:
-    """Takes converted segments in offset order, and writes what belongs beside them. `finish` at the end.
+    """Takes converted segments in offset order, and writes the files beside them. Call `finish` at the end.
 
-    Holds the producers and the leader epochs of one partition. `notes` say what of the source was bad.
+    Holds the producers and the leader epochs of one partition. `notes`: what was wrong in the source.
 
     Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
     format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.) A log of messages
-    with tags has epochs and no producers; it keeps them where batches keep their formats.
-    `keeps_format`: the highest version in the source, where batches keep theirs; None: they become `to`.
+    with tags has epochs but no producers; it keeps them if batches keep their formats.
+    `keeps_format`: the highest version in the source if batches keep theirs; None: they are converted to `to`.
     """
 
     def __init__(self, read: Read, write: Write, *, to: int, keeps_format: int | None = None) -> None:
@@ -48,7 +48,7 @@ class StateFold:
         self._write = write
         self._to = to
         self._keeps_format = keeps_format is not None
-        # (A broker of the time of v2 keeps these files beside an older format, too.)
+        # (A broker that knows v2 also keeps these files for an older format.)
         self._has_epochs = to == 2 if keeps_format is None else (
             keeps_format == 2 or read(names.LEADER_EPOCH_CHECKPOINT) is not None)
         self._has_producers = self._has_epochs and to != TO_TAGGED
@@ -57,7 +57,7 @@ class StateFold:
         self._epochs: list[EpochStart] = []
 
     def add(self, segment: ConvertedSegment) -> None:
-        """The next segment of the log."""
+        """Add the next segment of the log."""
         if not self._has_producers:
             return
         self.notes += segment.notes
@@ -78,7 +78,7 @@ class StateFold:
                 self._write(path, transaction_index.encode(here))
 
     def finish(self, log_end_offset: int) -> None:
-        """After the last segment."""
+        """Write the remaining files, after the last segment."""
         if self._has_producers:
             self._take_snapshot(log_end_offset)
         if self._has_epochs:
@@ -88,16 +88,16 @@ class StateFold:
     # --- settings --------------------------------------------------------------------------------
 
     def _carry_settings(self) -> None:
-        """What the log keeps, but for the format: the next append to the result shall not write the old one."""
+        """Copy the stored settings except the format: the next append to the result must not write the old one."""
         raw = self._read(SETTINGS_FILE)
         settings: dict[str, str] = {}
         if raw is not None:
             try:
                 settings = parse_settings(raw, Path(SETTINGS_FILE))
             except (CorruptSettingsError, UnsupportedVersionError) as e:
-                self.notes.append(f"{SETTINGS_FILE} is not carried over: {e.what}")
+                self.notes.append(f"{SETTINGS_FILE} is not copied: {e.what}")
                 raw = None
-        # The dialect is what the result is in, whatever the source was.
+        # The dialect is that of the result, whatever the source was.
         settings.pop(DIALECT_SETTING, None)
         if self._to == TO_TAGGED:
             settings[DIALECT_SETTING] = TAGGED.name
@@ -114,18 +114,18 @@ class StateFold:
     # --- producers -------------------------------------------------------------------------------
 
     def _take_snapshot(self, offset: int) -> None:
-        """Write the snapshot of all that lies below `offset`: the source's own, where it is one of this log."""
+        """Write the snapshot of everything below `offset`: the source's own, if it belongs to this log."""
         is_first = self._snapshot_at < 0
         if offset == self._snapshot_at:
             return
         self._snapshot_at = offset
         found = self._snapshot_of_source(offset)
         if found is not None:
-            # It may know more than the log: of producers whose batches are gone.
+            # It may know more than the log: producers whose batches were deleted.
             self._producers = ProducerState(found.producers)
             self._write(names.file_name(offset, names.SNAPSHOT_SUFFIX), found.to_bytes())
         elif not is_first:
-            # None at the start of the log: a broker has none there, and would say that there are no producers.
+            # None at the start of the log: a broker has none there, and it would say that there are no producers.
             snapshot = ProducerSnapshot(self._producers.entries())
             self._write(names.file_name(offset, names.SNAPSHOT_SUFFIX), snapshot.to_bytes())
 
@@ -137,18 +137,18 @@ class StateFold:
         try:
             snapshot = ProducerSnapshot.parse(raw)
         except (CorruptSnapshotError, UnsupportedVersionError) as e:
-            self.notes.append(f"{name} is computed anew: {e.what}")
+            self.notes.append(f"{name} is recomputed: {e.what}")
             return None
         why = self._producers.contradiction(snapshot.producers, offset)
         if why is not None:
-            self.notes.append(f"{name} is computed anew: {why}")
+            self.notes.append(f"{name} is recomputed: {why}")
             return None
         return snapshot
 
     # --- leader epochs ---------------------------------------------------------------------------
 
     def _leader_epochs(self, log_end_offset: int) -> bytes:
-        """The source's checkpoint as it stands; else what the batches tell (LogSegment.recover)."""
+        """Return the source's checkpoint unchanged, or compute it from the batches (LogSegment.recover)."""
         name = names.LEADER_EPOCH_CHECKPOINT
         raw = self._read(name)
         if raw is None:
@@ -158,17 +158,17 @@ class StateFold:
         try:
             epochs = LeaderEpochs.parse(raw)
         except (CorruptCheckpointError, UnsupportedVersionError) as e:
-            self.notes.append(f"{name} is computed anew: {e.what}")
+            self.notes.append(f"{name} is recomputed: {e.what}")
             return LeaderEpochs(self._epochs).to_bytes()
         kept = [entry for entry in epochs if entry.start_offset <= log_end_offset]
         if len(kept) < len(epochs):
-            self.notes.append(f"{name} loses what begins behind the end of the log, offset {log_end_offset}")
+            self.notes.append(f"{name} loses entries that begin after the log end offset {log_end_offset}")
             return LeaderEpochs(kept).to_bytes()
         return raw
 
 
 def reader(directory: Path) -> Read:
-    """Reads the small files of a directory. Raises StorageError."""
+    """Return the reader of small files in a directory. It raises StorageError."""
 
     def read(name: str) -> bytes | None:
         path = directory / name

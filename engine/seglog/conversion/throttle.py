@@ -1,17 +1,17 @@
-"""Holds long work to a rate, so that a disk that others live from has room for them."""
+"""Limits the rate of long work, so that a shared disk has capacity for others."""
 import time
 from collections.abc import Callable
 
 from seglog.clock import Clock, SystemClock
 
-# Time in which nothing was done is no credit for later: at most so much of it.
+# Idle time gives credit for later only up to this much.
 _CREDIT_NS = 1_000_000_000
 
 
 class Throttle:
-    """Call it with bytes of work done; it returns once as much was allowed. Not for threads to share.
+    """Call it with bytes of work done; it returns once this much is allowed. Not thread-safe.
 
-    0 bytes a second: no limit. What is done at a time goes through at once, however much that is.
+    0 bytes a second: no limit. One call's work goes through at once, however much it is.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Throttle:
             self._sleep((self._paid_until_ns - now_ns) / 1_000_000_000)
 
     def progress(self, then: Callable[[int, int], None] | None = None) -> Callable[[int, int], None]:
-        """A progress callable (bytes done, bytes in all) that is held to the rate, and tells `then`."""
+        """Return a progress callable (bytes done, total bytes) that is held to the rate, and calls `then`."""
         before = 0
 
         def paced(done: int, total: int) -> None:

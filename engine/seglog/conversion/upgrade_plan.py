@@ -1,11 +1,11 @@
-"""What of a log dir is in old formats, what will go by itself, and what converting the rest would cost.
+"""Finds what of a log dir is in old formats, what disappears by itself, and what converting the rest would cost.
 
-Reads only, takes no lock, and may look at a log dir that a broker is writing to: what is appended meanwhile is not
-seen, a segment that is deleted meanwhile is left out. Batch headers are read, and samples are converted in memory.
+Only reads, takes no lock, and may read a log dir that a broker is writing to: it does not see what is appended
+meanwhile, and leaves out segments that are deleted meanwhile. Reads batch headers, and converts samples in memory.
 
-What goes by itself follows Kafka's rules: retention deletes whole segments from the start of the log
+What disappears by itself follows Kafka's rules: retention deletes whole segments from the start of the log
 (UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSizeBreachedSegments); the cleaner of Kafka 4 writes what
-it compacts as v2, that of 3.9 and older keeps the format (MemoryRecords.filterTo). docs/migrating.md says it in words.
+it compacts as v2, that of 3.9 and older keeps the format (MemoryRecords.filterTo). See docs/migrating.md.
 """
 import errno
 import time
@@ -27,16 +27,16 @@ from seglog.segment.answers import LostRange
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import TopicPartition, offsets_or_none
 
-# Of so many segments with old formats, the first so many bytes are converted to see what becomes of them.
+# Samples: from this many segments with old formats, the first bytes, up to this size, are converted.
 SAMPLED_SEGMENTS = 4
 SAMPLE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What decides how long a topic keeps its data. A log dir does not tell it; the defaults are Kafka's.
+    """What determines how long a topic keeps its data. A log dir does not contain it; the defaults are Kafka's.
 
-    `cleanup_policy` "": not told. Then "compact" where the cleaner has left its mark, else "delete".
+    `cleanup_policy` "": not given. Then "compact" if the cleaner has left its mark, otherwise "delete".
     """
 
     cleanup_policy: str = ""
@@ -45,21 +45,21 @@ class TopicPolicy:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """From Kafka's own names: cleanup.policy, retention.ms, retention.bytes. Raises InvalidConfigError."""
+        """Make it from Kafka's keys: cleanup.policy, retention.ms, retention.bytes. Raises InvalidConfigError."""
         known = {field.name.replace("_", "."): field.name for field in fields(cls)}
         values: dict[str, int | str] = {}
         for key, value in settings.items():
             if key not in known:
-                raise InvalidConfigError(f"unknown key: {key}", hint=f"there are {', '.join(known)}")
+                raise InvalidConfigError(f"unknown key: {key}", hint=f"expected one of {', '.join(known)}")
             if key == "cleanup.policy":
                 if not set(value.split(",")) <= {"compact", "delete"}:
-                    raise InvalidConfigError(f"cleanup.policy is compact, delete or both, not {value!r}")
+                    raise InvalidConfigError(f"cleanup.policy must be compact, delete or both, not {value!r}")
                 values[known[key]] = value
                 continue
             try:
                 values[known[key]] = int(value) if key == "retention.ms" or value == "-1" else parse_bytes(value)
             except ValueError as e:
-                raise InvalidConfigError(f"{key}: {value!r} is no number") from e
+                raise InvalidConfigError(f"{key}: {value!r} is not a number") from e
         return cls(**values)    # type: ignore[arg-type]
 
     @property
@@ -72,14 +72,14 @@ class TopicPolicy:
 
 
 PolicyOf = Callable[[str], TopicPolicy]
-"""The policy of a topic, by its name."""
+"""Returns the policy of a topic, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentAge:
-    """What a plan needs of a segment. `largest_timestamp` (ms) is the file's time where no record has one, as in Kafka.
+    """What a plan needs of a segment. `largest_timestamp` (ms) is the file's time if no record has one, as in Kafka.
 
-    `bytes_of` counts whole batches of v0, v1 and v2.
+    `bytes_of`: the bytes of complete batches of v0, v1 and v2.
     """
 
     base_offset: int
@@ -94,14 +94,14 @@ class SegmentAge:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpgrade:
-    """One partition. `verdict`, what becomes of its old formats if nobody converts them:
+    """One partition. `verdict`, what happens to its old formats without a conversion:
 
-    "nothing": there are none; "retention": it deletes all of them, at `gone_ms`, or once `gone_after_bytes` more were
+    "nothing": there are none; "retention": deletes all of them, at `gone_ms`, or once `gone_after_bytes` more were
     written; "compaction": the cleaner of Kafka 4 rewrites them when it runs, which is when the log is dirty enough
     (`dirty_ratio`); "stays".
 
-    `forecast_bytes`: the size of all .log files after a conversion; `convert_seconds`: at the rate of the sample, of
-    one core, without reading and proving. Both None where there is nothing to convert or nothing could be sampled.
+    `forecast_bytes`: the size of all .log files after a conversion; `convert_seconds`: at the rate of the sample, on
+    one core, without reading and proving. Both None if there is nothing to convert or nothing could be sampled.
     """
 
     partition: str
@@ -132,10 +132,10 @@ def plan_upgrade(
     topics: Iterable[str] = (),
     progress: Callable[[str], Progress] = lambda partition: lambda done, total: None,
 ) -> Iterator[PartitionUpgrade]:
-    """What to know of each partition before an upgrade, by topic and number.
+    """Return what to know of each partition before an upgrade, by topic and number.
 
-    `topics`: globs; all without one. Raises NotALogError if there is no partition, InvalidArgumentError for a glob
-    that matches none, StorageError.
+    `topics`: globs; all topics without one. Raises NotALogError if there is no partition, InvalidArgumentError for a
+    glob that matches none, StorageError.
     """
     partitions = partitions_in(log_dir, topics)
     cleaned = offsets_or_none(log_dir / names.CLEANER_CHECKPOINT) or {}
@@ -147,9 +147,9 @@ def plan_upgrade(
 
 
 def policies(settings: Mapping[str, str], of_topics: Sequence[tuple[str, str, str]]) -> PolicyOf:
-    """The policies of (glob, key, value), the later one before the earlier, over those of all topics.
+    """Make the policies from (glob, key, value), later ones first, on top of those of all topics.
 
-    Raises InvalidConfigError, at once.
+    Raises InvalidConfigError at once.
     """
     TopicPolicy.of({**settings, **{key: value for _, key, value in of_topics}})
 
@@ -210,7 +210,7 @@ def _look(partition: Partition, policy: TopicPolicy, cleaned_to: int | None, pro
 
 
 def _age_of(segment: Segment) -> tuple[SegmentAge, bool]:
-    """From one walk over the headers; and whether damage was passed over."""
+    """Return its age, from one walk over the headers, and whether damage was skipped."""
     bytes_of = [0, 0, 0]
     largest = -1
     lost: list[LostRange] = []
@@ -235,9 +235,9 @@ def _verdict(
 
 
 def _gone(ages: Sequence[SegmentAge], policy: TopicPolicy) -> tuple[int | None, int | None]:
-    """When retention will have deleted the last segment with old formats, and after how many bytes more.
+    """Return when retention will have deleted the last segment with old formats, and after how many more bytes.
 
-    Segments go from the start of the log, none before the one before it. None: not by time, not by size.
+    Segments are deleted from the start of the log, in order. None: not by time, not by size.
     """
     last = max((slot for slot, age in enumerate(ages) if age.old_bytes), default=-1)
     if last < 0 or not policy.deletes:
@@ -254,14 +254,14 @@ def _gone(ages: Sequence[SegmentAge], policy: TopicPolicy) -> tuple[int | None, 
 
 
 def _dirty_ratio(ages: Sequence[SegmentAge], cleaned_to: int | None) -> float:
-    """Bytes behind the cleaner's checkpoint by all bytes, without the active segment, which it never cleans."""
+    """Return the share of bytes after the cleaner's checkpoint, without the active segment, which is never cleaned."""
     closed = ages[:-1]
     dirty = sum(age.size_bytes for age in closed if cleaned_to is None or age.base_offset >= cleaned_to)
     return dirty / max(1, sum(age.size_bytes for age in closed))
 
 
 class _Sample:
-    """Converts the beginning of some segments in memory, for the size of the result and the time that it takes."""
+    """Converts the beginning of some segments in memory, to estimate the size of the result and the time."""
 
     def __init__(self, segments: Sequence[Segment], config: LogConfig) -> None:
         self._config = config
@@ -296,7 +296,7 @@ class _Sample:
             segment.let_go()
 
     def forecast(self, old: Sequence[SegmentAge], total_bytes: int) -> int | None:
-        """Of all segments: those with old formats grow as the sample did, the others stay."""
+        """Forecast all segments: those with old formats change as the sample did, the others stay."""
         if not self._from:
             return None
         before = sum(sum(age.bytes_of) for age in old)

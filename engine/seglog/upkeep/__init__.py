@@ -1,1 +1,1 @@
-"""What keeps a directory in order: recovery by hand, indexes made from the log."""
+"""Maintains directories: retention, compaction, recovery by hand, rebuilding indexes."""

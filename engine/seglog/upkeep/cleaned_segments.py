@@ -1,4 +1,4 @@
-"""Where a round of compaction writes: segments as .cleaned files beside those whose place they are to take."""
+"""Writes the output of a compaction round: .cleaned files beside the segments that they will replace."""
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from seglog.segment.writer import SegmentWriter
 
 
 class CleanedSegments:
-    """What is left of one group: one segment at `base_offset`, or more where it grew beyond what a file can hold.
+    """What remains of one group: one segment at `base_offset`, or more if it grew beyond what a file can hold.
 
-    `index_bytes`: the size that the indexes of the group have, which are not too large for the new one. Without `fs`
-    only bytes are counted. A context manager: unless `finish` was called, leaving it removes what was written.
+    `index_bytes`: the size of the group's indexes, which is not too large for the new one. Without `fs`, only bytes are
+    counted. A context manager: unless `finish` was called, leaving it removes what was written.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class CleanedSegments:
         self._fs = fs
         self._directory = directory
         self._dialect = dialect_of_config(config)
-        # What may stand together was decided for the group: here only what a file can hold counts.
+        # The group was formed by Kafka's limits: here only what a file can hold counts.
         self._config = replace(
             config, segment_bytes=MAX_INT, segment_index_bytes=max(config.segment_index_bytes, index_bytes)
         )
@@ -39,7 +39,7 @@ class CleanedSegments:
 
     def _begin(self, base_offset: int) -> None:
         assert self._fs is not None
-        # An earlier round may have left one, if the disk refused to remove it too.
+        # An earlier round may have left one, if removing it failed, too.
         log = self._dialect.log_name(base_offset, names.CLEANED_SUFFIX)
         remove_cleaned(self._fs, self._directory / log)
         self._writer = SegmentWriter(
@@ -49,7 +49,7 @@ class CleanedSegments:
         self.logs.append(self._writer.path)
 
     def append(self, batches: memoryview) -> None:
-        """Batches that stay, one behind the other."""
+        """Write consecutive batches that remain."""
         self.size_bytes += len(batches)
         if self._writer is None or not len(batches):
             return
@@ -69,12 +69,12 @@ class CleanedSegments:
             position = table.end
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """A line of the .txnindex."""
+        """Write an entry of the .txnindex."""
         if self._writer is not None:
             self._writer.add_aborted(transaction)
 
     def finish(self, mtime_ns: int) -> None:
-        """All of it is on the disk, names included. The files are as old as the last of those they replace."""
+        """Sync everything, including names. The files get the time of the last one that they replace."""
         if self._writer is not None and self._fs is not None:
             self._writer.finish(mtime_ns=mtime_ns)
             self._fs.sync_directory(self._directory)

@@ -1,7 +1,7 @@
-"""What a round of compaction knows of transactions as it meets their batches: Kafka's CleanedTransactionMetadata.
+"""The transactions that a compaction round meets: Kafka's CleanedTransactionMetadata.
 
-Data of aborted transactions goes at once. A marker may go when the round met no batch of its transaction; it then gets
-a delete horizon, and goes in a round after that. (LogCleaner.scala, KAFKA-8522)
+Data of aborted transactions is removed at once. A marker may be removed if the round met no batch of its transaction;
+it first gets a delete horizon, and is removed in a later round. (LogCleaner.scala, KAFKA-8522)
 """
 import struct
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ _ABORT, _COMMIT = 0, 1
 
 
 class CleanedTransactions:
-    """Told of aborted transactions before their batches, and of every batch that has a producer."""
+    """Takes aborted transactions before their batches, and every batch that has a producer."""
 
     def __init__(self) -> None:
         self._aborted: list[tuple[int, int, AbortedTransaction]] = []    # a heap by first offset
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}       # by producer id
-        self._met: set[int] = set()             # producers of ongoing aborted transactions whose data was met
+        self._met: set[int] = set()             # producers of ongoing aborted transactions with data that was met
         self._ongoing_committed: set[int] = set()
-        self.kept: list[AbortedTransaction] = []        # whose data was met: they stay in the .txnindex
+        self.kept: list[AbortedTransaction] = []        # those with data that was met: they stay in the .txnindex
 
     def add(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Those that reach into the segment that comes."""
+        """Add the transactions that overlap the next segment."""
         for transaction in transactions:
             heappush(self._aborted, (transaction.first_offset, transaction.producer_id, transaction))
 
     def may_go(self, batch: RecordBatch) -> bool:
-        """Whether a data batch is part of an aborted transaction, or a marker is that of one without data."""
+        """Whether a batch is data of an aborted transaction, or the marker of a transaction without data."""
         while self._aborted and self._aborted[0][0] <= batch.last_offset:
             _, producer_id, transaction = heappop(self._aborted)
             self._ongoing_aborted.setdefault(producer_id, transaction)

@@ -1,13 +1,14 @@
-"""Compaction: of each key the last record, in the log's own directory, as Kafka's cleaner leaves it.
+"""Compaction: keeps the last record of each key, in the log's own directory, as Kafka's cleaner does.
 
     plan ── map of the dirty part: key -> last offset ── groups of segments ── filter ── exchange ── checkpoint
 
-A round reads the dirty part once to make the map, then all segments from the start of the log to the end of the map:
-what stays of a group of them is one new segment, aside, and takes their place in one exchange. Offsets stay. If the
-map is full, the round ends where it was, and the next one begins there. (Cleaner.java; LogCleaner.scala of 3.9)
+A round reads the dirty part once to build the map, then all segments from the start of the log to the end of the map:
+what remains of a group of segments is written to one new segment, aside, which replaces the group in one exchange.
+Offsets do not change. If the map is full, the round ends there, and the next one continues. (Cleaner.java;
+LogCleaner.scala of 3.9)
 
-Appends and reads go on. The exchange looks again whether what the round has read is still there: if the log was cut
-meanwhile, the round ends with what it has done, for the record may be gone that stood for those that would go.
+Appends and reads continue meanwhile. The exchange checks whether what the round has read still exists: if the log was
+truncated meanwhile, the round stops, because a record that superseded others may be gone.
 """
 import threading
 from collections.abc import Callable
@@ -22,15 +23,15 @@ from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_round import Changed, CleanedGroup, CleaningLimits, CleaningRound, Stopped
 from seglog.upkeep.cleaning_source import CleaningSource, source_of, source_of_closed
 
-# One round at a time works on a log: both would write the same files aside.
+# Only one round at a time works on a log: two would write the same files.
 _AT_WORK: "WeakKeyDictionary[Log, threading.Lock]" = WeakKeyDictionary()
 _AT_WORK_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a call of `clean` did. `outcome`: "cleaned" up to the end of the plan; "nothing" was to be done; "stopped"
-    when it was asked to; "changed": the log was cut meanwhile, and is to be planned again.
+    """The result of `clean`. `outcome`: "cleaned": up to the end of the plan; "nothing": there was nothing to do;
+    "stopped": on request; "changed": the log was truncated meanwhile, and must be planned again.
     """
 
     outcome: str
@@ -42,17 +43,17 @@ class Cleaned:
 
     @property
     def bytes_before(self) -> int:
-        """Of the segments that were cleaned, each as often as a round did."""
+        """The bytes of the cleaned segments, counted once for each round."""
         return sum(group.bytes_before for group in self.groups)
 
     @property
     def bytes_after(self) -> int:
-        """Of what took their place."""
+        """The bytes of the segments that replaced them."""
         return sum(group.bytes_after for group in self.groups)
 
 
 def plan_for(log: Log, config: LogConfig | None = None, now_ms: int | None = None) -> CleaningPlan:
-    """From where to where an open log can be cleaned now, whether that is due, and why not."""
+    """Plan which part of an open log can be cleaned now, and whether that is due or why not."""
     return plan(source_of(log).as_planned(), config or log.config, log.clock.now_ms() if now_ms is None else now_ms)
 
 
@@ -66,12 +67,14 @@ def clean(
     limits: CleaningLimits | None = None,
     high_watermark: int | None = None,
 ) -> Cleaned:
-    """Compact an open log as far as it can be, due or not, in as many rounds as the map asks for.
+    """Compact an open log as far as possible, due or not, in as many rounds as the map needs.
 
-    `throttle`: told of all bytes read and written, and returns when it may go on. `should_stop`: asked every MiB at
-    least; the round is then left, and what it wrote aside removed. A call waits for one that works on the same log.
+    `throttle`: called with all bytes read and written; returns when the work may continue. `should_stop`: called at
+    least every MiB; if true, the round stops, and what it wrote aside is removed. A call waits for another one on the
+    same log.
 
-    Raises CorruptRecordError (nothing is dropped for a damaged record), StorageError, LogFailedError, codec errors.
+    Raises CorruptRecordError (nothing is dropped because of a damaged record), StorageError, LogFailedError, codec
+    errors.
     """
     given = limits or CleaningLimits()
     limits = replace(given, throttle=throttle or given.throttle, should_stop=should_stop or given.should_stop)
@@ -87,7 +90,7 @@ def clean(
 def what_would_go(
     partition: Partition, config: LogConfig, now_ms: int, limits: CleaningLimits | None = None
 ) -> Cleaned:
-    """What the first round of `clean` would do to a closed directory. Writes nothing, takes no lock."""
+    """Return what the first round of `clean` would do to a closed directory. Writes nothing, takes no lock."""
     return _clean(lambda: source_of_closed(partition), config, now_ms, limits or CleaningLimits(), None)
 
 
@@ -113,7 +116,7 @@ def _clean(
         except Changed:
             return Cleaned("changed", first, end, rounds, keys, (*groups, *one.groups))
         except (OffsetOutOfRangeError, LogClosedError):
-            # A segment went while it was read.
+            # A segment was removed while it was read.
             if look().segments[: len(source.segments) - 1] == source.segments[:-1]:
                 raise
             return Cleaned("changed", first, end, rounds, keys, (*groups, *one.groups))

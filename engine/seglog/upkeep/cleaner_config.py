@@ -1,4 +1,4 @@
-"""Configuration of what cleans the logs of a log dir: Kafka's broker-wide keys, for `seglog.open_dir`."""
+"""Configuration of the cleaner of a log dir: Kafka's broker-wide keys, for `seglog.open_dir`."""
 from dataclasses import dataclass
 
 from seglog.config import MAX_LONG, Settings, setting
@@ -6,19 +6,20 @@ from seglog.config import MAX_LONG, Settings, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig(Settings):
-    """How the logs of a log dir are cleaned. Make one by `CleanerConfig.of({"log.cleaner.backoff.ms": 1000})`."""
+    """How the logs of a log dir are cleaned. Make one with `CleanerConfig.of({"log.cleaner.backoff.ms": 1000})`."""
 
     log_retention_check_interval_ms: int = setting(
         300_000, "log.retention.check.interval.ms", "ms",
-        "how often a log is looked through for what retention deletes, besides at each roll; a log with a short "
-        "retention.ms is looked at ten times in it",
+        "how often a log is checked for segments that retention deletes, besides at each roll; a log with a short "
+        "retention.ms is checked ten times within it",
         "ServerLogConfigs.LOG_CLEANUP_INTERVAL_MS_DEFAULT",
         low=1, high=MAX_LONG,
     )
     retention_total_bytes: int = setting(
         -1, "retention.total.bytes", "bytes",
-        "how large the .log files of all logs open in the log dir may become together: the oldest segments go, "
-        "by their largest timestamps, never an active one; -1: any size. Partitions that are not open do not count",
+        "how large the .log files of all logs open in the log dir may become together: the oldest segments are "
+        "deleted, by their largest timestamps, never an active one; -1: any size. Partitions that are not open do not "
+        "count",
         "ours",
         high=MAX_LONG, besides=(-1,),
     )
@@ -41,14 +42,14 @@ class CleanerConfig(Settings):
     )
     log_cleaner_backoff_ms: int = setting(
         15_000, "log.cleaner.backoff.ms", "ms",
-        "how long to wait when there is no log to clean, and before one is tried again that could not be cleaned",
+        "how long to wait if there is no log to clean, and before retrying one that could not be cleaned",
         "CleanerConfig.LOG_CLEANER_BACKOFF_MS",
         high=MAX_LONG,
     )
     log_cleaner_io_max_bytes_per_second: int = setting(
         MAX_LONG, "log.cleaner.io.max.bytes.per.second", "bytes",
-        "how much cleaning may read and write in a second, both counted",
-        "CleanerConfig.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND; there a double",
+        "how much cleaning may read and write per second, in sum",
+        "CleanerConfig.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND; a double in Kafka",
         low=1, high=MAX_LONG,
     )
 

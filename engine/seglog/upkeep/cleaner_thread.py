@@ -1,12 +1,12 @@
-"""The one thread that looks after logs: syncs and rolls by the clock, retention, compaction.
+"""The one thread that maintains logs: time-based syncs and rolls, retention, compaction.
 
-One for all logs of a log dir that is open, or for a log that was opened alone. It takes one step at a time, the most
-urgent one: what is due by the clock, then the log with no space left, then the one whose turn was missed the longest.
-So no two steps work on one log, and no log is cleaned by two processes, for whoever has it open holds its lock.
+There is one for all logs of an open log dir, or for a log that was opened alone. It takes one step at a time, the most
+urgent one: first what is due by the clock, then a log that called, then the one that has been due the longest. So no
+two steps work on one log; and no two processes clean a log, since the process that has it open holds its lock.
 
-Long steps call the throttle, piece by piece: there the thread keeps house for the other logs, waits as
-log.cleaner.io.max.bytes.per.second asks for, and leaves the step if the log is to be closed. A log whose step fails is
-uncleanable, with a reason, until a later step goes well: one is tried each log.cleaner.backoff.ms.
+Long steps call the throttle after each piece of work: it keeps house for the other logs, waits as
+log.cleaner.io.max.bytes.per.second requires, and leaves the step if the log is to be closed. A log whose step fails is
+listed as uncleanable, with the reason, until a later step succeeds; it is retried every log.cleaner.backoff.ms.
 """
 import contextlib
 import functools
@@ -37,37 +37,37 @@ from seglog.upkeep.retention import over_total
 _LOG = logging.getLogger(__name__)
 
 NEVER = float("inf")
-# A log whose retention.ms is short is looked at so often in it, but not more often than that.
+# A log with a short retention.ms is checked this many times within it, but at most at this interval.
 _LOOKS = 10
 _LOOK_S_MIN = 0.05
-# A log that was just opened is looked at after so long, with others that were.
+# A log that was just opened is checked after this time, together with others.
 _FIRST_LOOK_S = 0.05
-# A log that cannot be compacted waits twice as long each time, up to so many times.
+# A log that cannot be compacted waits twice as long each time, up to this many times.
 _DOUBLINGS_MAX = 6
-# Time in which nothing was done is no credit for later: at most so much of it.
+# Idle time gives credit for later only up to this much.
 _CREDIT_S = 1.0
-# A thread that stays ends when it has had no log for so long.
+# A thread that stays ends when it has had no log for this long.
 _STAY_S = 1.0
 
 
 class _Left(Exception):
-    """A step is left in the middle: its log is to be closed."""
+    """A step stops in the middle, because its log is to be closed."""
 
 
 @dataclass(eq=False, slots=True)
 class _Task:
-    """One log. Times are of time.monotonic."""
+    """One log. Times are from time.monotonic."""
 
     log: "weakref.ref[Kept]"
     retainer: LogRetainer
     busy: CallLock = field(default_factory=CallLock)    # held by the thread while it works on the log
     house_s: float | None = None        # how often to keep house
     house_at: float = NEVER
-    look_s: float = NEVER               # how often to look what retention deletes
+    look_s: float = NEVER               # how often to check what retention deletes
     look_at: float = NEVER
     is_called: bool = False             # set without a lock
-    is_new: bool = False                # its first retention is to come: it is not compacted before
-    clean_at: float = NEVER             # from when on it may be compacted
+    is_new: bool = False                # its first retention is still to come; it is not compacted before
+    clean_at: float = NEVER             # when it may be compacted
     failures: int = 0                   # in a row
     leaves: bool = False
     reason: str | None = None
@@ -75,7 +75,7 @@ class _Task:
 
 @dataclass(slots=True)
 class Counts:
-    """What a cleaner has done since it was made."""
+    """What a cleaner has done since its creation."""
 
     deleted_segments: int = 0
     deleted_bytes: int = 0
@@ -88,10 +88,10 @@ class Counts:
 
 
 class LogCleaner:
-    """Give it logs by `add`: its thread runs as long as it has one. Threads may share it; a forked child has none.
+    """Maintains the logs passed to `add`: its thread runs as long as it has one. Thread-safe; a forked child has none.
 
-    stays       the thread outlives its last log for a moment, or until `end`: logs that are opened and closed one after
-                the other share it
+    stays       the thread outlives its last log for a moment, or until `end`: so logs that are opened and closed one
+                after the other share it
     """
 
     metrics = METRICS
@@ -100,7 +100,7 @@ class LogCleaner:
         self.config = config or CleanerConfig()
         self._stays = stays
         self.counts = Counts()
-        self._tasks: dict[int, _Task] = {}      # by the id of the log
+        self._tasks: dict[int, _Task] = {}      # by the log's id
         self._lock = CallLock()                 # guards _tasks, _house_at and _thread, for a moment
         self._calls: deque[_Task] = deque()     # of logs that called
         self._bell = Bell()
@@ -108,12 +108,12 @@ class LogCleaner:
         self._current: _Task | None = None      # the thread's
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
-        self._house_at = NEVER          # when the first log's house is to be kept
-        # What the thread found when it last looked through all logs, which it does once for many steps: the logs that
-        # are due, the most urgent one last; when the next log is due; when the first one is to be compacted.
+        self._house_at = NEVER          # when to keep house for the first log
+        # The result of the thread's last look at all logs, which serves many steps: the logs that are due, the most
+        # urgent one last; when the next log is due; when the first one must be compacted.
         self._ready: list[_Task] = []
         self._look_at = self._clean_at = NEVER
-        self._wakes_at = NEVER          # until then the thread sleeps, unless the bell rings; NEVER while it is awake
+        self._wakes_at = NEVER          # the thread sleeps until then, unless the bell rings; NEVER while it is awake
 
     # --- what logs call (log.keeper) ------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class LogCleaner:
         if task.look_s < NEVER:
             task.look_at, task.is_new = now + _FIRST_LOOK_S, True
         if log.config.is_compacted and self.config.log_cleaner_enable:
-            # Not before its first retention, if it has any: what is to go would be rewritten, and be young again.
+            # Not before its first retention, if any: segments to be deleted would be rewritten, and count as new.
             task.clean_at = now if task.look_at == NEVER else task.look_at
         self._lock.run(self._add, id(log), task)
 
@@ -144,25 +144,25 @@ class LogCleaner:
         task = self._tasks.get(id(log))
         if task is None:
             return
-        task.leaves = True      # a long step looks at it
+        task.leaves = True      # a long step checks this
         if task is self._current or self._paused:
-            self._bell.ring()   # it may be waiting; or it has the task among those to come
+            self._bell.ring()   # it may be waiting, or have the task in its queue
         task.busy.run(int)
         thread = self._lock.run(self._drop, id(log))
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _drop(self, key: int) -> threading.Thread | None:
-        """The thread, if that was its last log and it does not stay: it ends then."""
+        """Remove a log; return the thread if it ends then: it was the last log, and the thread does not stay."""
         self._tasks.pop(key, None)
         if self._tasks or self._stays:
             return None
         return self._dismissed()
 
     def _dismissed(self) -> threading.Thread | None:
-        """The thread, which ends."""
+        """Dismiss the thread and return it."""
         thread, self._thread = self._thread, None
-        self._bell.ring()       # last: a thread that looked before it was told to end would sleep forever
+        self._bell.ring()       # last: otherwise a thread that checked just before it was dismissed would sleep forever
         return thread
 
     def _leave_if_idle(self) -> None:
@@ -186,16 +186,16 @@ class LogCleaner:
         task = self._tasks.get(id(log))
         return None if task is None else task.reason
 
-    # --- what the owner calls --------------------------------------------------------------------
+    # --- called by the owner --------------------------------------------------------------------
 
     def end(self) -> None:
-        """The thread ends, when all logs were removed. The next one that is added begins another."""
+        """End the thread, after all logs were removed. The next log that is added starts a new one."""
         thread = self._lock.run(lambda: None if self._tasks else self._dismissed())
         if thread is not None:
             thread.join()
 
     def pause(self) -> None:
-        """Clean nothing until `resume()`; syncs and rolls by the clock go on. Returns when the step of now is over."""
+        """Clean nothing until `resume()`; time-based syncs and rolls go on. Returns when the current step is over."""
         self._paused = True
         self._bell.ring()       # a step may be waiting for its rate limit
         current = self._current
@@ -203,30 +203,30 @@ class LogCleaner:
             current.busy.run(int)
 
     def resume(self) -> None:
-        """Go on cleaning."""
+        """Continue cleaning."""
         self._paused = False
         self._bell.ring()
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a thread: as long as there is a log."""
+        """Whether the thread exists: as long as there is a log."""
         return self._thread is not None
 
     @property
     def busy_with(self) -> str | None:
-        """The directory of the log that is being cleaned; None: none is."""
+        """The directory of the log that is being cleaned, None if there is none."""
         current = self._current
         log = None if current is None else current.log()
         return None if log is None else str(log.path)
 
     @property
     def uncleanable(self) -> dict[str, str]:
-        """The logs that could not be cleaned, by their directories, and why."""
+        """The logs that could not be cleaned: the reason for each directory."""
         found = ((task.log(), task.reason) for task in list(self._tasks.values()))
         return {str(log.path): reason for log, reason in found if log is not None and reason is not None}
 
     def samples(self) -> "list[Sample]":
-        """For seglog.metrics.Exposition."""
+        """Return the samples for seglog.metrics.Exposition."""
         counts = self.counts
         return [
             Sample("seglog_cleaner_logs", (), len(self._tasks)),
@@ -244,12 +244,12 @@ class LogCleaner:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        work_in_background()        # what fails here is told by whoever closes the log
+        work_in_background()        # errors here are raised when the log is closed
         me = threading.current_thread()
         while self._thread is me:
-            self._wakes_at = NEVER      # first: a log that is added from now on rings, if the step does not see it
+            self._wakes_at = NEVER      # first: a log that is added from now on rings if the step misses it
             wait_s = self._step()
-            if wait_s <= 0 or self._thread is not me:       # (no bell rings if it was the step that told it to end)
+            if wait_s <= 0 or self._thread is not me:       # (no bell rings if the step itself dismissed it)
                 continue
             is_idle = self._stays and not self._tasks
             wait_s = _STAY_S if is_idle else wait_s
@@ -259,7 +259,7 @@ class LogCleaner:
                 self._lock.run(self._leave_if_idle)
 
     def _step(self) -> float:
-        """The most urgent thing; how long there is none then."""
+        """Do the most urgent step; return how long nothing is due afterwards."""
         now = time.monotonic()
         self._keep_house(now)
         if self._paused:
@@ -275,7 +275,7 @@ class LogCleaner:
             finally:
                 self._current = None
             return 0
-        # Logs that are due one after the other are looked at together.
+        # Logs that become due shortly after each other are checked together.
         next_at = max(min(self._look_at, self._clean_at), now + _LOOK_S_MIN)
         return max(min(self._house_at, next_at) - time.monotonic(), 0.0)
 
@@ -300,10 +300,10 @@ class LogCleaner:
             if log is not None and not task.leaves:
                 log.keep_house()
         except SeglogError:
-            task.house_at = NEVER       # closed or read-only: the log says so to whoever asks
+            task.house_at = NEVER       # closed or read-only: the log reports this to its callers
 
     def _neediest(self, now: float) -> _Task | None:
-        """The log that called, or whose turn was missed the longest; None: none is due."""
+        """Return the log that called, or that has been due the longest; None if none is due."""
         while self._calls:
             task = self._calls.popleft()
             if task.is_called and not task.leaves:
@@ -313,12 +313,12 @@ class LogCleaner:
                 task = self._ready.pop()
                 if task.look_at <= now and not task.leaves:
                     return task
-            self._look_through(now)     # (Also if the last of them was due no more: the others have other times now.)
+            self._look_through(now)     # (Also if the last one is no longer due: the others may have other times.)
             if not self._ready:
                 return None
 
     def _look_through(self, now: float) -> None:
-        """See what is due of all logs."""
+        """Find what is due for all logs."""
         self._look_at = self._clean_at = NEVER
         has_dead = False
         for task in list(self._tasks.values()):
@@ -335,7 +335,7 @@ class LogCleaner:
             self._lock.run(self._drop_dead)
 
     def _forget_closed(self) -> None:
-        """While nothing is cleaned: what is kept for later is of logs that are open."""
+        """Forget closed logs while cleaning is paused."""
         self._ready.clear()         # `_look_through` finds them again
         for _ in range(len(self._calls)):
             task = self._calls.popleft()
@@ -348,7 +348,7 @@ class LogCleaner:
         log = task.log()
         if log is None or task.leaves:
             return
-        task.is_called = False      # first: what calls from now on is looked at again
+        task.is_called = False      # first: a call from now on causes another check
         task.is_new = False
         try:
             done = task.retainer.run(self._throttle)
@@ -360,19 +360,19 @@ class LogCleaner:
             if self.config.retention_total_bytes >= 0:
                 self._keep_total(task.retainer.now_ms())
         except _Left:
-            task.look_at = time.monotonic()     # again, if it was for a pause
+            task.look_at = time.monotonic()     # again, if a pause interrupted it
         except LogClosedError:
             task.look_at = NEVER
         except OffsetOutOfRangeError:
-            task.look_at = time.monotonic() + _LOOK_S_MIN       # it was cut meanwhile
+            task.look_at = time.monotonic() + _LOOK_S_MIN       # it was truncated meanwhile
         except Exception as error:
             self._failed(task, log, error)
             task.look_at = time.monotonic() + self.config.log_cleaner_backoff_ms / 1000
 
     def _filthiest(self, now: float) -> _Task | None:
-        """The compacted log that is to be cleaned next; None: none is due, and all are looked at again after a while.
+        """Return the compacted log to clean next; None if none is due: then all are checked again after a while.
 
-        All are judged at once, as Kafka's manager does: the one with the largest dirty part goes first.
+        All are judged at the same time, as in Kafka's manager: the one with the largest dirty ratio is first.
         """
         waiting = {
             key: task for key, task in list(self._tasks.items())
@@ -387,12 +387,12 @@ class LogCleaner:
                 try:
                     plans[key] = found = plan_for(log)
                     if found.checkpoint_is_void:
-                        # Else it would be one of the log's own offsets as soon as that has grown past it.
+                        # Otherwise it would become a valid offset as soon as the log has grown past it.
                         log.put_cleaner_offset(found.first_dirty_offset)
                 except LogClosedError:
                     task.clean_at = NEVER
                 except OffsetOutOfRangeError:
-                    task.clean_at = now + _LOOK_S_MIN       # it was cut meanwhile
+                    task.clean_at = now + _LOOK_S_MIN       # it was truncated meanwhile
                 except Exception as error:
                     self._failed_to_compact(task, log, error)
         chosen = filthiest(plans)
@@ -411,7 +411,7 @@ class LogCleaner:
             load_factor=self.config.log_cleaner_io_buffer_load_factor,
         )
         try:
-            # Up to the end of now: what is appended meanwhile is judged again, and other logs have their turn.
+            # Only up to the present end: later appends are judged again, and other logs get their turn.
             done = task.retainer.cleaning.run(functools.partial(
                 clean, log, throttle=self._pace, should_stop=lambda: task.leaves or self._paused, limits=limits,
                 high_watermark=log.log_end_offset,
@@ -419,7 +419,7 @@ class LogCleaner:
         except LogClosedError:
             task.clean_at = NEVER
         except OffsetOutOfRangeError:
-            task.clean_at = time.monotonic() + _LOOK_S_MIN      # it was cut meanwhile
+            task.clean_at = time.monotonic() + _LOOK_S_MIN      # it was truncated meanwhile
         except Exception as error:
             self._failed_to_compact(task, log, error)
         else:
@@ -431,7 +431,7 @@ class LogCleaner:
                 task.clean_at += self.config.log_cleaner_backoff_ms / 1000
 
     def _failed_to_compact(self, task: _Task, log: Kept, error: Exception) -> None:
-        """It is tried again, less and less often: each attempt reads up to what stopped it."""
+        """Retry it less and less often: each attempt reads up to what stopped it."""
         self._failed(task, log, error)
         task.failures += 1
         wait_s = self.config.log_cleaner_backoff_ms / 1000 * 2 ** min(task.failures - 1, _DOUBLINGS_MAX)
@@ -454,7 +454,7 @@ class LogCleaner:
                     logs[key] = task.retainer.ages(), other.config
                     try:
                         limits[key] = task.retainer.kept_from()
-                    except SeglogError:         # judging the log by itself says so
+                    except SeglogError:         # the log's own check reports this
                         limits[key] = 0
         gone = over_total(logs, self.config.retention_total_bytes, now_ms, limits)
         for key, count in gone.items():
@@ -473,12 +473,12 @@ class LogCleaner:
         self.counts.failures += 1
 
     def _pace(self, size_bytes: float) -> None:
-        """The throttle of a step that asks by itself whether it is to stop."""
+        """Throttle a step that checks itself whether to stop."""
         with contextlib.suppress(_Left):
             self._throttle(size_bytes)
 
     def _throttle(self, size_bytes: float) -> None:
-        """What a long step calls with its bytes."""
+        """Throttle a long step, which calls this with its bytes."""
         task = self._current
         rate = self.config.log_cleaner_io_max_bytes_per_second
         now = started = time.monotonic()
@@ -496,7 +496,7 @@ class LogCleaner:
 
 
 def _look_s(log: Kept, config: CleanerConfig) -> float:
-    """How often a log is looked through."""
+    """Return how often to check a log."""
     settings = log.config
     if not settings.has_retention and config.retention_total_bytes < 0:
         return NEVER

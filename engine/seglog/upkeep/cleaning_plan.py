@@ -1,9 +1,9 @@
-"""When a compacted log is to be cleaned, and from where to where: a function of segments, configuration and clock.
+"""When to clean a compacted log, and which part of it: a function of segments, configuration and clock.
 
     log start ── clean: compacted before ── first dirty ── cleanable ── first uncleanable ── active segment ── end
 
 Kafka's LogCleanerManager: cleanableOffsets, calculateCleanableBytes, maxCompactionDelay, grabFilthiestCompactedLog.
-Nothing here touches a file, but for the times of segments that it asks for.
+Nothing here reads files, except for the times of segments.
 """
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ Name = TypeVar("Name")
 
 
 class Dirt(Protocol):
-    """A segment as the plan looks at it. The times may cost a walk over its headers: they are asked for if needed."""
+    """What the plan needs of a segment. Its times may cost a walk over its headers: they are read only if needed."""
 
     @property
     def base_offset(self) -> int: ...
 
     @property
     def size_bytes(self) -> int:
-        """Of its .log."""
+        """The size of its .log."""
 
     @property
     def largest_timestamp(self) -> int:
-        """The time of its file if no record has a timestamp."""
+        """Its largest timestamp; the time of its file if no record has one."""
 
     @property
     def first_timestamp(self) -> int:
-        """The largest of its first batch; 0 or less if it has none."""
+        """The largest timestamp of its first batch; 0 or less if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanableLog:
-    """A log at one moment. The last of its segments is the active one; `checkpoint`: up to where it was cleaned."""
+    """A log at one moment. Its last segment is the active one; `checkpoint`: up to where it was cleaned."""
 
     segments: Sequence[Dirt]
     log_start_offset: int
@@ -48,9 +48,9 @@ class CleanableLog:
 class CleaningPlan:
     """What a round would clean: [first_dirty_offset, first_uncleanable_offset).
 
-    `clean_bytes` and `cleanable_bytes` are of whole segments; one that holds the first dirty offset counts in both.
-    `overdue_ms`: by how much its oldest dirty record has passed max.compaction.lag.ms. `held_by`: what the first
-    uncleanable offset is. `checkpoint_is_void`: the checkpoint lies outside of the log.
+    `clean_bytes` and `cleanable_bytes` count whole segments; the one with the first dirty offset counts in both.
+    `overdue_ms`: by how much its oldest dirty record has exceeded max.compaction.lag.ms. `held_by`: what determines the
+    first uncleanable offset. `checkpoint_is_void`: the checkpoint is outside the log.
     """
 
     first_dirty_offset: int
@@ -64,13 +64,13 @@ class CleaningPlan:
 
     @property
     def ratio(self) -> float:
-        """The dirty part of what can be clean."""
+        """The dirty share of what can be cleaned."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything that a round would read for the first time."""
+        """Whether a round would read anything for the first time."""
         return self.first_uncleanable_offset > self.first_dirty_offset and self.cleanable_bytes > 0
 
     @property
@@ -80,19 +80,19 @@ class CleaningPlan:
 
     @property
     def why_not(self) -> str:
-        """In words, why the log is not to be cleaned now; empty if it is."""
+        """Describe why the log is not due for cleaning; empty if it is."""
         if not self.has_work:
-            return f"nothing behind offset {self.first_dirty_offset} can be cleaned: {self.held_by}"
+            return f"nothing after offset {self.first_dirty_offset} can be cleaned: {self.held_by}"
         if not self.is_due:
             return (
-                f"the dirty ratio is {self.ratio:.3f}, and min.cleanable.dirty.ratio is {self.min_ratio:g}: "
+                f"the dirty ratio is {self.ratio:.3f}, but min.cleanable.dirty.ratio is {self.min_ratio:g}: "
                 f"{self.cleanable_bytes} of {self.clean_bytes + self.cleanable_bytes} bytes"
             )
         return ""
 
 
 def plan(log: CleanableLog, config: LogConfig, now_ms: int) -> CleaningPlan:
-    """From where to where the log can be cleaned now, and whether that is due."""
+    """Plan which part of the log can be cleaned now, and whether that is due."""
     start = log.log_start_offset
     is_void = log.checkpoint is not None and not start <= log.checkpoint <= log.log_end_offset
     first_dirty = start if log.checkpoint is None or is_void else log.checkpoint
@@ -117,13 +117,13 @@ def plan(log: CleanableLog, config: LogConfig, now_ms: int) -> CleaningPlan:
 
 
 def filthiest(plans: Mapping[Name, CleaningPlan]) -> Name | None:
-    """The log to clean next: of those that are due the one with the largest dirty ratio; None if none is."""
+    """Choose the log to clean next: the due one with the largest dirty ratio; None if none is due."""
     due = {name: found for name, found in plans.items() if found.is_due}
     return max(due, key=lambda name: due[name].ratio, default=None)
 
 
 def _sealed_from(log: CleanableLog, offset: int) -> Sequence[Dirt]:
-    """The segments below the active one from that on that holds the offset (nonActiveLogSegmentsFrom)."""
+    """Return the segments from the one with the offset on, without the active one (nonActiveLogSegmentsFrom)."""
     *sealed, active = log.segments
     if offset >= active.base_offset:
         return ()
@@ -144,6 +144,6 @@ def _first_too_young(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -
 def _overdue_ms(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -> int:
     until = now_ms - config.max_compaction_lag_ms
     if until <= 0:
-        return 0        # no time is as old
+        return 0        # no record is old enough
     oldest = min((time for s in segments if (time := s.first_timestamp) > 0), default=until)
     return max(until - oldest, 0)

@@ -1,4 +1,4 @@
-"""One round of compaction: a map of what is dirty, then group by group what stays of all segments up to its end.
+"""One round of compaction: a map of the dirty part, then, group by group, what remains of all segments up to its end.
 
 Kafka's Cleaner.doClean: buildOffsetMap, groupSegmentsBySize, cleanSegments, cleanInto.
 """
@@ -27,15 +27,15 @@ _LOG = logging.getLogger(__name__)
 
 # How a BatchFilter compares keys (batch_filter.pyx).
 _EXACT = {"false": 0, "uncompressed": 1, "true": 2}
-# What a map takes for each record that may bring a key.
+# The memory of a map for each record that may add a key.
 MAP_BYTES_A_KEY = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningLimits:
-    """What a round may take. `throttle`: told of all bytes read and written; `should_stop`: asked between batches.
+    """The limits of a round. `throttle`: called with all bytes read and written; `should_stop`: called between batches.
 
-    `keyless_go`: records without a key are dropped, as Kafka does; else a round that meets one is refused.
+    `keyless_go`: drop records without a key, as Kafka does; otherwise a round that meets one is refused.
     """
 
     dedupe_buffer_bytes: int = 128 << 20
@@ -47,8 +47,8 @@ class CleaningLimits:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """What became of some segments: one new one. Records that went: for a later one of their key, as tombstones whose
-    time has come, without a key, with an aborted transaction or as a marker. `collisions`: of two keys with one hash.
+    """A group of segments and the new one. Counts of removed records: superseded by a later one of their key, expired
+    tombstones, without a key, in aborted transactions or markers. `collisions`: two keys with the same hash.
     """
 
     base_offsets: tuple[int, ...]
@@ -64,22 +64,22 @@ class CleanedGroup:
 
 
 class Stopped(Exception):
-    """`should_stop` said so."""
+    """`should_stop` asked to stop."""
 
 
 class Changed(Exception):
-    """The log was cut where the round has read."""
+    """The log was truncated where the round has read."""
 
 
 class CleaningRound:
-    """`run()` cleans group by group; `groups` are done. Once."""
+    """One round: `run()`, called once, cleans group by group; `groups` are the finished ones."""
 
     def __init__(
         self, source: CleaningSource, config: LogConfig, now_ms: int, plan: CleaningPlan, limits: CleaningLimits
     ) -> None:
         self._source = source
         dialect = source.segments[0].dialect
-        # (Who only looks at a directory may have another configuration than it.)
+        # (A caller that only reads a directory may have another configuration.)
         self._config = config = replace(config, message_dialect=dialect.name)
         self._now_ms = now_ms
         self._plan = plan
@@ -88,11 +88,11 @@ class CleaningRound:
         self._dirty = self._dirty_segments()
         self._last_batches = {p.producer_id: p for p in source.producers}
         self._decompress = decompressor(config.max_decompressed_message_bytes)
-        # Messages with tags are not gathered: each set has tags of its own.
+        # Messages with tags are not merged: each set has its own tags.
         merge_bytes = 0 if dialect.is_tagged else min(config.compaction_merge_bytes, config.max_message_bytes)
         self._merged = MergedBatches(merge_bytes, self._decompress, self._holds_state) if merge_bytes else None
         self.groups: list[CleanedGroup] = []
-        self.end_offset = plan.first_dirty_offset       # exclusive: up to where the map tells of all records
+        self.end_offset = plan.first_dirty_offset       # exclusive: the map covers all records up to here
         self.keys = 0
 
     def _dirty_segments(self) -> list[Segment]:
@@ -102,7 +102,7 @@ class CleaningRound:
     # --- the map ---------------------------------------------------------------------------------
 
     def build_map(self) -> KeyMap:
-        """The last offset of every key in the dirty part, or in as much of it as fits. Sets `end_offset`."""
+        """Map every key in the dirty part, or in as much of it as fits, to its last offset. Sets `end_offset`."""
         size = self._limits.dedupe_buffer_bytes
         while True:
             keys = KeyMap(size, load_factor=self._limits.load_factor, expected_keys=self._expected_keys())
@@ -110,17 +110,17 @@ class CleaningRound:
             if self.end_offset > self._plan.first_dirty_offset:
                 break
             size *= 2       # not even the first batch fits
-            _LOG.warning("%s: a map of %d bytes does not hold the keys of one batch", self._source.path, size // 2)
+            _LOG.warning("%s: a map of %d bytes cannot hold the keys of one batch", self._source.path, size // 2)
         if keys.keyless and not self._limits.keyless_go:
             raise InvalidRecordError(
-                f"{keys.keyless} records without a key, which compaction drops", file=self._source.path,
+                f"the log has {keys.keyless} records without a key, which compaction drops", file=self._source.path,
                 hint="compact it with --drop-keyless if they are not needed",
             )
         self.keys = len(keys)
         return keys
 
     def _expected_keys(self) -> int:
-        """At most so many: so large logs get their whole map at once, and small ones a small one."""
+        """Return a bound on the number of keys: large logs get their whole map at once, small ones a small one."""
         offsets = self._plan.first_uncleanable_offset - self._plan.first_dirty_offset
         return min(offsets, self._plan.cleanable_bytes // 8 + 1)
 
@@ -137,7 +137,7 @@ class CleaningRound:
                     end = max(end, table[done - 1].last_offset + 1)
                 if done < len(table):
                     return end
-            # Offsets that compaction emptied before the next segment count as read.
+            # Offsets that compaction has emptied before the next segment count as read.
             end = self._dirty[slot + 1].base_offset if slot + 1 < len(self._dirty) else stop
         return end
 
@@ -151,13 +151,13 @@ class CleaningRound:
 
     @cached_property
     def _aborted(self) -> IndexedAborts:
-        """By all segments, the active one too: below the last stable offset, where a round ends, none is added."""
+        """Use all segments, even the active one: below the last stable offset, where a round ends, none is added."""
         return IndexedAborts(self._source.segments, self._plan.first_uncleanable_offset)
 
-    # --- what stays ------------------------------------------------------------------------------
+    # --- what remains ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Clean. Raises Stopped, Changed, and what reading and writing raise: groups that are done stay done."""
+        """Clean. Raises Stopped, Changed, and what reading and writing raise: finished groups stay finished."""
         keys = self.build_map()
         exact = _EXACT[self._config.cleaner_dedupe_exact]
         filtered = BatchFilter(
@@ -174,7 +174,7 @@ class CleaningRound:
             self._clean(group, filtered, transactions, horizon_ms)
 
     def _legacy_horizon_ms(self) -> int:
-        """Tombstones of v0 and v1 go from segments whose file is not younger than this."""
+        """Return the file time up to which tombstones of v0 and v1 are removed."""
         clean = [s for s in self._source.segments if s.base_offset < self._plan.first_dirty_offset]
         return mtime_ns(clean[-1]) // 1_000_000 - self._config.delete_retention_ms if clean else 0
 
@@ -194,7 +194,7 @@ class CleaningRound:
                     self._filter(table, filtered, transactions)
                     batches = filtered.take()
                     self._write(batches, target)
-                    batches.release()       # not after an error: its frames still hold it
+                    batches.release()       # not after an error: its frames still reference it
             if self._merged is not None:
                 self._append(memoryview(self._merged.finish()), target)
             for transaction in transactions.kept:
@@ -239,7 +239,7 @@ class CleaningRound:
             filtered.add(table, begin, last + 1)
 
     def _known_of(self, batch: RecordBatch, transactions: CleanedTransactions) -> tuple[bool, bool, bool] | None:
-        """(keep it even if empty, drop its records, it is the marker of an empty transaction); None: as any other."""
+        """Return (keep it even if empty, drop its records, it marks an empty transaction); None: as any other batch."""
         may_go = transactions.may_go(batch)
         is_empty_transaction = may_go and batch.is_control
         drops = may_go
@@ -250,7 +250,7 @@ class CleaningRound:
         return (keeps, drops, is_empty_transaction) if keeps or drops or is_empty_transaction else None
 
     def _holds_state(self, batch: RecordBatch) -> bool:
-        """Whether what the log remembers of an active producer hangs on this batch."""
+        """Whether the log's state of an active producer depends on this batch."""
         last = self._last_batches.get(batch.producer_id)
         if last is None:
             return False
@@ -259,7 +259,7 @@ class CleaningRound:
         return batch.is_control and batch.producer_epoch == last.producer_epoch
 
     def _ends_the_round(self, batch: RecordBatch) -> bool:
-        """KAFKA-17076: followers read on behind the last offset of a round."""
+        """Whether it ends the round: followers continue after a round's last offset (KAFKA-17076)."""
         return (
             self._config.compaction_upgrade_format
             and batch.last_offset + 1 == self._plan.first_uncleanable_offset
@@ -271,7 +271,7 @@ class CleaningRound:
         try:
             new = self._source.exchange(self._seen, group, target.logs)
         except BaseException:
-            target.remove()     # unless the exchange began: then they have other names, and the next opening ends it
+            target.remove()     # unless the exchange began: then the files have other names, and opening completes it
             raise
         if new is None:
             target.remove()
@@ -281,7 +281,7 @@ class CleaningRound:
 
 
 def grouped(segments: Sequence[Segment], config: LogConfig, first_uncleanable: int) -> Iterator[list[Segment]]:
-    """Segments that become one: as long as their sizes, before cleaning, and their offsets fit one (KAFKA-6264)."""
+    """Yield segments that become one: their sizes before cleaning, and their offsets, fit one (KAFKA-6264)."""
     slot = 0
     while slot < len(segments):
         group = [segments[slot]]
@@ -307,7 +307,7 @@ def grouped(segments: Sequence[Segment], config: LogConfig, first_uncleanable: i
 
 
 def _index_sizes(segment: Segment) -> tuple[int, int]:
-    """Bytes of the .index and the .timeindex; 0 if there is none. Twice the same where one index says both."""
+    """Return the bytes of the .index and the .timeindex; 0 if there is none. Equal if one index serves both."""
     sizes = []
     for suffix in (segment.dialect.offset_index, segment.dialect.time_index):
         path = segment.path.with_suffix(suffix)
@@ -318,7 +318,7 @@ def _index_sizes(segment: Segment) -> tuple[int, int]:
 def _add(
     keys: KeyMap, table: BatchTable, transactions: CleanedTransactions, first_offset: int, with_positions: bool
 ) -> int:
-    """Put the keys of a table, but for aborted data. How many of its batches were taken whole."""
+    """Add the keys of a table, except aborted data. Return how many of its batches were added completely."""
     begin, slot = 0, first_with_producer(table)
     while slot >= 0:
         batch = table[slot]

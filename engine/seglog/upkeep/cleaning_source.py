@@ -1,4 +1,4 @@
-"""What a round of compaction works on: a log that is open, or a closed directory that is only looked at."""
+"""What a compaction round works on: an open log, or a closed directory that is only read."""
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Exchange = Callable[[Sequence[Segment], Sequence[Segment], Sequence[Path]], tupl
 
 
 class SegmentDirt:
-    """A segment with its times, as Kafka's cleaner takes them."""
+    """A segment with its times, as Kafka's cleaner uses them."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -51,21 +51,21 @@ class CleaningSource:
     exchange: Exchange | None = None
 
     def as_planned(self) -> CleanableLog:
-        """The same as the plan looks at it."""
+        """Return the same in the form that the plan needs."""
         return CleanableLog(
             [SegmentDirt(segment) for segment in self.segments], self.log_start_offset, self.log_end_offset,
             self.last_stable_offset, self.checkpoint,
         )
 
     def key_at(self, offset: int) -> bytes | None:
-        """The key of the record with this offset."""
+        """Return the key of the record with this offset."""
         slot = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
         record = None if slot < 0 else self.segments[slot].get(offset)
         return None if record is None else record.key
 
 
 def source_of(log: Log, high_watermark: int | None = None) -> CleaningSource:
-    """An open log as it is now. `high_watermark`: nothing behind it counts as decided."""
+    """Make the source of an open log as of now. `high_watermark`: nothing after it counts as decided."""
     end = log.log_end_offset
     return CleaningSource(
         log.path, tuple(log.segments), log.log_start_offset, end,
@@ -75,7 +75,7 @@ def source_of(log: Log, high_watermark: int | None = None) -> CleaningSource:
 
 
 def source_of_closed(partition: Partition) -> CleaningSource:
-    """A directory that nobody has open for writing, to look at."""
+    """Make the source of a directory that is not open for writing, for reading only."""
     checkpoint = offsets_or_none(partition.path.parent / names.CLEANER_CHECKPOINT) or {}
     return CleaningSource(
         partition.path, tuple(partition.segments), partition.log_start_offset, partition.log_end_offset,
@@ -84,5 +84,5 @@ def source_of_closed(partition: Partition) -> CleaningSource:
 
 
 def mtime_ns(segment: Segment) -> int:
-    """When the .log was last written to."""
+    """Return when the .log was last written to."""
     return segment.path.stat().st_mtime_ns

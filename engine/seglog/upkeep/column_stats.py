@@ -1,4 +1,4 @@
-"""Give the segments of a partition column statistics (segment.column_stats): queries over tables skip bytes by them."""
+"""Writes column statistics (segment.column_stats) for a partition: queries over tables use them to skip bytes."""
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -22,11 +22,12 @@ def write_column_stats(
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
-    """Let each segment of a partition directory have a .stats.index; gives each file, done, and each segment refused.
+    """Write a .stats.index for each segment of a partition directory; yields each finished file and each refused
+    segment.
 
-    `only`: names of the .log files to look at; empty, all. One that was made of this very log stays. The last segment
-    gets one, too: it is believed until the segment grows. A generator: it holds the log dir's lock while it runs.
-    Raises LogLockedError where a broker or another writer holds it, StorageError where a write fails.
+    `only`: names of the .log files to process; all if empty. A file made from the present log stays. The last segment
+    gets one, too: it is valid until the segment grows. A generator: it holds the log dir's lock while it runs. Raises
+    LogLockedError if a broker or another writer holds it, StorageError if a write fails.
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)

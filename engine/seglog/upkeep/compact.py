@@ -1,4 +1,4 @@
-"""Compaction of a directory that nobody has open: `seglog compact`, dry or done, and its proof."""
+"""Compaction of a directory that is not open elsewhere: `seglog compact`, with dry run and proof."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from seglog.upkeep.cleaning_source import source_of_closed
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What was done to a directory, or would be: `plan` is as of before. `proven_keys`: of a proof, else None."""
+    """The result for a directory, or of a dry run. `plan`: as of before. `proven_keys`: of a proof, else None."""
 
     directory: Path
     plan: CleaningPlan
@@ -28,11 +28,11 @@ def compact(
     directory: Path, *, config: Mapping[str, object], dry_run: bool = False, verify: bool = False,
     keyless_go: bool = False, clock: Clock | None = None,
 ) -> Compaction:
-    """Compact all of a partition directory but its active segment, due or not, as its owner would have to.
+    """Compact all of a partition directory except its active segment, due or not, as its owner would.
 
-    It is locked, recovered if it was not closed, and clean afterwards. `dry_run`: the first round alone, nothing is
-    written and no lock taken. `verify`: read all keys before and afterwards, and compare: of each the last committed
-    record is there, and no other. Memory for all keys.
+    It is locked, recovered if it was not closed, and clean afterwards. `dry_run`: only the first round; nothing is
+    written and no lock taken. `verify`: read all keys before and afterwards, and check that exactly the last committed
+    record of each remains. Needs memory for all keys.
 
     Raises ProofMismatchError, InvalidRecordError for records without a key unless `keyless_go`, and what opening and
     cleaning raise.
@@ -45,7 +45,7 @@ def compact(
             found = plan(source_of_closed(partition).as_planned(), partition.config, now_ms)
             return Compaction(directory, found, what_would_go(partition, partition.config, now_ms, limits))
     with Partition(directory):
-        pass        # Log would make a log of an empty directory
+        pass        # otherwise Log would create a log in an empty directory
     with Log(directory, config=settings, create=False, clock=clock) as log:
         found = plan_for(log)
         end = found.first_uncleanable_offset
@@ -57,7 +57,7 @@ def compact(
 
 
 def last_records(log: LogReader, end_offset: int) -> dict[bytes, tuple[int, bool]]:
-    """The offset of each key's last committed record below `end_offset`, and whether it is a tombstone."""
+    """Return the offset of each key's last committed record below `end_offset`, and whether it is a tombstone."""
     last = {}
     for record in log.read(stop=end_offset, isolation="read_committed"):
         if record.key is not None:
@@ -66,7 +66,7 @@ def last_records(log: LogReader, end_offset: int) -> dict[bytes, tuple[int, bool
 
 
 def check(log: LogReader, last: Mapping[bytes, tuple[int, bool]], end_offset: int) -> None:
-    """The records below `end_offset` are those, but for tombstones that may be gone. Raises ProofMismatchError."""
+    """Check that exactly these records are below `end_offset`; tombstones may be gone. Raises ProofMismatchError."""
     left = dict(last)
     for record in log.read(stop=end_offset, isolation="read_committed"):
         offset, _ = left.pop(record.key or b"", (-1, False))
@@ -78,7 +78,7 @@ def check(log: LogReader, last: Mapping[bytes, tuple[int, bool]], end_offset: in
     lost = sorted(offset for offset, is_tombstone in left.values() if not is_tombstone)
     if lost:
         raise ProofMismatchError(
-            f"{len(lost)} last records of their keys are gone, the first at offset {lost[0]}", file=log.path,
+            f"the last records of {len(lost)} keys are gone, the first one at offset {lost[0]}", file=log.path,
             offset=lost[0],
         )
 

@@ -1,11 +1,11 @@
-"""A compacted ledger from one form of its batches to another, with the proof that its messages stay the same.
+"""Converts a compacted ledger to another form of its batches, with the proof that its messages stay the same.
 
     old form (Pulsar 4.0)    placeholders, no compacted_batch_indexes
     new form (Pulsar 4.2)    placeholders and compacted_batch_indexes
-    retained-only            the messages that are left, and compacted_batch_indexes
+    retained-only            the remaining messages, and compacted_batch_indexes
 
-The digest of both sides is SHA-256 over every message that is left: where it stands, its own metadata and its value as
-they are stored, and what its entry says but how its payload is packed.
+The digest of each side is SHA-256 over every remaining message: its position, its metadata and its value as stored, and
+the contents of its entry except how its payload is packed.
 """
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class MessagesDigest:
-    """Of the messages that are left: how many, in how many entries, and SHA-256 over them, in hex."""
+    """The remaining messages: their number, the number of entries, and SHA-256 over them, in hex."""
 
     entries: int
     messages: int
@@ -36,14 +36,14 @@ class MessagesDigest:
 
 
 def digest_of(entries: Iterable[CompactedEntry]) -> MessagesDigest:
-    """Raises what opening batches raises, but for those that cannot be opened: they count by their bytes."""
+    """Digest entries. Batches that cannot be opened count by their bytes. Raises what opening batches raises."""
     digest = hashlib.sha256()
     count = messages = 0
     for stored in entries:
         entry = stored.entry
         parts = _messages_of(entry, stored)
         if not parts:
-            continue        # placeholders only: no message
+            continue        # only placeholders: no message
         count += 1
         messages += len(parts)
         for part in (repr(stored.position).encode(), bytes(entry.broker_bytes()), *parts):
@@ -71,7 +71,7 @@ def _messages_of(entry: Entry, stored: CompactedEntry) -> list[bytes]:
 
 
 class ConversionRound:
-    """What is to take the place of a compacted ledger: the same in another form. As CompactionRound is swapped in."""
+    """The replacement of a compacted ledger: the same in another form. Swapped in like a CompactionRound."""
 
     def __init__(self, before: CompactedLedger, form: BatchForm) -> None:
         self._before = before
@@ -80,7 +80,7 @@ class ConversionRound:
         self._last = MessagePosition.EARLIEST
 
     def kept(self) -> Iterator[tuple[Position, int, bytes]]:
-        """(where an entry stood, its publish time, its bytes), in order."""
+        """Yield (an entry's position, its publish time, its bytes), in order."""
         for stored in self._before:
             made = converted_entry(stored, self._form)
             if made is not None:
@@ -89,16 +89,16 @@ class ConversionRound:
                 yield stored.position, entry.fields().publish_time, made
 
     def properties(self, name: str) -> CompactedProperties:
-        """Of the ledger, once all of it was given."""
+        """Return the ledger's properties, after all entries were given."""
         return replace(self._before.properties, form=self._form, last=self._last)
 
     def check(self, written: CompactedLedger) -> None:
-        """Both sides are read again from the disk. Raises ProofMismatchError."""
+        """Read both sides again from the disk, and compare. Raises ProofMismatchError."""
         prove(self._before, written)
 
 
 def prove(before: CompactedLedger, after: CompactedLedger) -> MessagesDigest:
-    """Of both sides. Raises ProofMismatchError where they differ."""
+    """Digest both sides. Raises ProofMismatchError if they differ."""
     source, target = digest_of(before), digest_of(after)
     if source != target or before.get_last_message_position() != after.get_last_message_position():
         raise ProofMismatchError(
@@ -111,7 +111,7 @@ def prove(before: CompactedLedger, after: CompactedLedger) -> MessagesDigest:
 
 
 def converted_entry(stored: CompactedEntry, form: BatchForm) -> bytes | None:
-    """The entry in another form; None where it holds placeholders only. What cannot be opened stays as it is.
+    """Return the entry in another form; None if it has only placeholders. If it cannot be opened, it stays unchanged.
 
     Raises MissingCodecError, RecordTooLargeError.
     """

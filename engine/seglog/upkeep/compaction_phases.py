@@ -1,7 +1,7 @@
-"""The two phases of a compaction, over entries whoever reads them: which message of each key is the last; what of each
-entry stays.
+"""The two phases of a compaction, over entries from any reader: which message of each key is the last; what remains of
+each entry.
 
-As PublishingOrderCompactor of Pulsar 4.2.4 decides, but for what stands in docs/topic_compaction.md.
+Decides like PublishingOrderCompactor of Pulsar 4.2.4, with the exceptions in docs/topic_compaction.md.
 """
 from dataclasses import dataclass
 
@@ -20,13 +20,13 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry
 from seglog.upkeep.latest_keys import LatestKeys
 
-# The number of an entry that a former round compacted: no other entry of it has its keys.
+# The number of an entry that an earlier round compacted: no other entry of it has its keys.
 COMPACTED_BEFORE = -1
 
 
 @dataclass(slots=True)
 class CompactionCount:
-    """What phase two came upon. `unreadable`: batches that could not be opened, and stay whole."""
+    """The counts of phase two. `unreadable`: batches that could not be opened, and stay unchanged."""
 
     entries_in: int = 0
     entries_out: int = 0
@@ -42,10 +42,10 @@ class CompactionCount:
 
 
 class CompactionPhases:
-    """`note` each entry in order, then ask `kept` of each in the same order, with the same numbers from 0 on.
+    """Call `note` for each entry in order, then `kept` for each in the same order, with the same numbers from 0 on.
 
-    `expired_before_ms`: a key whose last message is older goes; None: none does. What both raise beside
-    CorruptRecordError for a frame that does not parse: MissingCodecError, RecordTooLargeError.
+    `expired_before_ms`: a key whose last message is older is removed; None: none is. Besides CorruptRecordError for a
+    frame that does not parse, both raise MissingCodecError, RecordTooLargeError.
     """
 
     def __init__(self, config: ManagedLedgerConfig, expired_before_ms: int | None = None) -> None:
@@ -55,15 +55,16 @@ class CompactionPhases:
         self._by_entry_key = config.compaction_by_entry_key
         self._retains_null_keys = config.retains_null_keys
         self._expired_before_ms = expired_before_ms
-        # Of each message that came in chunks, the number of the last one.
+        # For each message in chunks, the number of its last chunk.
         self._last_chunk: dict[str, int] = {}
 
     # --- phase one ---------------------------------------------------------------------------
 
     def note(self, entry: Entry, number: int, payload: Payload) -> bool | None:
-        """Whether anything of the entry would stay if none followed. `payload`: the form of its batch.
+        """Note an entry. Return whether anything of it would remain if none followed. `payload`: the form of its batch.
 
-        None: its keys do not go into memory with those that were noted, and it was not. Those of the first one do.
+        None: its keys do not fit into memory with the noted ones, and it was not noted. Those of the first entry always
+        fit.
         """
         fields = entry.fields()
         if not self.latest.has_room(max(fields.num_messages, 1)):
@@ -89,7 +90,7 @@ class CompactionPhases:
     # --- phase two ---------------------------------------------------------------------------
 
     def kept(self, entry: Entry, number: int, payload: Payload, fields: MessageFields | None = None) -> bytes | None:
-        """The entry as it stays, its broker's part unchanged; None where nothing of it does.
+        """Return what remains of the entry, with unchanged broker metadata; None if nothing does.
 
         `number`: as in phase one, or COMPACTED_BEFORE.
         """
@@ -148,11 +149,11 @@ class CompactionPhases:
     # --- both --------------------------------------------------------------------------------
 
     def _stays_whole(self, fields: MessageFields) -> bool:
-        """Whether it is an encrypted batch whose entry's key says nothing of its messages."""
+        """Whether it is an encrypted batch whose entry key says nothing about its messages."""
         return fields.is_encrypted and fields.is_batch and not self._by_entry_key
 
     def _key_of(self, fields: MessageFields) -> bytes | None:
-        """Of an entry that is taken for one message."""
+        """Return the key of an entry that counts as one message."""
         return None if self._stays_whole(fields) else fields.key
 
     def _keeps_without_key(self, fields: MessageFields) -> bool:
@@ -166,8 +167,8 @@ class CompactionPhases:
 
 
 def _is_deleted(entry: Entry, fields: MessageFields) -> bool:
-    """A message without a value: by its metadata alone, for it may be encrypted. Clients other than Java's do not say
-    an uncompressed_size, and the payload is its value then. (Pulsar's #25817)"""
+    """Whether it is a message without a value: from its metadata alone, since it may be encrypted. Clients other than
+    Java's do not set uncompressed_size; then the payload is its value. (Pulsar's #25817)"""
     if fields.flags & IS_NULL_VALUE:
         return True
     if fields.flags & HAS_UNCOMPRESSED_SIZE:

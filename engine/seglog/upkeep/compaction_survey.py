@@ -1,7 +1,7 @@
-"""What compaction would find in a log that nobody has to have open: `seglog stats --compaction`.
+"""What compaction would find in a log: `seglog stats --compaction`. Only reads.
 
-A duplicate is a record whose key has a later committed one anywhere in the log, the active segment included: some go
-only when a later segment can be cleaned. Memory for all keys.
+A duplicate is a record whose key has a later committed one anywhere in the log, including the active segment: some are
+removed only when a later segment can be cleaned. Needs memory for all keys.
 """
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,17 +17,18 @@ from seglog.upkeep.cleaning_round import MAP_BYTES_A_KEY
 from seglog.upkeep.cleaning_source import source_of_closed
 from seglog.upkeep.retain import settings_of
 
-# Of a map, besides what each key takes.
+# The size of a map, besides that of each key.
 _LEAST_BYTES = 1024
 
 
 @dataclass(slots=True)
 class SegmentDuplicates:
-    """One segment: `state` is clean, dirty, held (dirty, and not to be cleaned yet) or active.
+    """One segment. `state`: clean, dirty, held (dirty, but not to be cleaned yet) or active.
 
-    Of its records: `duplicates`, `keyless`, and `aborted` with their transaction go; of `tombstones`, the last of their
-    key, `without_horizon` get one when they are next cleaned, or go by the time of their file (v0, v1). The others
-    go once their delete horizon has come, the first at `first_horizon_ms`, the last at `last_horizon_ms`.
+    Its records: `duplicates`, `keyless`, and `aborted` with their transaction are removed; of the `tombstones`, the
+    last record of their key, `without_horizon` get a horizon when they are next cleaned, or are removed by the time of
+    their file (v0, v1). The others are removed after their delete horizon, from `first_horizon_ms` to
+    `last_horizon_ms`.
     """
 
     base_offset: int
@@ -46,7 +47,7 @@ class SegmentDuplicates:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSurvey:
-    """A log as the cleaner would find it. `why_not`: why it would leave the log alone now; empty if it would not."""
+    """A log as the cleaner would find it. `why_not`: why it would not clean the log now; empty if it would."""
 
     plan: CleaningPlan
     segments: tuple[SegmentDuplicates, ...]
@@ -54,7 +55,7 @@ class CompactionSurvey:
 
 
 def survey(partition: Partition, given: Mapping[str, object], now_ms: int) -> CompactionSurvey:
-    """Read all keys of a partition twice, and count, by the settings that are kept with it and `given`.
+    """Read all keys of a partition twice, and count, by the stored settings and `given`.
 
     It counts as compacted unless cleanup.policy is given.
 
@@ -92,7 +93,7 @@ def _state(base_offset: int, found: CleaningPlan) -> str:
 
 
 def _batches(partition: Partition) -> Iterator[tuple[Segment, RecordBatch, bool]]:
-    """Each batch with its segment, and whether it is data of an aborted transaction."""
+    """Yield each batch with its segment, and whether it is data of an aborted transaction."""
     transactions = CleanedTransactions()
     aborted = IndexedAborts(partition.segments, partition.log_end_offset)
     for segment in partition.segments:

@@ -1,17 +1,16 @@
-"""Write a partition's index files anew from its log.
+"""Rebuilds a partition's index files from its log.
 
-An index is a function of the log (Kafka's LogSegment.recover): what is written here is what a broker
-would write after an unclean shutdown, trimmed. An older broker's index may hold other entries and be as
-true; it is replaced all the same, and kept as `.bak`. A file that already holds the right bytes is
-left alone, so that running this twice changes nothing the second time. Minute indexes and time ranges are written where
-they are configured or there, time ranges also where they are asked for.
+An index is a function of the log (Kafka's LogSegment.recover): this writes what a broker would write after an unclean
+shutdown, trimmed. An older broker's index may have other valid entries; it is replaced all the same, and kept as
+`.bak`. A file that already has the right bytes stays, so a second run changes nothing. Minute indexes and time ranges
+are written if they are configured or exist, time ranges also on request.
 
-A .txnindex is a function of the log, too, but not after compaction: the cleaner forgets aborted transactions
-whose data is gone. So one that lists more than the log shows is left alone; one that does not parse, or
-misses an aborted transaction, is written anew.
+A .txnindex is a function of the log, too, but not after compaction: the cleaner drops aborted transactions whose data
+is gone. So one that lists more than the log shows stays; one that does not parse, or lacks an aborted transaction, is
+rebuilt.
 
-The log is read and never changed. Each file is replaced in one step (fs.aside), and each is right for
-itself: whatever moment a crash picks, every index is the old one or the new one.
+The log is read and never changed. Each file is replaced in one step (fs.aside), independently: after a crash at any
+moment, every index is the old one or the new one.
 """
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -48,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuiltIndex:
-    """One index file. `size_before` is None where there was none; `backup` is None where nothing was replaced."""
+    """One index file. `size_before`: None if there was none; `backup`: None if nothing was replaced."""
 
     file: str
     entries: int
@@ -58,13 +57,13 @@ class RebuiltIndex:
 
     @property
     def changed(self) -> bool:
-        """Whether the file was written; else it held the right bytes already."""
+        """Whether the file was written; otherwise it already had the right bytes."""
         return self.backup is not None or self.size_before is None
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSegment:
-    """A segment whose indexes were left as they are, since its log cannot be read to its end."""
+    """A segment whose indexes were not changed, since its log cannot be read to its end."""
 
     file: str
     error: SeglogError
@@ -79,12 +78,12 @@ def rebuild_indexes(
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
-    """Write the index files of a partition directory; gives each file, done, and each segment refused.
+    """Write the index files of a partition directory; yields each finished file and each refused segment.
 
-    `only`: names of the .log files whose indexes to write; empty, all of all. `time_ranges`: each segment gets a
+    `only`: names of the .log files whose indexes to write; all if empty. `time_ranges`: each segment gets a
     .ranges.index.
-    `progress` is called with (bytes of log read, bytes in all). A generator: it holds the log dir's lock while
-    it runs. Raises LogLockedError where a broker or another writer holds it, StorageError where a write fails.
+    `progress` is called with (bytes of log read, total bytes). A generator: it holds the log dir's lock while it runs.
+    Raises LogLockedError if a broker or another writer holds it, StorageError if a write fails.
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
@@ -118,7 +117,7 @@ def rebuild_indexes(
 
 
 def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> RebuiltIndex | RefusedSegment:
-    """Let a segment have its time ranges. Those of a newer seglog are replaced only if that was asked for."""
+    """Write a segment's time ranges. Those of a newer seglog are replaced only on request."""
     path = time_ranges_path(segment.path)
     try:
         if not is_asked and path.exists():
@@ -135,7 +134,7 @@ def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int]
 
 
 def put_index(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
-    """Let the file hold `raw`, unless it does."""
+    """Write `raw` to the file, unless it already has these bytes."""
     before = read_file(path) if path.exists() else None
     backup = None
     if before != raw:
@@ -150,7 +149,7 @@ def put_index(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> Rebuil
 
 
 def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]]:
-    """The .txnindex files that are wrong, and what they must hold. Ends where the log is damaged."""
+    """Yield the wrong .txnindex files, and what they must contain. Ends if the log is damaged."""
     state = ProducerState(producers_before(partition.path, partition.segments[0].base_offset))
     for segment in partition.segments:
         aborted = []
@@ -160,7 +159,7 @@ def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]
                     if batch.producer_id >= 0 and (transaction := state.add(batch)):
                         aborted.append(transaction)
         except (CorruptRecordError, UnsupportedCompressionTypeError):
-            # Damage that is reported already, with its segment, or a marker that does not open.
+            # Damage that was already reported with its segment, or a marker that does not decompress.
             return
         listed = _listed(segment)
         if listed is None or not listed.issuperset((a.producer_id, a.last_offset) for a in aborted):
@@ -168,7 +167,7 @@ def _transaction_indexes(partition: Partition) -> Iterator[tuple[Segment, bytes]
 
 
 def _listed(segment: Segment) -> set[tuple[int, int]] | None:
-    """(producer, offset of its marker) of each transaction in the .txnindex; None where that does not parse."""
+    """Return (producer, marker offset) of each transaction in the .txnindex; None if it does not parse."""
     try:
         return {(a.producer_id, a.last_offset) for a in segment.transaction_index or ()}
     except (CorruptIndexError, UnsupportedVersionError):

@@ -1,11 +1,11 @@
-"""Put a managed ledger right that does not open by itself: damage in its last ledger, or in its manifest.
+"""Repairs a managed ledger that does not open by itself: damage in its last ledger, or in its manifest.
 
     plan = plan_recovery("topics/orders")       # reads only
     plan.apply()
 
-Opening does by itself what a crash asks for. This is for what no crash leaves: a manifest that is gone or damaged is
-made anew from the ledgers, and a bad middle of a ledger that was not sealed is cut, where that is wanted. A sealed
-ledger that has another length than it was sealed with cannot be read: it is sealed again with the entries it has left.
+After a crash, opening does everything that is needed. This is for what no crash leaves: a missing or damaged manifest
+is rebuilt from the ledgers; damage in the middle of an unsealed ledger is cut, on request. A sealed ledger whose length
+has changed since it was sealed cannot be read: it is sealed again with its remaining entries.
 """
 import contextlib
 import os
@@ -33,7 +33,7 @@ from seglog.segment.answers import LostRange
 
 @dataclass(slots=True)
 class RecoveryPlan:
-    """What `apply` would do. `lost`: what would be cut; `bad_middles`: of it what is no torn tail."""
+    """What `apply` would do. `lost`: what would be cut; `bad_middles`: the part of it that is not a torn tail."""
 
     path: Path
     ledger_ids: list[int] = field(default_factory=list)
@@ -44,8 +44,9 @@ class RecoveryPlan:
     bad_middles: int = 0
 
     def apply(self, *, truncate: bool = False, fs: FileSystem | None = None) -> None:
-        """Do it, durably. `truncate`: cut bad middles too; else they raise CorruptRecordError, and what comes before
-        is done. Raises LogLockedError while it is being written, StorageError."""
+        """Carry it out, durably. `truncate`: also cut at damage in the middle; otherwise that raises
+        CorruptRecordError, after everything before it is done. Raises LogLockedError while it is being written,
+        StorageError."""
         fs = fs or OsFileSystem()
         with lock.lock_partition(fs, self.path):
             for ledger_id in self.open_ledgers:
@@ -71,19 +72,19 @@ class RecoveryPlan:
             with Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True) as ledger:
                 infos.append(LedgerInfo(ledger_id, ledger.created_ms, ledger.end))
                 state = last_state(ledger.read, ledger.last_entry_id, state)
-        # No id is given out twice: cursors may have been further than the ledgers that are left.
+        # No id may be assigned twice: cursors may have been further than the remaining ledgers.
         others = _ids_of_cursors(self.path), _ids_of_delayed(self.path), compacted_ids(self.path)
         last_id = max(chain(self.ledger_ids, *others), default=-1)
         Manifest(tuple(infos), last_id + 1, state.index, state.timestamp).write(fs, self.path)
 
 
 def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
-    """Reads only. Raises NotALogError; CorruptManifestError for a ledger.json that is damaged: that one is not made
-    anew, for a ledger's end is known to nobody else."""
+    """Plan a recovery; only reads. Raises NotALogError; CorruptManifestError for a damaged ledger.json: that is not
+    rebuilt, since nothing else knows the end of the ledger."""
     plan = RecoveryPlan(Path(os.path.abspath(path)))
     if is_compacted_home(plan.path):
         raise NotALogError(
-            "no managed ledger: it holds what compaction left of one", file=plan.path,
+            "not a managed ledger: it has the compacted ledgers of one", file=plan.path,
             hint=f"pass the topic's directory, {plan.path.parent}",
         )
     found = sorted(
@@ -101,7 +102,7 @@ def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
             raise
         plan.makes_manifest = True
     if plan.makes_manifest:
-        # What was being made, or removed, has no ledger.json, or no entry that anybody was promised.
+        # A ledger being created or removed has no ledger.json, or no acknowledged entry.
         plan.ledger_ids = [n for n in found if (ledger_directory(plan.path, n) / "ledger.json").exists()]
     for ledger_id in plan.ledger_ids:
         directory = ledger_directory(plan.path, ledger_id)
@@ -116,13 +117,13 @@ def plan_recovery(path: str | os.PathLike[str]) -> RecoveryPlan:
 
 
 def _plan_resealed(plan: RecoveryPlan, check: LedgerCheck, end: LedgerEnd) -> None:
-    """What a sealed ledger would lose: damage, and what it does not have any more."""
+    """Add what a sealed ledger would lose: damage, and missing bytes."""
     _plan_ledger(plan, check)
     missing_bytes = end.length_bytes - check.size_bytes
     if missing_bytes > 0 and not check.damages:
         plan.lost.append(LostRange(
             os.fspath(check.path), check.size_bytes, missing_bytes, check.next_id, end.entries - 1,
-            f"the ledger was sealed with {end.length_bytes} bytes, and has {check.size_bytes}",
+            f"the ledger was sealed with {end.length_bytes} bytes, but has {check.size_bytes}",
         ))
 
 
@@ -136,7 +137,7 @@ def _ids_of_cursors(path: Path) -> Iterator[int]:
 
 
 def _ids_of_delayed(path: Path) -> Iterator[int]:
-    """Of the ledgers of snapshots and of relocated entries, whatever becomes of them."""
+    """Yield the ids of all ledgers of snapshots and of relocated entries."""
     for found in chain(path.glob(f"{SNAPSHOTS}/*/{LEDGER_PREFIX}*"), path.glob(f"{RELOCATED}/*/{LEDGER_PREFIX}*")):
         number = found.name.removeprefix(LEDGER_PREFIX).partition(".")[0]
         if number.isdecimal():

@@ -1,7 +1,7 @@
-"""Gathers small neighbouring batches that compaction leaves into one: `compaction.merge.bytes`.
+"""Merges small neighbouring batches that remain after compaction: `compaction.merge.bytes`.
 
-open_batch.pxd says which batches of v2 may share one, message_packer.pyx which wrappers of v0 and v1 may. Messages of
-v0 and v1 without a codec stay as they are: only a wrapper can hold several.
+open_batch.pxd says which v2 batches may be merged, message_packer.pyx which wrappers of v0 and v1. Messages of v0 and
+v1 without a codec stay as they are: only a wrapper can have several.
 """
 from collections.abc import Callable
 
@@ -16,9 +16,9 @@ from seglog.format.compression import Decompress, compress
 
 
 class MergedBatches:
-    """`add` batches in the order of the log and write what `take` gives; `finish` at the end of a segment.
+    """Call `add` with batches in log order and write what `take` returns; `finish` at the end of a segment.
 
-    `stays_alone`: asked of each batch that has a producer.
+    `stays_alone`: called for each batch with a producer.
     """
 
     def __init__(self, merge_bytes: int, decompress: Decompress, stays_alone: Callable[[RecordBatch], bool]) -> None:
@@ -30,7 +30,7 @@ class MergedBatches:
         self._done: list[bytes] = []
 
     def add(self, batches: memoryview) -> None:
-        """Batches one behind the other, whose bytes are needed no longer than this call."""
+        """Add consecutive batches, whose bytes are needed only during this call."""
         if len(batches):
             table = scan(Window(batches))
             slot = 0
@@ -41,7 +41,7 @@ class MergedBatches:
                 slot = stop
 
     def _add(self, table: BatchTable, slot: int, stop: int) -> None:
-        """Batches of one format."""
+        """Add batches of one format."""
         packer = self._packer()
         found = first_with_producer(table, slot)
         while 0 <= found < stop:
@@ -55,14 +55,14 @@ class MergedBatches:
         packer.add(table, slot, stop)
 
     def take(self) -> bytes:
-        """The batches that no later one can join any more."""
+        """Return the batches that no later one can join."""
         self._collect()
         done = b"".join(self._done)
         self._done.clear()
         return done
 
     def finish(self) -> bytes:
-        """The rest."""
+        """Return the rest."""
         self._packer().finish()
         return self.take()
 

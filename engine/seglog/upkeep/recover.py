@@ -1,8 +1,8 @@
-"""Recover a partition directory as an operator: see what would be lost, then do it, to a copy or in place.
+"""Recovers a partition directory on request: shows what would be lost, then does it, to a copy or in place.
 
-What opening a log does after a crash (seglog.log.loader), from the first batch on and whatever the checkpoints say. The
-copy is built in a staging directory and gets its name when it is whole. In place, the log dir and the partition are
-locked as by a log that is open, and Kafka's clean mark is away until all files fit each other again.
+It does what opening a log does after a crash (seglog.log.loader), from the first batch on and whatever the checkpoints
+say. The copy is built in a staging directory and gets its name when it is complete. In place, the log dir and the
+partition are locked as by an open log, and Kafka's clean shutdown file is absent until all files are consistent again.
 """
 import os
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ MODES = ("truncate", "quarantine")
 class Recovery:
     """What a recovery removed from a log, or would remove. Files are named as in `source`.
 
-    `target`: the directory that was recovered: the copy, the source, or None for a dry run. `log_end_offset`: the end
-    after the recovery. `repairs`: other repairs, which lost no record; indexes, producers and epochs are not listed.
-    `backups`: the files that keep the old contents.
+    `target`: the recovered directory: the copy, the source, or None for a dry run. `log_end_offset`: as of then.
+    `repairs`: other repairs, which cost no record; indexes, producers and epochs are not listed. `backups`: the files
+    with the former contents.
     """
 
     source: Path
@@ -69,19 +69,21 @@ def recover(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Recovery:
-    """Recover the partition directory `src`: into a copy `out`, or `in_place`; with neither, only report the losses.
+    """Recover the partition directory `src`: into a copy `out`, `in_place`, or, without either, show what would be
+    lost.
 
-    `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" moves only the damaged bytes to
-    `quarantine/`, and keeps every later batch with its offsets. `backup`: in place, keep a changed or removed .log as
-    `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not record.
+    `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" removes only the damage, keeps its
+    bytes in `quarantine/`, and keeps every later batch with its offsets. `backup`: in place, keep each .log that is
+    changed or removed as `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not
+    contain.
 
-    Raises NotALogError; InvalidArgumentError if the target or a backup exists already; LogLockedError if a broker or
+    Raises NotALogError; InvalidArgumentError for a target or a backup that exists; LogLockedError if a broker or
     another writer holds the log dir that is written to; StorageError; InvalidConfigError.
     """
     if mode not in MODES:
         raise InvalidArgumentError(f"unknown recovery mode {mode!r}", hint=f"choose {' or '.join(MODES)}")
     if out is not None and in_place:
-        raise InvalidArgumentError("a copy or in place: not both")
+        raise InvalidArgumentError("out and in_place exclude each other")
     if backup and not in_place:
         raise InvalidArgumentError("--backup needs --in-place: without it the source does not change")
     fs = fs or OsFileSystem()
@@ -123,7 +125,7 @@ def _plan(directory: Path, source: Path, config: LogConfig) -> LoadPlan:
 
 
 def _log_start_offset(source: Path) -> int:
-    """What the log dir's checkpoint says, 0 where that is nothing."""
+    """Return what the log dir's checkpoint says, 0 if it says nothing."""
     parsed = names.parse_partition_dir(source.name)
     try:
         starts = read_offset_checkpoint(source.parent / names.LOG_START_OFFSET_CHECKPOINT)
@@ -154,14 +156,14 @@ def _told(plan: LoadPlan, source: Path, target: Path | None, mode: str, backups:
 def _checked_target(source: Path, target: Path) -> Path:
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
-        raise InvalidArgumentError("the target lies in the source", file=target, hint="choose another directory")
+        raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")
     if not target.parent.is_dir():
-        raise InvalidArgumentError("the log dir for the target is not there", file=target.parent, hint="make it first")
+        raise InvalidArgumentError("the target's log dir does not exist", file=target.parent, hint="create it first")
     return target
 
 
 def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
-    """The files of the log, its settings, and a quarantine that it has already. Locks and marks stay behind."""
+    """Copy the log's files, its settings, and an existing quarantine. Locks and marks are not copied."""
     for path in sorted(source.iterdir()):
         if path.is_file() and (path.name == SETTINGS_FILE or not path.name.startswith(".")):
             copy_file(fs, path, staging.path / path.name)
@@ -177,13 +179,13 @@ def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
 
 
 def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
-    """Give each .log that will change or go a second name. Indexes and snapshots are made from the log."""
+    """Give each .log that will be changed or removed a second name. The other files can be rebuilt from it."""
     going = [s.files.log for s in plan.segments if s.is_changed] + [files.log for files in plan.removed]
     backups = tuple(log.path.with_name(log.name + names.BACKUP_SUFFIX) for log in going)
     for log, backup in zip(going, backups, strict=True):
         if not os.path.lexists(backup):
             fs.link(log.path, backup)
-        elif not os.path.samefile(log.path, backup):       # the same: made by a run that was killed
+        elif not os.path.samefile(log.path, backup):       # if it is the same: made by a killed run
             raise InvalidArgumentError(
                 "a backup already exists", file=backup, hint="move it away: it may be the only whole copy"
             )

@@ -1,6 +1,6 @@
-"""Retention as an operator runs it: what would go of the logs of a log dir, and then that it goes.
+"""Retention on an operator's request: shows what would be deleted from the logs of a log dir, or deletes it.
 
-A dry run reads only, and takes no lock. Deleting opens each log as its owner would, one after the other: recovered if
+A dry run only reads, and takes no lock. Deleting opens each log as its owner would, one after the other: recovered if
 it was not closed, locked meanwhile, and closed cleanly.
 """
 import os
@@ -23,9 +23,9 @@ from seglog.upkeep.retention import HeldSegment, expired, held_segments, over_to
 
 @dataclass(frozen=True, slots=True)
 class LogRetention:
-    """One partition: what goes, where the log begins then, and what stays.
+    """One partition: what is deleted, where the log begins then, and what remains.
 
-    `is_done`: it is gone. `next_ms`: when the first segment that stays will be too old; None: never, by its time.
+    `is_done`: it was deleted. `next_ms`: when the first remaining segment will be too old; None: never, by its time.
     """
 
     directory: Path
@@ -45,10 +45,11 @@ def retain(
     clock: Clock | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[LogRetention]:
-    """Delete what `config` lets go of these partition directories, one by one; `total_bytes`: all of them together may
-    have so many. `dry_run`: say it only. A partition with two names (a link) is taken once, by the first of them.
+    """Delete what `config` allows from these partition directories, one by one; `total_bytes`: the limit for all of
+    them together. `dry_run`: only show it. A partition with two names (a link) is processed once, under the first of
+    them.
 
-    Raises, where a directory comes up, what `Partition` and `Log` raise; InvalidConfigError at once.
+    Raises, for each directory, what `Partition` and `Log` raise; InvalidConfigError at once.
     """
     given = dict(config or {})
     LogConfig.of(given)     # raises at once
@@ -58,7 +59,7 @@ def retain(
 
 
 def by_first_name(directories: Iterable[str | os.PathLike[str]]) -> dict[Path, Path]:
-    """The directories behind these names, each with the first name that it has among them."""
+    """Return the directories behind these names, each with the first of its names."""
     found: dict[Path, Path] = {}
     for directory in directories:
         found.setdefault(Path(os.path.realpath(directory)), Path(os.path.abspath(directory)))
@@ -90,7 +91,7 @@ def _retain(
 
 
 def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> list[HeldSegment]:
-    """When each segment of a partition goes by retention.ms, and the records that hold segments back."""
+    """Return when retention.ms deletes each segment of a partition, and which records hold segments back."""
     ages = [AgedSegment(segment) for segment in partition.segments]
 
     def offset_of_largest(age: AgedSegment) -> int | None:
@@ -102,8 +103,8 @@ def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> lis
 
 @dataclass(frozen=True, slots=True)
 class LaggingReader:
-    """A named reader that has something left to read at `offset`, in the segment at `base_offset`: `unread` offsets of
-    that, which it loses at `goes_ms`; None: retention keeps them.
+    """A named reader with unread records at `offset`, in the segment at `base_offset`: `unread` offsets of it, which it
+    loses at `goes_ms`; None: retention keeps them.
     """
 
     name: str
@@ -116,7 +117,7 @@ class LaggingReader:
 def lagging_readers(
     partition: Partition, held: Sequence[HeldSegment], given: Mapping[str, object]
 ) -> list[LaggingReader]:
-    """The named readers that lag, each with what it would lose. `held`: what `holds` returned. Raises what
+    """Return the named readers that lag, each with what it would lose. `held`: the result of `holds`. Raises what
     ReaderCursor.read raises."""
     keeps = settings_of(partition, given).retention_respect_cursors
     ends = [*(one.base_offset for one in held[1:]), partition.log_end_offset]
@@ -132,7 +133,7 @@ def lagging_readers(
 
 
 def settings_of(partition: Partition, given: Mapping[str, object]) -> LogConfig:
-    """With what is kept in the directory: what opening the log would go by."""
+    """Return the settings, with those stored in the directory: what opening the log would use."""
     return LogSettings(partition.path, dict(given), LogConfig.of(given)).config
 
 
@@ -144,7 +145,7 @@ def _age_of(partition: Partition, ages: list[AgedSegment], config: LogConfig) ->
 def _rules(
     paths: list[Path], given: dict[str, object], total_bytes: int, now_ms: int
 ) -> Iterator[tuple[Path, Retention]]:
-    """For each log the rule that also lets go what is too much in all of them."""
+    """Make for each log the rule that also deletes what exceeds the total."""
     left: dict[Path, tuple[list[AgedSegment], LogConfig]] = {}
     limits: dict[Path, int] = {}
     for path in paths:
@@ -163,7 +164,7 @@ def _rules(
 
 
 def _also(base_offsets: frozenset[int]) -> Retention:
-    """Kafka's rule, and these segments behind what it deletes, unless one is the last."""
+    """Make Kafka's rule, extended by these segments after what it deletes, except for the last segment."""
 
     def rule(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
         verdict = expired(log, config, now_ms)

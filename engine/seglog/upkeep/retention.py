@@ -6,9 +6,9 @@ Kafka's three breaches in the order of 3.9 and 4.1 (UnifiedLog.deleteOldSegments
     size                the log is at least retention.bytes large without the segment
     time                now - its largest timestamp > retention.ms; its file's time if no record has a timestamp
 
-Segments go from the start of the log, up to the first one that stays, and none at or above the high watermark. An empty
-last segment stays; if all others go, and the last one too, an empty one follows at the log end. The order matters
-where a timestamp lies in the future: Kafka 2.8 asks for time first, and keeps more.
+Segments are deleted from the start of the log, up to the first one that stays, and none at or above the high watermark.
+An empty last segment stays; if all others are deleted, and the last one too, an empty one follows at the log end. The
+order matters if a timestamp is in the future: Kafka 2.8 checks time first, and keeps more.
 """
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ from seglog.log.aging import Age, Expired, LogAge, Reason, Verdict
 Name = TypeVar("Name")
 AnyAge = TypeVar("AnyAge", bound=Age)
 Breach = Callable[[Age, int], bool]
-"""Of a segment and where the next one begins: whether it goes."""
+"""Whether a segment is deleted, given the start of the next one."""
 
 
 def expired(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
-    """What goes now."""
+    """Return what is deleted now."""
     gone: list[Expired] = []
     ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
 
@@ -51,7 +51,7 @@ def expired(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
 
 
 def _larger_by(left: int) -> Breach:
-    """Whether the log has as many bytes too many, beside those that went before."""
+    """Make the rule that deletes a segment if the log, without those deleted before, is too large by its size."""
 
     def breach(segment: Age, _: int) -> bool:
         nonlocal left
@@ -64,7 +64,7 @@ def _larger_by(left: int) -> Breach:
 
 
 def time_of(segment: Age, config: LogConfig, now_ms: int) -> int:
-    """How old a segment counts as: LogSegment.largestTimestamp."""
+    """Return the time that counts as the segment's age: LogSegment.largestTimestamp."""
     largest = segment.largest_timestamp
     if largest < 0 or (config.retention_ignore_future_timestamps and largest > now_ms):
         return segment.file_time_ms
@@ -73,11 +73,11 @@ def time_of(segment: Age, config: LogConfig, now_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """When a segment goes by retention.ms, and what it waits for.
+    """When retention.ms deletes a segment, and what it waits for.
 
-    `time_ms`: how old it counts as; `offset`: of the record with that time, None if its file's time counts. `goes_ms`:
-    when it is deleted; None: never. `waits_for`: the base offset of the segment whose time decides that: its own, or
-    one before it, for segments go in order.
+    `time_ms`: the time that counts; `offset`: of the record with that time, None if its file's time counts. `goes_ms`:
+    when it is deleted; None: never. `waits_for`: the base offset of the segment whose time decides that: its own, or an
+    earlier one, since segments are deleted in order.
     """
 
     base_offset: int
@@ -92,7 +92,7 @@ class HeldSegment:
 def held_segments(
     segments: Sequence[AnyAge], offset_of_largest: Callable[[AnyAge], int | None], config: LogConfig, now_ms: int
 ) -> Iterator[HeldSegment]:
-    """Of each segment, when time deletes it. `offset_of_largest`: the first record with its largest timestamp."""
+    """Return when time deletes each segment. `offset_of_largest`: the first record with its largest timestamp."""
     until: int | None = None
     waits_for = 0
     for segment in segments:
@@ -109,12 +109,12 @@ def held_segments(
 
 
 def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogConfig, now_ms: int) -> Verdict:
-    """The same, and of the first segment that stays the batches before the first one that is young enough."""
+    """Extend the verdict: in the first segment that stays, delete the batches before the first one young enough."""
     if head.size_bytes == 0 or head.largest_timestamp < 0:
         return verdict
     young = head.first_batch_since(now_ms - config.retention_ms)
     if young is None:
-        return verdict      # kept by something else than its time, such as the high watermark
+        return verdict      # kept for another reason than its time, such as the high watermark
     return replace(verdict, log_start_offset=max(verdict.log_start_offset, min(young, log.high_watermark)))
 
 
@@ -122,10 +122,10 @@ def over_total(
     logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int,
     kept_from: Mapping[Name, int] | None = None,
 ) -> dict[Name, int]:
-    """How many segments each log loses so that all of them together have no more than `retention.total.bytes`.
+    """Return how many segments each log must delete so that all together have at most `retention.total.bytes`.
 
-    The next one to go is the oldest of all that stand first in their log. Never the last one of a log, nothing behind
-    the offset that `kept_from` has for it, and nothing of a log that is only compacted.
+    The next one is always the oldest among the first segments of the logs. Never the last segment of a log, nothing
+    after the offset that `kept_from` has for it, and nothing of a log that is only compacted.
     """
 
     def may_go(name: Name, slot: int) -> bool:

@@ -1,16 +1,16 @@
-"""Compaction of a topic: of each key the last message, in a compacted ledger beside the topic's own ledgers.
+"""Compaction of a topic: keeps the last message of each key in a compacted ledger beside the topic's own ledgers.
 
     service = PulsarTopicCompactionService(managed_ledger)
     service.compact()
 
-    phase one    the entries behind the horizon: where each key comes last       (upkeep.compaction_phases)
-    phase two    the compacted ledger before, then those entries: what stays ── a new ledger, sealed
+    phase one    the entries after the horizon: the last place of each key       (upkeep.compaction_phases)
+    phase two    the former compacted ledger, then those entries: what remains ── a new ledger, sealed
     swap         cursor __compaction: pointer and horizon in one write           (ledger.compacted_home)
-    after        the ledger before is deleted
+    after        the former ledger is deleted
 
-Keys that do not fit into memory (compaction.key.map.bytes) take several rounds, each of them whole. A crash leaves the
-ledger before or the new one, and nothing that is not removed at the next opening. The topic's ledgers, its cursors and
-its delayed messages are not touched. docs/topic_compaction.md
+Keys that do not fit into memory (compaction.key.map.bytes) take several complete rounds. A crash leaves the former
+ledger or the new one, and nothing that the next opening does not remove. The topic's ledgers, its cursors and its
+delayed messages are not changed. docs/topic_compaction.md
 """
 import logging
 import threading
@@ -53,18 +53,18 @@ from seglog.upkeep.compaction_phases import COMPACTED_BEFORE, CompactionCount, C
 
 logger = logging.getLogger("seglog")
 
-# Entries are added to the compacted ledger by as many bytes at a time.
+# Entries are added to the compacted ledger in pieces of this many bytes.
 _CHUNK_BYTES = 1 << 20
-# Entries are read as many at a time: they are views, and their bytes stay in the file.
+# Entries are read this many at a time: they are views, and their bytes stay in the file.
 _RUN_ENTRIES = 256
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What a compaction did, or would do. `horizon`: up to here the topic is compacted then.
+    """What a compaction did, or would do. `horizon`: the topic is compacted up to here afterwards.
 
-    `keys`: that came behind the former horizon, deleted ones included. `count` is of all rounds: what one wrote, the
-    next one reads. `ledger_id` None: there was nothing to do, or it was a dry run.
+    `keys`: those after the former horizon, including deleted ones. `count`: of all rounds: what one wrote, the next one
+    reads. `ledger_id` None: there was nothing to do, or it was a dry run.
     """
 
     horizon: Position = EARLIEST
@@ -76,7 +76,7 @@ class CompactionReport:
 
 
 class CompactionRound:
-    """Both phases over what a topic has behind `before`, and `before` itself: up to `end`, or as far as the keys go
+    """Both phases over a topic's entries after `before`, and `before` itself: up to `end`, or as far as the keys fit
     into memory."""
 
     def __init__(self, topic: ManagedReader, before: CompactedLedger | None, end: Position) -> None:
@@ -85,11 +85,11 @@ class CompactionRound:
         self._topic = topic
         self._before = before
         self.phases = CompactionPhases(config, topic.clock.now_ms() - ttl_ms if ttl_ms else None)
-        # Up to here the round goes; and the last entry of which something stays.
+        # The end of the round; and the last entry of which something remains.
         self.horizon = EARLIEST if before is None else before.horizon
         self.compacted_to = EARLIEST if before is None else before.properties.compacted_to
         self._last_kept: tuple[Position, bytes] | None = None
-        # Where encrypted batches were kept whole, several may have the same key.
+        # If encrypted batches were kept unchanged, several may have the same key.
         self._numbers_before = before is not None and before.properties.by_entry_key != config.compaction_by_entry_key
         self._note(end)
 
@@ -105,8 +105,8 @@ class CompactionRound:
             stays = self.phases.note(stored.entry, number, PLACEHOLDERS)
             if stays is None and number == self._first:
                 raise RecordTooLargeError(
-                    f"the keys of entry {stored.position} do not go into memory", file=self._topic.path,
-                    hint="a larger compaction.key.map.bytes",
+                    f"the keys of entry {stored.position} do not fit into memory", file=self._topic.path,
+                    hint="raise compaction.key.map.bytes",
                 )
             if stays is None:
                 break
@@ -118,7 +118,7 @@ class CompactionRound:
             self.compacted_to = self.horizon
 
     def _tail(self, end: Position) -> Iterator[StoredEntry]:
-        """What the topic has behind the former horizon, up to `end`."""
+        """Yield the topic's entries after the former horizon, up to `end`."""
         topic, extent = self._topic, self._topic.extent
         begin = extent.up_to(EARLIEST if self._before is None else self._before.horizon)
         stop = extent.up_to(end)
@@ -130,7 +130,7 @@ class CompactionRound:
             begin += len(entries)
 
     def kept(self) -> Iterator[tuple[Position, int, bytes]]:
-        """(where an entry stood, its publish time, its bytes) of what stays, in order."""
+        """Yield (an entry's position, its publish time, its bytes) of what remains, in order."""
         number = 0
         if self._before is not None:
             for compacted in self._before:
@@ -153,14 +153,14 @@ class CompactionRound:
 
     @property
     def last(self) -> MessagePosition:
-        """The last message, once all that stays was given."""
+        """Return the last message, after everything that remains was given."""
         if self._last_kept is None:
             return MessagePosition.EARLIEST
         position, kept = self._last_kept
         return last_message(position, Entry(kept)) or MessagePosition.EARLIEST
 
     def properties(self, name: str) -> CompactedProperties:
-        """Of the ledger, once all that stays was given."""
+        """Return the ledger's properties, after everything that remains was given."""
         return CompactedProperties(
             name, self.horizon, self.compacted_to, self.phases.form, self._topic.config.compaction_by_entry_key,
             self.last,
@@ -168,18 +168,18 @@ class CompactionRound:
 
 
 class _Shared:
-    """What all services of one managed ledger share: what one of them compacted, all of them read."""
+    """The state that all services of one managed ledger share: all read what one of them compacted."""
 
     def __init__(self) -> None:
         # One compaction at a time.
         self.compacting = threading.Lock()
-        # Guards `services`, and the time from the cursor's new pointer until it is read in that ledger. Taken last.
+        # Guards `services`, and the time from the cursor's new pointer until that ledger is read. Taken last.
         self.swapping = threading.Lock()
         # Replaced as a whole.
         self.ledger: CompactedLedger | None = None
-        # Whether the cursor may point to another one: a swap is under way, or failed before its end.
+        # Whether the cursor may point to another one: a swap is in progress, or failed before its end.
         self.is_in_doubt = False
-        # Those that were not closed.
+        # The services that are not closed.
         self.services = 0
 
 
@@ -197,7 +197,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     def __init__(self, managed_ledger: ManagedLedger, *, name: str | None = None) -> None:
         if not isinstance(managed_ledger, ManagedLedger):
-            raise InvalidArgumentError(f"a service is of a ManagedLedger, not of {managed_ledger!r}")
+            raise InvalidArgumentError(f"a service needs a ManagedLedger, not {managed_ledger!r}")
         self._topic = managed_ledger
         self._name = managed_ledger.path.name if name is None else name
         self._shared = shared = managed_ledger.shared(_Shared)
@@ -210,7 +210,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             self._follow(managed_ledger.cursors.get(COMPACTION_CURSOR))
             shared.services += 1
         if managed_ledger.config.compaction_threshold_bytes:
-            # Nothing is trimmed before it was compacted. (PersistentTopic.preCreateSubscriptionForCompactionIfNeeded)
+            # Nothing is trimmed before it is compacted. (PersistentTopic.preCreateSubscriptionForCompactionIfNeeded)
             managed_ledger.open_cursor(COMPACTION_CURSOR, "earliest")
             managed_ledger.add_chore(self.compact_if_due)
 
@@ -220,7 +220,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     # --- compacting --------------------------------------------------------------------------
 
     def compact(self) -> CompactionReport:
-        """Compact the topic up to its end as of now; durable when it returns.
+        """Compact the topic up to its present end; durable at return.
 
         Raises what reading and adding raise, MissingCodecError, RecordTooLargeError; then the topic reads as before.
         """
@@ -229,7 +229,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             cursor = topic.open_cursor(COMPACTION_CURSOR, "earliest")
             with self._shared.swapping:
                 self._follow(cursor)
-            topic.flush()       # a compacted ledger never has what a crash takes from the topic
+            topic.flush()       # a compacted ledger must not have entries that the topic loses in a crash
             report = CompactionReport(horizon=self.get_last_compacted_position(), last=self.get_last_message_position())
             end = topic.last_position
             while end is not None and (self.get_last_compacted_position() < end or self._is_stale(report)):
@@ -269,7 +269,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 self.error = None
         except SeglogError as error:
             self.error = error
-            logger.error("%s is not compacted: %s", self._name, error)
+            logger.error("%s was not compacted: %s", self._name, error)
 
     def bytes_to_compact(self) -> int:
         """The bytes of the topic after the horizon; in the horizon's own ledger, estimated from the mean entry size."""
@@ -287,7 +287,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return not report.rounds and _is_stale(self._ledger, self._topic.config)
 
     def _compact(self, cursor: Cursor, end: Position, report: CompactionReport) -> None:
-        """One round."""
+        """Do one round."""
         made = CompactionRound(self._topic, self._ledger, end)
         report.ledger_id = self._swap_in(cursor, made)
         report.horizon, report.last = made.horizon, made.last
@@ -296,7 +296,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         report.count.add(made.phases.count)
 
     def _swap_in(self, cursor: Cursor, made: CompactionRound | ConversionRound) -> int:
-        """Write what stays into a new ledger and read in that from now on; its id."""
+        """Write what remains to a new ledger, use that from now on, and return its id."""
         topic = self._topic
         ledger_id = topic.new_ledger_id()
         path = compacted_directory(topic.path, ledger_id, is_new=True)
@@ -317,7 +317,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
     def _write(self, path: Path, ledger_id: int, made: CompactionRound | ConversionRound) -> None:
         topic = self._topic
-        # Nobody reads it before it is sealed, which puts all of it on the disk.
+        # It is not read before it is sealed, which syncs all of it.
         ledger = Ledger.create(path, ledger_id, fsync="never", fs=topic.fs, clock=topic.clock, held=True)
         try:
             entries, times, size_bytes = [], [], 0
@@ -335,7 +335,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         except SeglogError as error:
             ledger.abandon()
             delete_ledger(path, topic.fs)
-            # Only what was being made is read-only, and that is gone: the topic goes on.
+            # Only the ledger being written is read-only, and it is gone: the topic continues.
             if isinstance(error, LogFailedError) and isinstance(error.__cause__, SeglogError):
                 raise error.__cause__ from None
             raise
@@ -344,9 +344,9 @@ class PulsarTopicCompactionService(TopicCompactionService):
             raise
 
     def _follow(self, cursor: Cursor | None) -> None:
-        """Read in the ledger that the cursor points to: another one than before where a compaction failed between the
-        swap and its end. Raises CorruptManifestError where the pointer was lost, or the cursor passed entries that were
-        not compacted."""
+        """Use the ledger to which the cursor points: another one than before if a compaction failed between the swap
+        and its end. Raises CorruptManifestError if the pointer was lost, or the cursor has passed entries that were not
+        compacted."""
         pointer = pointed_to(self._topic.path, cursor)
         if pointer is not None:
             self._follow_to(pointer, cursor)
@@ -361,14 +361,14 @@ class PulsarTopicCompactionService(TopicCompactionService):
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 try:
                     adopt(topic.fs, topic.path, pointer)
-                except SeglogError as error:        # it is read under either name
+                except SeglogError as error:        # it can be read under either name
                     logger.warning("compacted ledger %s gets its name at the next opening: %s", pointer, error)
             self._read_in(open_compacted(topic.path, pointer))
         horizon = EARLIEST if self._ledger is None else self._ledger.horizon
         if mark_delete > horizon:
             raise CorruptManifestError(
-                f"the cursor {COMPACTION_CURSOR} is at {mark_delete}, and compaction came to {horizon}: what is "
-                "between them may be trimmed, and its keys would be missing",
+                f"the cursor {COMPACTION_CURSOR} is at {mark_delete}, but compaction reached {horizon}: the entries "
+                "between them may be trimmed, and their keys would be missing",
                 file=topic.path,
                 hint="only compaction may move this cursor: seek it back to the horizon of compaction",
             )
@@ -390,7 +390,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         if shared.is_in_doubt:
             with shared.swapping:
                 if shared.is_in_doubt:
-                    with suppress(LogFailedError):      # the topic is read-only then, and trims nothing since
+                    with suppress(LogFailedError):      # the topic is read-only then, and trims nothing
                         self._follow(self._topic.cursors.get(COMPACTION_CURSOR))
         return shared.ledger
 
@@ -402,7 +402,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         found = open_compacted(self._topic.path, ledger_id)
         if found.horizon != horizon:
             raise CorruptManifestError(
-                f"compacted ledger {ledger_id} is of the topic up to {found.horizon}, not {horizon}", file=found.path
+                f"compacted ledger {ledger_id} has the horizon {found.horizon}, expected {horizon}", file=found.path
             )
         self._read_in(found)
 
@@ -413,7 +413,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             before.retire()
             try:
                 delete_ledger(before.path, topic.fs)
-            except SeglogError as error:        # nothing hangs on it: opening the topic again removes what is left
+            except SeglogError as error:        # not important: the next opening of the topic removes what is left
                 logger.warning("compacted ledger %s of %s is left over: %s", before.ledger_id, topic.path, error)
 
     def get_last_compacted_position(self) -> Position:
@@ -447,14 +447,14 @@ class PulsarTopicCompactionService(TopicCompactionService):
 
 
 def _is_stale(compacted: CompactedLedger | None, config: ManagedLedgerConfig) -> bool:
-    """Whether what is compacted would be written otherwise now, though nothing came."""
+    """Whether the compacted ledger would be written differently now, even without new entries."""
     if compacted is None:
         return False
     return compacted.properties.form != BatchForm.of(config) or bool(config.compaction_key_ttl_ms)
 
 
 def plan_compaction(topic: ManagedReader, before: CompactedLedger | None) -> CompactionReport:
-    """What a compaction of the topic would do: both phases of its first round, and nothing written."""
+    """Plan a compaction of the topic: both phases of its first round, without writing."""
     end = topic.last_position
     report = CompactionReport()
     if before is not None:

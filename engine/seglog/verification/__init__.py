@@ -1,1 +1,1 @@
-"""What is wrong with a partition directory, a log dir or a ledger: found and named, never changed."""
+"""Finds what is wrong with a partition directory, a log dir or a ledger; never changes anything."""

@@ -1,7 +1,7 @@
-"""Are a segment's column statistics (docs/formats/column_stats.md) true of its log? Fed with the batches in order.
+"""Checks a segment's column statistics (docs/formats/column_stats.md) against its log; takes the batches in order.
 
-A query believes statistics whose checksum fits and that were made of this very log, as a search believes time ranges
-(time_ranges_check): only a look at all records tells whether they hide some (level "deep").
+A query trusts statistics whose checksum is correct and that were made from this log, as a search trusts time ranges
+(time_ranges_check): only reading all records shows whether they hide some (level "deep").
 """
 from itertools import zip_longest
 
@@ -15,7 +15,7 @@ from seglog.verification.findings import Finding
 
 
 class ColumnStatsCheck:
-    """Of one segment; the file, if there is one, is read when this is made. `deep`: records are compared."""
+    """The check of one segment; its file, if any, is read at creation. `deep`: compare with the records."""
 
     def __init__(self, segment: Segment, findings: list[Finding], *, deep: bool) -> None:
         self._segment = segment
@@ -37,15 +37,15 @@ class ColumnStatsCheck:
             self._builder = ColumnStatsBuilder(segment.base_offset, self._stats.run_bytes)
 
     def see(self, table: BatchTable) -> None:
-        """The next batches of the segment."""
+        """Take the next batches of the segment."""
         if self._builder is not None:
             try:
                 self._builder.add(table)
-            except UNREADABLE:      # damage, which the walk tells
+            except UNREADABLE:      # damage, which the walk reports
                 self._builder = None
 
     def finish(self, window: Window, *, is_damaged: bool) -> None:
-        """Tell what was found. `window`: the log. `is_damaged`: parts of it are, so that nothing can be compared."""
+        """Report the findings. `window`: the log. `is_damaged`: parts of it are damaged, so nothing can be compared."""
         stats = self._stats
         if stats is None or (self._segment.is_last and stats.log_bytes < len(window)):
             return      # the last segment may have grown since

@@ -1,6 +1,6 @@
-"""Check what compaction left of a managed ledger: that it is there, whole, in order, and says its last message rightly.
+"""Checks the compacted ledger of a managed ledger: that it exists, intact, in order, with the right last message.
 
-Reads only. What it finds has the codes of verification.findings.
+Only reads. Its findings have the codes of verification.findings.
 """
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from seglog.verification.findings import Finding
 
 
 def check_compacted(topic: Path) -> Iterator[Finding]:
-    """Of the managed ledger in `topic`; nothing where it was never compacted. Raises StorageError,
+    """Check the managed ledger in `topic`; yields nothing if it was never compacted. Raises StorageError,
     UnsupportedVersionError."""
     directory = topic / DIRECTORY
     file = cursor_path(topic, COMPACTION_CURSOR)
@@ -27,12 +27,12 @@ def check_compacted(topic: Path) -> Iterator[Finding]:
     try:
         cursor = CursorState.read(file) if file.exists() else None
     except CorruptManifestError:
-        return      # cursor_corrupt says it
+        return      # cursor_corrupt reports it
     try:
         pointer = pointed_to(topic, cursor)
         compacted = None if pointer is None else open_compacted(topic, pointer)
     except UnsupportedVersionError:
-        raise       # as of every other file: nobody here can say what is in it
+        raise       # as for every other file: its contents are unknown here
     except SeglogError as error:
         yield Finding("compacted_lost", os.fspath(directory), found=error.what)
         return
@@ -44,7 +44,7 @@ def check_compacted(topic: Path) -> Iterator[Finding]:
 
 
 def check_compacted_ledger(compacted: CompactedLedger) -> Iterator[Finding]:
-    """Every entry of one, their order, and the last message."""
+    """Check every entry of a compacted ledger, their order, and the last message."""
     log = compacted.path / LOG_NAME
     check = check_ledger(log)
     for damage in check.damages:
@@ -57,7 +57,7 @@ def check_compacted_ledger(compacted: CompactedLedger) -> Iterator[Finding]:
             for what in stored.entry.damage():
                 yield Finding("compacted_damaged", os.fspath(log), offset=number, found=what)
             if not before < stored.position <= compacted.horizon:
-                expected = f"behind {before}, up to {compacted.horizon}"
+                expected = f"after {before}, up to {compacted.horizon}"
                 yield Finding(
                     "compacted_damaged", os.fspath(log), offset=number, found=str(stored.position), expected=expected
                 )

@@ -1,9 +1,9 @@
-"""Is an .index without an entry right beside its log? Fed with the walk's batches, in order.
+"""Judges whether an .index without entries can be right for its log; takes the walk's batches in order.
 
-Kafka gives a batch an entry if more than index.interval.bytes of log lie between it and the last entry. 2.8's cleaner
-and followers up to 4.0 decide so once an append, and an append may hold many batches: a segment that was written in
-one append has none, however long it is. What else tells: a leader appends batches of v2 one by one; and the time index
-gets an entry with each one of the offset index, besides those that it gets if the log is closed or rolled.
+Kafka gives a batch an entry if more than index.interval.bytes of log are between it and the last entry. 2.8's cleaner
+and followers up to 4.0 decide this once for each append, and an append may have many batches: a segment written in one
+append has no entries, however long it is. Other evidence: a leader appends v2 batches one by one; and the time index
+gets an entry with each one of the offset index, besides those from a close or a roll of the log.
 """
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
 from seglog.segment.index_file import IndexFile
 
-# Beyond so many intervals one append is unlikely, and so are so many closes of a log within one interval.
+# Beyond this many intervals, a single append is unlikely, and so are this many closes within one interval.
 MANY = 12
 
 Times = Sequence[tuple[int, int]] | IndexFile
 
 
 class EmptyIndex:
-    """One segment's. `interval_bytes`: index.interval.bytes, or its default."""
+    """The judgement of one segment. `interval_bytes`: index.interval.bytes, or its default."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
         self._first_end = base_offset - 1   # the last offset of the batches that begin within the first interval
-        self._wanted_at: int | None = None  # the largest timestamp up to the first batch behind it, which gets an entry
+        self._wanted_at: int | None = None  # the largest timestamp up to the first batch after it, which gets an entry
         self._largest = -1
         self._records = 0
         self._next_offset = base_offset
@@ -46,7 +46,7 @@ class EmptyIndex:
         self._next_offset, self._last_position = table[-1].last_offset + 1, table[-1].position
 
     def judge(self, times: Times, *, interval_given: bool) -> str | None:
-        """The code of what is found, None for nothing. `times`: the time index's entries."""
+        """Return the finding's code, None if there is none. `times`: the time index's entries."""
         if self._wanted_at is None:
             return None
         was_emptied = self._has_entry_of_no_close(times) or self._was_written_by_a_leader(times)
@@ -57,16 +57,16 @@ class EmptyIndex:
         return "index_empty" if was_emptied else "index_undecided"
 
     def _has_entry_of_no_close(self, times: Times) -> bool:
-        """Is there a time entry, not the last one, that reaches behind the first interval?
+        """Whether there is a time entry, other than the last, that reaches beyond the first interval.
 
-        The one append begins within that interval, and a log that is closed behind it gets no further entry.
+        A single append begins within that interval, and a log that is closed after it gets no further entry.
         """
         return len(times) > 1 and times[len(times) - 2][1] > self._first_end
 
     def _was_written_by_a_leader(self, times: Times) -> bool:
-        """Batch by batch: are they of v2, without holes as the cleaner leaves them, and the first time entry early?
+        """Whether it was appended batch by batch: v2 batches without holes from the cleaner, and an early time entry.
 
-        Of v0 and v1 a producer's request of many messages is one append.
+        In v0 and v1, a producer's request with many messages is one append.
         """
         is_early = self._wanted_at is not None and not (len(times) and times[0][0] > self._wanted_at)
         return is_early and self._is_v2 and self._records == self._next_offset - self._base_offset

@@ -1,11 +1,11 @@
-"""What `verify` can find: the codes, what each means, how grave it is, what to do, and which file finds it.
+"""The findings of `verify`: codes, meanings, severities, what to do, and which file finds each.
 
-docs/findings.md is made from here, by tests/docs/test_findings_doc.py; tests/verification/test_every_finding.py
-holds one damaged directory for each code.
+docs/findings.md is generated from here by tests/docs/test_findings_doc.py; tests/verification/test_every_finding.py has
+a damaged directory for each code.
 
-A finding is data. `error`: records are damaged or would be read wrongly. `warning`: no record is touched,
-but a broker would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`:
-unusual and as some Kafka version writes it; a directory with notes alone is clean.
+A finding is data. `error`: records are damaged or would be read wrongly. `warning`: no record is affected, but a broker
+would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`: unusual, but written like
+this by some Kafka version; a directory with only notes is clean.
 """
 import os
 from dataclasses import asdict, dataclass, field, replace
@@ -78,7 +78,7 @@ _OF_PARTITIONS = {
         "epochs_differ": Kind(_W, "a batch has an epoch that the leader-epoch-checkpoint does not list at this offset",
                               "remove leader-epoch-checkpoint: a broker's unclean start, or `seglog recover`, "
                               "rebuilds it from the batches"),
-        "torn_tail": Kind(_W, "the last batch is cut short: a write that did not finish",
+        "torn_tail": Kind(_W, "the last batch is cut short: an unfinished write",
                           "only that write is lost; a broker removes it at the next start"),
         "zero_tail": Kind(_W, "zeros after the last batch: the file was preallocated and its broker crashed",
                           "nothing is lost; a broker removes them at the next start"),
@@ -194,10 +194,10 @@ _OF_MANAGED_LEDGERS = _found_in("ledger_check.py", {
                            "restore the file from a copy"),
     "ledger_length": Kind(_E, "the .log of a sealed ledger does not have the length at which it was sealed",
                           "restore the ledger from a copy, or let seglog ledger recover keep what is left"),
-    "ledger_damaged": Kind(_E, "bytes in the middle of a ledger are not whole batches, or entries are out of order",
+    "ledger_damaged": Kind(_E, "bytes in the middle of a ledger are not complete batches, or entries are out of order",
                            _COPY),
     "ledger_differs": Kind(_E, "the manifest and ledger.json disagree about a sealed ledger", _LEDGER_RECOVER),
-    "ledger_tail": Kind(_W, "the last write to a ledger that was not sealed did not finish", _OPEN),
+    "ledger_tail": Kind(_W, "the last write to an unsealed ledger is unfinished", _OPEN),
     "ledger_open": Kind(_N, "a ledger is not sealed: it is being written, or its writer died", _OPEN),
     "ledger_stray": Kind(_N, "a ledger's directory is not in the manifest: it is being created or removed", _OPEN),
     "entry_corrupt": Kind(_E, "an entry is inconsistent or fails its checksum", _COPY),
@@ -211,7 +211,7 @@ _OF_MANAGED_LEDGERS = _found_in("ledger_check.py", {
 
 _OF_MANAGED_LEDGERS |= _found_in("compacted_check.py", {
     "compacted_lost": Kind(
-        _E, "no cursor points to a compacted ledger any more, or the ledger does not exist: keys are missing",
+        _E, "no cursor points to a compacted ledger any longer, or the ledger does not exist: keys are missing",
         "restore the cursor's file, or the ledger, from a copy"),
     "compacted_damaged": Kind(
         _E, "a compacted ledger is damaged or out of order, or records a wrong last message", _COPY),
@@ -266,7 +266,7 @@ class Finding:
         return KINDS[self.code].fix
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON line of `seglog verify --json`; fields that are not known are left out."""
+        """Return the JSON line of `seglog verify --json`, without unknown fields."""
         known = {name: value for name, value in asdict(self).items() if value not in (None, "")}
         return {"type": "finding", "schema": SCHEMA, "severity": str(self.severity), **known, "fix": self.fix}
 
@@ -294,11 +294,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """No error and no warning."""
+        """Whether there are no errors and no warnings."""
         return all(f.severity == Severity.NOTE for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The `summary` line of `seglog verify --json`."""
+        """Return the `summary` line of `seglog verify --json`."""
         return {
             "type": "summary", "schema": SCHEMA, "path": self.path, "level": self.level, "ok": self.ok,
             "segments": self.segments, "witnessed": self.witnessed, "size_bytes": self.size_bytes,

@@ -1,8 +1,8 @@
-"""Are a segment's index entries true of its log? Fed with the walk's batches, in order; never reads the log itself.
+"""Checks a segment's index entries; takes the walk's batches in order, and never reads the log itself.
 
-Any entry that a Kafka version writes is accepted: its offset may be the first or the last of its batch, or
-the last of an append of several batches, and entries may be further apart than index.interval.bytes.
-What counts is whether a search could go wrong.
+Any entry that some Kafka version writes is accepted: its offset may be the first or the last of its batch, or the last
+of an append of several batches, and entries may be further apart than index.interval.bytes. What matters is whether a
+search could go wrong.
 """
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
 class IndexCheck:
-    """The indexes of one segment, read when this is made: before the .log is mapped, which may be growing.
+    """The indexes of one segment, read at creation: before the .log is mapped, which may be growing.
 
-    `interval_given`: index.interval.bytes of `config` is the topic's, so that an empty index can be judged by it.
-    `deep`: what an index says of records is compared with them.
+    `interval_given`: `config` has the topic's index.interval.bytes, so an empty index can be judged by it. `deep`:
+    compare what an index says about records with the records.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class IndexCheck:
         dialect = self._dialect = segment.dialect
         offset_index = self._open(OFFSET_INDEXES[dialect.name], dialect.offset_index, "index_corrupt")
         if dialect.has_one_index and offset_index is None:
-            time_index = None       # told already
+            time_index = None       # already reported
         else:
             time_index = self._open(TIME_INDEXES[dialect.name], dialect.time_index, "timeindex_corrupt")
         self._empty = EmptyIndex(segment.base_offset, config.index_interval_bytes)
@@ -68,7 +68,7 @@ class IndexCheck:
     def _open(self, kind: type[Index], suffix: str, corrupt: str) -> Index | None:
         path = self._segment.path.with_suffix(suffix)
         try:
-            # (Copied: a broker cuts its indexes.)
+            # (A copy: a broker truncates its indexes.)
             index = kind(read_file(path), self._segment.base_offset, path=path)
         except FileNotFoundError:
             self._missing.add(suffix)
@@ -114,7 +114,7 @@ class IndexCheck:
         batch = table[slot]
         if batch.magic not in (0, 1) or batch.codec == 0:
             return batch.base_offset <= offset
-        # A wrapper: it begins behind the batch before it; to know exactly it would have to be opened.
+        # A wrapper: it begins after the batch before it; to know exactly where, it would have to be opened.
         before = table[slot - 1].last_offset if slot else self._last_offset
         return before < offset
 
@@ -122,7 +122,7 @@ class IndexCheck:
         seen = 0
         while self._time_slot < len(self._times):
             timestamp, offset = self._times[self._time_slot]
-            # (Offsets of entries do not fall: what lies below the last one's batch lies below this one's.)
+            # (Offsets of entries do not fall: anything below the last one's batch is below this one's.)
             batch_slot = table.find_offset(offset, max(seen - 1, 0))
             if batch_slot < 0:
                 break
@@ -139,7 +139,7 @@ class IndexCheck:
     # --- the end -----------------------------------------------------------------------------
 
     def finish(self, lost: Sequence[tuple[int, int]]) -> None:
-        """Tell what was found. `lost`: byte ranges of the log that are damaged; entries into them tell nothing new."""
+        """Report the findings. `lost`: damaged byte ranges of the log; entries that point into them are ignored."""
         self._misled += range(self._offset_slot, len(self._offsets))
         self._hidden += range(self._time_slot, len(self._times))
         self._misled = [s for s in self._misled if not _within(self._offsets[s][1], lost)]
@@ -196,6 +196,6 @@ class IndexCheck:
 
 
 def _within(position: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """In one of the ranges, which are in order and do not overlap?"""
+    """Whether it is in one of the ranges, which are in order and do not overlap."""
     slot = bisect_right(ranges, position, key=lambda r: r[0])
     return slot > 0 and position < ranges[slot - 1][1]

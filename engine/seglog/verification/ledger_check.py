@@ -1,6 +1,6 @@
-"""Check a managed ledger, or a list of entries: every file against its checksum, its neighbours and itself.
+"""Checks a managed ledger, or a list of entries: every file against its checksum, the other files and itself.
 
-Reads only. What it finds has the codes of verification.findings.
+Only reads. Its findings have the codes of verification.findings.
 """
 import os
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ from seglog.verification.relocated_check import check_relocated
 
 @dataclass(slots=True)
 class LedgerReport:
-    """What was looked at, and what was found."""
+    """What was checked, and the findings."""
 
     path: str
     ledgers: int = 0
@@ -38,20 +38,20 @@ class LedgerReport:
 
     @property
     def ok(self) -> bool:
-        """No error and no warning."""
+        """Whether there are no errors and no warnings."""
         return all(found.severity == Severity.NOTE for found in self.findings)
 
 
 @dataclass(slots=True)
 class _Before:
-    """What the entries before said, as far as they did."""
+    """The values of earlier entries, if they had any."""
 
     index: int | None = None
     timestamp: int = -1
 
 
 def check_managed_ledger(path: Path) -> LedgerReport:
-    """Everything in the directory. Raises NotALogError where it is no managed ledger, StorageError."""
+    """Check everything in the directory. Raises NotALogError if it is not a managed ledger, StorageError."""
     report = LedgerReport(os.fspath(path))
     present = sorted(
         (int(name.removeprefix(LEDGER_PREFIX)), name) for name in os.listdir(path) if _is_ledger(name)
@@ -75,7 +75,7 @@ def check_managed_ledger(path: Path) -> LedgerReport:
     for ledger_id, end in ends.items():
         directory = ledger_directory(path, ledger_id)
         if not directory.is_dir():
-            found = f"ledger {ledger_id} is not there"
+            found = f"ledger {ledger_id} is missing"
             report.findings.append(Finding("manifest_corrupt", os.fspath(path / FILE_NAME), found=found))
             continue
         report.ledgers += 1
@@ -92,7 +92,7 @@ def check_managed_ledger(path: Path) -> LedgerReport:
 
 
 def check_entries(path: Path, entries: Iterable[tuple[int, int, bytes]]) -> LedgerReport:
-    """Entries of a plain file, each (byte, number, entry)."""
+    """Check entries of a plain file, each (byte, number, entry)."""
     report, before = LedgerReport(os.fspath(path)), _Before()
     for position, number, entry in entries:
         report.size_bytes += len(entry)
@@ -168,19 +168,19 @@ def _check_entry(
 
 
 def is_managed_ledger(path: Path) -> bool:
-    """Whether a directory looks like one: a manifest, or ledgers without it."""
+    """Whether a directory looks like a managed ledger: a manifest, or ledgers without one."""
     return path.is_dir() and not is_compacted_home(path) and (
         (path / FILE_NAME).exists() or any(_is_ledger(name) and (path / name).is_dir() for name in os.listdir(path))
     )
 
 
 def is_ledger(path: Path) -> bool:
-    """Whether a directory is one ledger."""
+    """Whether a directory is a ledger."""
     return (path / LEDGER_JSON).exists()
 
 
 def check_one_ledger(path: Path) -> LedgerReport:
-    """One ledger's directory. Raises NotALogError, CorruptManifestError, StorageError."""
+    """Check one ledger's directory. Raises NotALogError, CorruptManifestError, StorageError."""
     report = LedgerReport(os.fspath(path), ledgers=1)
     metadata = LedgerMetadata.read(path)
     if is_compacted(metadata.properties):
@@ -195,9 +195,9 @@ def check_one_ledger(path: Path) -> LedgerReport:
 
 
 def read_stream(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """The entries of a plain file of (size uint32 big-endian, entry), each (byte, number, entry).
+    """Yield the entries of a plain file of (size uint32 big-endian, entry), each as (byte, number, entry).
 
-    Raises NotALogError where the first size goes beyond the file, CorruptRecordError where a later one does.
+    Raises NotALogError if the first size goes beyond the file, CorruptRecordError if a later one does.
     """
     with open(path, "rb") as file:
         total = os.fstat(file.fileno()).st_size
@@ -206,9 +206,9 @@ def read_stream(path: Path) -> Iterator[tuple[int, int, bytes]]:
             head = file.read(4)
             size = int.from_bytes(head, "big")
             if len(head) < 4 or size > total - position - 4:
-                what = f"an entry of {size} bytes where {total - position - 4} are left"
+                what = f"an entry of {size} bytes, but {total - position - 4} are left"
                 if not number:
-                    raise NotALogError(f"no file of entries, each behind its size: {what}", file=path)
+                    raise NotALogError(f"not a file of entries preceded by their sizes: {what}", file=path)
                 raise CorruptRecordError(what, file=path, position=position, offset=number)
             yield position + 4, number, file.read(size)
             position += 4 + size

@@ -1,7 +1,7 @@
-"""The walk through a segment's .log that `verify` makes: every batch, in order, past any damage.
+"""The walk of `verify` through a segment's .log: every batch, in order, past any damage.
 
-Gives the whole batches and tells the findings; what a batch's checksum covers is the checksum's
-business, and what it does not cover (base offset, size, magic, leader epoch) is looked at here.
+Yields the intact batches and reports findings. Checksums verify what they cover; the walk checks what they do not
+cover: base offset, size, magic, leader epoch.
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from seglog.verification.wrapper_check import WrapperCheck
 
 Level = Literal["headers", "crc", "deep"]
 
-MAGIC_END = 17                  # a header that long names its magic
+MAGIC_END = 17                  # a header of this length includes the magic
 LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
 V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -30,7 +30,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 @dataclass(slots=True)
 class LogWalk:
-    """One partition's walk, segment after segment: what the order is judged by, and what was counted."""
+    """The walk through one partition, segment by segment: its state and its counts."""
 
     level: Level
     config: LogConfig
@@ -44,13 +44,13 @@ class LogWalk:
     seen_epoch: bool = False
     seen_v2: bool = False
     # Whether the checkpoint or the batch is right is known at the end: all epochs of batches; and by (file, position)
-    # of a batch whose epoch the checkpoint disputes, the epoch that the checkpoint has there.
+    # of a batch whose epoch contradicts the checkpoint, the epoch that the checkpoint has there.
     epochs_seen: set[int] = field(default_factory=set)
     disputed: dict[tuple[str, int], int] = field(default_factory=dict)
     _pool: ArenaPool = field(default_factory=ArenaPool)
 
     def tables(self, segment: Segment) -> Iterator[BatchTable]:
-        """The whole batches of the segment; damage becomes findings, and the walk goes on behind it."""
+        """Yield the intact batches of the segment; damage becomes findings, and the walk continues after it."""
         self.lost = []
         file = str(segment.path)
         if self.next_offset > segment.base_offset:
@@ -102,10 +102,10 @@ class LogWalk:
             self.records += sum(tally[2] for tally in tallies.values())
 
     def _find_disorder(self, segment: Segment, table: BatchTable) -> None:
-        """One finding a run of batches that begin too low: one wrong field puts all behind it out of order."""
+        """Report one finding per run of batches that begin too low: one bad field puts later ones out of order."""
         above, run = self.next_offset, None
         for batch in table:
-            # (Where a wrapper begins is inside; it is judged by its last offset.)
+            # (A wrapper's first offset is inside it; it is judged by its last offset.)
             first, last = batch.last_offset if batch.magic in (0, 1) else batch.base_offset, batch.last_offset
             if first >= above and last >= first:
                 above, run = last + 1, None
@@ -128,13 +128,13 @@ class LogWalk:
             if epoch < self.last_epoch:
                 self._find("epoch_back", file, first.position, first.base_offset,
                            found=f"epoch {epoch}", expected=f"at least {self.last_epoch}")
-            # A recovery makes the checkpoint from the largest epoch so far, so that is what it is compared with.
+            # A recovery builds the checkpoint from the largest epoch so far, so compare with that.
             self.last_epoch = epoch = max(epoch, self.last_epoch)
             if self.epochs is None:
                 continue
             for batch in (first, last):
                 known = self.epochs.epoch_for_offset(batch.base_offset)
-                # (None: the checkpoint begins later. It forgets what lies below the log start offset.)
+                # (None: the checkpoint begins later. It drops entries below the log start offset.)
                 if known is not None and known not in (epoch, batch.leader_epoch):
                     if batch.leader_epoch <= (self.epochs.latest or 0):
                         self.disputed[file, batch.position] = known
@@ -144,9 +144,10 @@ class LogWalk:
                     break
 
     def judge_epoch(self, finding: Finding) -> Finding:
-        """At the end of the log: an epoch that the checkpoint disputes is wrong itself if other batches bear it out.
+        """Decide, at the end of the log: an epoch that contradicts the checkpoint is wrong if other batches confirm
+        that.
 
-        No recovery adds such an epoch to the checkpoint, a broker's as little as ours.
+        No recovery adds such an epoch to the checkpoint, neither a broker's nor ours.
         """
         known = self.disputed.get((finding.file, finding.position or 0))
         is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen
@@ -159,7 +160,7 @@ class LogWalk:
                 offsets = columns.offset
                 wrong = survey.first_not_rising(offsets, before)
                 if wrong >= 0:
-                    raise CorruptRecordError("offsets that do not rise")
+                    raise CorruptRecordError("offsets do not rise")
                 before = offsets[-1] if len(columns) else before
                 self.records += len(columns)
             is_bad = wrappers.see(table)
@@ -169,7 +170,7 @@ class LogWalk:
             self._find_bad_records(segment, table)
 
     def _find_bad_records(self, segment: Segment, table: BatchTable) -> None:
-        """The slow way, batch by batch, to say which."""
+        """Find the bad batch, by the slow path, batch by batch."""
         before = -1
         for batch in table:
             what = ""
@@ -191,7 +192,7 @@ class LogWalk:
     # --- damage ------------------------------------------------------------------------------
 
     def _damage(self, segment: Segment, table: BatchTable, finder: BatchFinder) -> int:
-        """Tell what is wrong where the table ends; the position of the next whole batch, or of the end."""
+        """Report what is wrong where the table ends; return the position of the next intact batch, or of the end."""
         file, size, position, status = str(segment.path), segment.size_bytes, table.end, table.stop
         resume = finder.behind(table, self.next_offset)
         if resume < 0 and segment.is_last and self._is_tail(segment, position, status):
@@ -211,7 +212,7 @@ class LogWalk:
         return end
 
     def _is_tail(self, segment: Segment, position: int, status: Status) -> bool:
-        """A write that did not finish, or zeros that were never written: then the finding is a warning."""
+        """Whether it is an unfinished write, or zeros that were never overwritten: then the finding is a warning."""
         file, size = str(segment.path), segment.size_bytes
         tail = memoryview(segment.window)[position:]
         if status == Status.ZEROS and not bytes(tail).strip(b"\0"):
@@ -235,7 +236,7 @@ class LogWalk:
 
 
 def _checksums(segment: Segment, position: int) -> tuple[str, str]:
-    """What the batch at `position` stores, and what its bytes give."""
+    """Return the checksum that the batch at `position` stores, and that of its bytes."""
     batch = scan(segment.window, position, max_batches=1)[0]
     raw = batch.raw()
     computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])

@@ -1,7 +1,7 @@
-"""Is a segment's minute index (docs/formats/minute_index.md) true of its log? Fed with the walk's batches, in order.
+"""Checks a segment's minute index (docs/formats/minute_index.md) against its log; takes the walk's batches in order.
 
-Each of its entries must name a batch that holds the largest timestamp so far, in a later minute than the entry before.
-A search passes over one that does not, so that a wrong file costs time and never an answer.
+Each entry must name a batch with the largest timestamp so far, in a later minute than the entry before. A search skips
+an entry that does not, so a wrong file costs time but never gives a wrong answer.
 """
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
@@ -14,7 +14,7 @@ from seglog.verification.findings import Finding
 
 
 class MinuteIndexCheck:
-    """Of one segment; the file, if there is one, is read when this is made."""
+    """The check of one segment; its file, if any, is read at creation."""
 
     def __init__(self, segment: Segment, findings: list[Finding]) -> None:
         self._path = segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX)
@@ -38,7 +38,7 @@ class MinuteIndexCheck:
         self._entries = list(index)
 
     def see(self, table: BatchTable) -> None:
-        """The next batches of the segment."""
+        """Take the next batches of the segment."""
         seen = 0
         while self._slot < len(self._entries):
             timestamp, offset = self._entries[self._slot]
@@ -55,7 +55,7 @@ class MinuteIndexCheck:
         self._largest = max(self._largest, survey.largest_timestamp(table, seen, -1))
 
     def finish(self, *, is_damaged: bool) -> None:
-        """Tell what was found. `is_damaged`: parts of the log are, so that entries into them tell nothing new."""
+        """Report the findings. `is_damaged`: parts of the log are damaged; entries that point into them are ignored."""
         self._wrong += range(self._slot, len(self._entries))
         if self._wrong and not is_damaged:
             slot = self._wrong[0]

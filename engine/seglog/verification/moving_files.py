@@ -1,9 +1,9 @@
-"""Looks at files that somebody else may be changing: a finding stands if every look tells it.
+"""Checks files that may be changing: a finding counts if every check reports it.
 
-A broker or a writer of ours may append, roll, delete and compact while `verify` reads. Each file is read at a moment of
-its own, so that one look may see the old state of one file and the new state of another: an index entry whose batch
-was written after the .log was mapped, an index whose .log has been renamed to `.deleted` in between. If a look finds
-something and the files moved under it, another look follows, and what only one of them tells was never there.
+A broker or a seglog writer may append, roll, delete and compact while `verify` reads. Each file is read at a different
+moment, so one check may see the old state of one file and the new state of another: an index entry whose batch was
+written after the .log was mapped, an index whose .log has since been renamed to `.deleted`. If a check finds something
+and the files changed meanwhile, another check follows, and findings that only one of them reports are dropped.
 """
 import os
 import time
@@ -15,19 +15,19 @@ from seglog.verification.findings import Finding
 
 LOOKS = 4
 PAUSE_S = 0.1           # longer than a write, a rename, or the delayed write of a checkpoint takes
-GLANCE_S = 0.02         # so long a directory is watched, once, before it is taken to be quiet
+GLANCE_S = 0.02         # how long a directory is watched, once, before it counts as quiet
 
-# What a file is known by: its inode and size; None if there is none.
+# The identity of a file: its inode and size; None if it does not exist.
 Identity = Sequence[tuple[int, int] | None]
 
 
 def identity_of_segment(log: Path) -> Identity:
-    """Of a segment's .log and its index files."""
+    """Return the identity of a segment's .log and its index files."""
     return [_identity(log), *(_identity(log.with_suffix(suffix)) for suffix in dialect_of(log).indexes)]
 
 
 def size_of(path: Path) -> int:
-    """In bytes; 0 where the file cannot be looked at, or was removed."""
+    """Return the size in bytes; 0 if the file cannot be read, or was removed."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -43,7 +43,7 @@ def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 class MovingFiles:
-    """A partition directory that may be changing. `live`: somebody holds the log dir's lock."""
+    """A partition directory that may be changing. `live`: another process holds the log dir's lock."""
 
     def __init__(self, directory: Path, *, live: bool) -> None:
         self._directory = directory
@@ -55,10 +55,10 @@ class MovingFiles:
     def standing_findings(
         self, look: Callable[[], Iterable[Finding]], identity: Callable[[], Identity], *, is_growing: bool = False
     ) -> list[Finding]:
-        """What every look tells. No second one is taken if nothing was found, or if nothing moves here.
+        """Return the findings of every check. There is no second one if nothing was found, or if nothing changes here.
 
-        `is_growing`: it is what the holder of the lock writes to, and may be in the middle of a change though its size
-        is as before.
+        `is_growing`: the holder of the lock writes to it, and may be in the middle of a change even if its size is the
+        same.
         """
         before = identity()
         found = list(look())
@@ -75,7 +75,7 @@ class MovingFiles:
         return found
 
     def _is_moving(self) -> bool:
-        """Has anything here changed so far? Asked for the first time, watches the directory for a moment."""
+        """Whether anything here has changed so far. The first call watches the directory for a moment."""
         if self._moved:
             return True
         if self._is_quiet is None:
@@ -86,11 +86,11 @@ class MovingFiles:
         return not self._is_quiet
 
     def has_moved(self) -> bool:
-        """Has anything here changed since this was made?"""
+        """Whether anything here has changed since this was created."""
         return self._moved or self.identity() != self._at_first
 
     def identity(self) -> Identity:
-        """Of all files of the directory; empty where it is gone."""
+        """Return the identity of all files of the directory; empty if it is gone."""
         try:
             with os.scandir(self._directory) as entries:
                 return [_identity(path) for path in sorted(entry.path for entry in entries)]

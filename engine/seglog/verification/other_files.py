@@ -1,4 +1,4 @@
-"""What `verify` finds in a partition directory beside its segments: metadata, snapshots, leftovers, stray indexes."""
+"""Checks a partition directory's files besides its segments: metadata, snapshots, leftovers, stray indexes."""
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from seglog.verification.findings import Finding
 
 
 def find_in_other_files(directory: Path, *, expects_epochs: bool, foreign: Sequence[str] = ()) -> list[Finding]:
-    """One look at them. `expects_epochs`: batches carry leader epochs. `foreign`: logs of another dialect."""
+    """Check them once. `expects_epochs`: batches have leader epochs. `foreign`: logs of another dialect."""
     with refusals("list", directory):
         paths = sorted(directory.iterdir())
     findings = []
@@ -71,7 +71,7 @@ def _log_of(index: Path) -> Path:
 
 # --- 0.10.0 ----------------------------------------------------------------------------------
 
-# Of 0.10.1 and later, of 0.11 (twice), of 2.8, and ours: a broker that makes one of these makes time indexes too.
+# From 0.10.1, 0.11 (twice), 2.8 and seglog: a broker that creates one of these also creates time indexes.
 _SIGNS_OF_A_NEWER_VERSION = (
     names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX, names.TRANSACTION_INDEX_SUFFIX, names.MINUTE_INDEX_SUFFIX,
     *names.OF_WHOLE_LOGS,
@@ -80,10 +80,10 @@ _FILES_OF_A_NEWER_VERSION = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_META
 
 
 def wrote_no_time_indexes(directory: Path) -> bool:
-    """Does the directory look as Kafka 0.10.0 leaves it: offset indexes, no time index, no file of a later version?
+    """Whether the directory looks as Kafka 0.10.0 leaves it: offset indexes, no time index, no file of a later version.
 
-    0.10.0 writes messages with timestamps (v1, KIP-32); time indexes came with 0.10.1 (KIP-33), which makes them when
-    it loads the log. So one that somebody lost is told from one that never was, unless all of them are lost.
+    0.10.0 writes messages with timestamps (v1, KIP-32); time indexes came with 0.10.1 (KIP-33), which builds them when
+    it loads the log. This distinguishes a lost time index from one that never existed, unless all of them are lost.
     """
     parsed = [(path.name, names.parse_file_name(path.name)) for path in directory.iterdir()]
     has_offset_index = any(file is not None and file.suffix == names.OFFSET_INDEX_SUFFIX for _, file in parsed)

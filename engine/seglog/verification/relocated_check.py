@@ -1,6 +1,6 @@
-"""Check what was relocated out of a managed ledger: of each entry that a cursor has set aside there is a whole copy.
+"""Checks the relocated entries of a managed ledger: each entry that a cursor has set aside must have an intact copy.
 
-Reads only. What it finds has the codes of verification.findings.
+Only reads. Its findings have the codes of verification.findings.
 """
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from seglog.verification.findings import Finding
 
 
 def check_relocated(topic: Path) -> Iterator[Finding]:
-    """Of the managed ledger in `topic`; nothing where none of its entries was ever relocated. Raises StorageError."""
+    """Check the managed ledger in `topic`; yields nothing if no entry was ever relocated. Raises StorageError."""
     aside = _set_aside(topic)
     whole: set[Position] = set()
     for path in sorted((topic / DIRECTORY).glob("*/*")):
@@ -31,20 +31,20 @@ def check_relocated(topic: Path) -> Iterator[Finding]:
         whole |= copies
     lost = aside.keys() - whole
     if lost:
-        # The writer of the topic may have deleted a copy meanwhile, after its entry was acknowledged.
+        # The topic's writer may have deleted a copy meanwhile, after its entry was acknowledged.
         lost &= _set_aside(topic).keys()
     for position in sorted(lost):
         yield Finding("relocated_lost", os.fspath(aside[position]), found=str(position))
 
 
 def _set_aside(topic: Path) -> dict[Position, Path]:
-    """What cursors have set aside, and the file of one that has."""
+    """Return the entries that cursors have set aside, each with the file of one such cursor."""
     found: dict[Position, Path] = {}
     for file in cursor_files(topic):
         try:
             aside = CursorState.read(file).acknowledged.aside
         except (CorruptManifestError, UnsupportedVersionError):
-            continue        # cursor_corrupt says it
+            continue        # cursor_corrupt reports it
         except FileNotFoundError:       # deleted meanwhile
             continue
         found.update((Position(ledger_id, entry_id), file) for ledger_id, ids in aside.items() for entry_id in ids)
@@ -52,7 +52,7 @@ def _set_aside(topic: Path) -> dict[Position, Path]:
 
 
 def _check(path: Path, copies: set[Position]) -> Iterator[Finding]:
-    """Of one ledger. `copies` takes the positions of which there is a whole copy."""
+    """Check one ledger. Adds the positions with an intact copy to `copies`."""
     log = path / LOG_NAME
     try:
         metadata = LedgerMetadata.read(path)
@@ -62,7 +62,7 @@ def _check(path: Path, copies: set[Position]) -> Iterator[Finding]:
         yield Finding("relocated_damaged", os.fspath(path), found=error.what)
         return
     if path.name.endswith(DELETED_SUFFIX) or metadata.end is None:
-        return      # being removed, or being made
+        return      # being removed or created
     version = metadata.properties.get(FORMAT_PROPERTY)
     if version != VERSION:
         yield Finding("relocated_damaged", os.fspath(path), found=f"version {version}", expected=f"version {VERSION}")

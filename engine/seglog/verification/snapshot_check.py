@@ -1,6 +1,6 @@
-"""What a managed ledger's directory holds of an index of delayed messages: snapshots, and whether they are whole.
+"""Reads and checks the snapshots of delayed-message indexes in a managed ledger's directory.
 
-Read-only, and without a lock: snapshots never change. What is in no snapshot yet is not seen.
+Read-only and without a lock: snapshots never change. Does not see messages that are in no snapshot yet.
 """
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class StoredBucket:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProblem:
-    """What is wrong with a bucket, or a snapshot that nobody lists (`code` orphan: harmless, it goes at opening)."""
+    """What is wrong with a bucket; or a snapshot that is not listed (`code` orphan: harmless, removed at opening)."""
 
     code: str
     file: str
@@ -60,15 +60,15 @@ class StoredIndex:
         self.buckets.sort(key=lambda bucket: bucket.start)
 
     def metadata(self, bucket: StoredBucket) -> list[SegmentMetadata]:
-        """Raises SnapshotMissingError, CorruptDelayedIndexError."""
+        """Return the metadata of a bucket. Raises SnapshotMissingError, CorruptDelayedIndexError."""
         return decode_metadata(self._storage.get_metadata(bucket.snapshot_id))
 
     def size_bytes(self, bucket: StoredBucket) -> int:
-        """Raises as `metadata`."""
+        """Return the size of a bucket's snapshot. Raises as `metadata`."""
         return self._storage.get_length(bucket.snapshot_id)
 
     def segments(self, bucket: StoredBucket) -> Iterator[DueRows]:
-        """The rows of each segment: every message that was pending when the snapshot was made. Raises as `metadata`."""
+        """Yield the rows of each segment: all messages pending when the snapshot was made. Raises as `metadata`."""
         slot = 0
         while entries := self._storage.get_segments(bucket.snapshot_id, slot, slot + 1):
             yield decode_rows(entries[0], str(self.directory))
@@ -80,10 +80,10 @@ class StoredIndex:
     # --- checking ----------------------------------------------------------------------------
 
     def check(self) -> Iterator[SnapshotProblem]:
-        """Read every snapshot whole. Nothing where all is well."""
+        """Read every snapshot completely, and yield what is wrong."""
         directory = os.fspath(self.directory)
         for text in self._unreadable:
-            yield SnapshotProblem(CorruptDelayedIndexError.code, directory, f"no bucket: {text}")
+            yield SnapshotProblem(CorruptDelayedIndexError.code, directory, f"not a bucket: {text}")
         last = -1
         for bucket in self.buckets:
             file = f"{directory}/ledger-{bucket.snapshot_id}"
@@ -101,11 +101,11 @@ class StoredIndex:
         listed = {bucket.snapshot_id for bucket in self.buckets}
         if self.directory.is_dir():
             for orphan in sorted(set(self._storage.snapshot_ids()) - listed):
-                what = "nobody lists it: it is removed when the index is opened"
+                what = "it is not listed: the next opening of the index removes it"
                 yield SnapshotProblem("orphan", f"{directory}/ledger-{orphan}", what)
 
     def _contradiction(self, bucket: StoredBucket) -> str:
-        """How the metadata of a bucket and its segments differ; empty where they do not."""
+        """Describe how the metadata of a bucket and its segments differ; empty if they do not."""
         described = self.metadata(bucket)
         slot = -1
         for slot, rows in enumerate(self.segments(bucket)):
@@ -115,24 +115,25 @@ class StoredIndex:
             if not len(rows):
                 return f"segment {slot + 1} is empty"
             if (rows[0][0], rows[len(rows) - 1][0]) != (says.min_schedule_timestamp, says.max_schedule_timestamp):
-                return f"segment {slot + 1} spans other times than its metadata says"
+                return f"segment {slot + 1} does not have the times that its metadata says"
             held = {ledger: set(entries) for ledger, entries in rows.entries_by_ledger(0, len(rows))}
             if held != {ledger: set(bitmap) for ledger, bitmap in bitmaps_of(says).items()}:
-                return f"segment {slot + 1} holds other messages than its bitmaps"
+                return f"segment {slot + 1} does not have the messages of its bitmaps"
             if any(not bucket.start <= ledger <= bucket.end for ledger in held):
-                return f"segment {slot + 1} holds messages of ledgers outside of {bucket.start} to {bucket.end}"
+                return f"segment {slot + 1} has messages of ledgers outside {bucket.start} to {bucket.end}"
         if slot + 1 != len(described):
-            return f"{len(described)} segments are described, {slot + 1} or more are there"
+            return f"the metadata describes {len(described)} segments, but there are {slot + 1} or more"
         return ""
 
 
 def stored_indexes(path: Path) -> list[StoredIndex]:
-    """Of every cursor of a managed ledger that lists or has snapshots, or has decided about single messages.
+    """Return the indexes of every cursor of a managed ledger that lists or has snapshots, or has decisions about
+    messages.
 
     Raises as StoredIndex.
     """
     if not (path / FILE_NAME).exists():
-        raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=path)
+        raise NotALogError(f"not a managed ledger: it has no {FILE_NAME}", file=path)
     found = [StoredIndex(path, CursorState.read(file)) for file in cursor_files(path)]
     return [index for index in found if index.buckets or index.amendments or index.directory.is_dir()]
 

@@ -1,8 +1,8 @@
-"""Are a segment's time ranges (docs/formats/time_ranges.md) true of its log? Fed with the walk's batches, in order.
+"""Checks a segment's time ranges (docs/formats/time_ranges.md) against its log; takes the walk's batches in order.
 
-Searches believe ranges whose checksum fits and that were made of this very log. So a file that is damaged or stale
-costs time and never an answer; one that says something else than the records can hide some, and only a look at all
-records tells (level "deep").
+Searches trust ranges whose checksum is correct and that were made from this log. So a damaged or stale file costs time
+but never gives a wrong answer; ranges that contradict the records can hide some, and only reading all records shows
+that (level "deep").
 """
 from itertools import zip_longest
 
@@ -17,7 +17,7 @@ from seglog.verification.findings import Finding
 
 
 class TimeRangesCheck:
-    """Of one segment; the file, if there is one, is read when this is made. `deep`: records are compared."""
+    """The check of one segment; its file, if any, is read at creation. `deep`: compare with the records."""
 
     def __init__(self, segment: Segment, findings: list[Finding], *, deep: bool) -> None:
         self._segment = segment
@@ -43,15 +43,15 @@ class TimeRangesCheck:
             self._builder = TimeRangesBuilder(segment.base_offset, ranges.run_bytes)
 
     def see(self, table: BatchTable) -> None:
-        """The next batches of the segment."""
+        """Take the next batches of the segment."""
         if self._builder is not None:
             try:
                 self._builder.add(table, self._segment.decompress)
-            except (*UNREADABLE, InvalidArgumentError):     # damage, which the walk tells
+            except (*UNREADABLE, InvalidArgumentError):     # damage, which the walk reports
                 self._builder = None
 
     def finish(self, window: Window, *, is_damaged: bool) -> None:
-        """Tell what was found. `window`: the log. `is_damaged`: parts of it are, so that nothing can be compared."""
+        """Report the findings. `window`: the log. `is_damaged`: parts of it are damaged, so nothing can be compared."""
         ranges = self._ranges
         if ranges is None or (self._segment.is_last and ranges.log_bytes < len(window)):
             return      # the last segment may have grown since

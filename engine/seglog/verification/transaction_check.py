@@ -1,6 +1,6 @@
-"""Does each .txnindex list the transactions that were aborted in its segment, and no other?
+"""Checks that each .txnindex lists exactly the transactions that were aborted in its segment.
 
-Fed with the walk's batches, in order, as verification.index_check is.
+Takes the walk's batches in order, like verification.index_check.
 """
 import struct
 from typing import Self
@@ -19,20 +19,20 @@ ABORT_MARKER = struct.pack(">hh", 0, 0)     # a control record's key: version 0,
 
 
 class TransactionCheck:
-    """One partition's, segment after segment: a transaction may begin in one and be aborted in the next."""
+    """The check of one partition, segment by segment: a transaction may begin in one and be aborted in the next."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings
         self._open: dict[int, int] = {}     # producer id -> first offset of its data since its last marker
 
     def again(self, findings: list[Finding]) -> Self:
-        """The same as before the segment at hand, for a second look at it."""
+        """Return a copy as of before the current segment, for a second check of it."""
         copy = type(self)(findings)
         copy._open = dict(self._open)
         return copy
 
     def begin(self, segment: Segment) -> None:
-        """Read the segment's .txnindex: before its .log is mapped, so that each entry's marker is in the map."""
+        """Read the segment's .txnindex before its .log is mapped, so that each entry's marker is in the map."""
         self._file = str(segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
         self._listed: dict[int, AbortedTransaction] = {}
         self._markers: set[int] = set()
@@ -62,7 +62,7 @@ class TransactionCheck:
         first = self._open.pop(batch.producer_id, None)
         try:
             aborted = any(record.key == ABORT_MARKER for record in batch)
-        except UNREADABLE:      # the walk tells
+        except UNREADABLE:      # the walk reports it
             return
         if not aborted:
             return
@@ -73,7 +73,7 @@ class TransactionCheck:
                 found="not listed", expected=f"producer {batch.producer_id}, offsets {first} to {batch.last_offset}"))
 
     def finish(self) -> None:
-        """Tell which listed transactions have no marker in the segment."""
+        """Report the listed transactions that have no marker in the segment."""
         for offset, aborted in self._listed.items():
             if offset not in self._markers:
                 self._findings.append(Finding(

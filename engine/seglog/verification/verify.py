@@ -1,11 +1,11 @@
-"""Check a partition directory against its checksums, its indexes, its checkpoints and itself. Reads only.
+"""Checks a partition directory against its checksums, its indexes, its checkpoints and itself. Only reads.
 
-What a broker's clean start trusts blindly and its unclean start repairs is found here, with the file, the
-byte and the offset, and without changing anything. Memory does not grow with the log.
+Finds what a broker's clean start trusts blindly and its unclean start repairs, with file, byte and offset, without
+changing anything. Memory use does not grow with the log.
 
-Beside a broker or a writer of ours each segment is judged as it was at one moment (verification.moving_files): its
-indexes are read before its .log is mapped, so that what their entries lead to is in the map. A segment that was
-removed meanwhile is passed over.
+Beside a broker or a seglog writer, each segment is checked as it was at one moment (verification.moving_files): its
+indexes are read before its .log is mapped, so that the batches of their entries are in the map. A segment that was
+removed meanwhile is skipped.
 """
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from seglog.verification.witness_check import WitnessCheck
 
 LEVELS = ("headers", "crc", "deep")
 
-# A running broker preallocates the active segment's indexes, and its .log if it is told to; both are trimmed at a roll.
+# A running broker preallocates the active segment's indexes, and its .log if configured; a roll trims both.
 _OF_A_RUNNING_BROKER = frozenset(("zero_tail", "index_zero_tail", "timeindex_empty"))
 
 Progress = Callable[[int, int], None]
@@ -61,7 +61,7 @@ def verify(
 
 
 def names_interval(config: Mapping[str, object]) -> bool:
-    """Whether these settings say how far index entries lie apart."""
+    """Whether these settings include the distance between index entries."""
     return "index.interval.bytes" in config
 
 
@@ -69,26 +69,26 @@ def verify_partition(
     partition: Partition, *, level: Level = "crc", progress: Progress | None = None, interval_given: bool = False,
     witness_every: int = 0,
 ) -> Report:
-    """The same for an open partition, narrowed to the segments that it holds.
+    """Do the same for an open partition, narrowed to its segments.
 
-    `interval_given`: `index.interval.bytes` of its configuration is the topic's, and not the default.
+    `interval_given`: its configuration has the topic's `index.interval.bytes`, not the default.
     """
     if level not in LEVELS:
-        raise InvalidArgumentError(f"no level: {level!r}", hint=f"one of {', '.join(LEVELS)}")
+        raise InvalidArgumentError(f"unknown level {level!r}", hint=f"expected one of {', '.join(LEVELS)}")
     check = _PartitionCheck(partition, level, progress, interval_given=interval_given, witness_every=witness_every)
     check.see([(segment.path, segment.is_last) for segment in partition.segments])
     for _ in range(LOOKS):
         logs = names.log_files(partition.path)
         if check.report.segments or not logs or partition.only is not None:
             break
-        # Retention was quicker than the walk: the log consists of other segments now.
+        # Retention was faster than the walk: the log now has other segments.
         check.see([(log, log is logs[-1]) for log in logs])
     check.finish()
     return check.report
 
 
 class _PartitionCheck:
-    """One partition's check: the report, and what is carried from segment to segment."""
+    """The check of one partition: the report, and the state carried from segment to segment."""
 
     def __init__(
         self, partition: Partition, level: Level, progress: Progress | None, *, interval_given: bool,
@@ -125,7 +125,7 @@ class _PartitionCheck:
         def look() -> list[Finding]:
             nonlocal walk, transactions, looks, size_bytes
             if looks:
-                self._read_epochs()         # which may have been behind the log
+                self._read_epochs()         # which may have been older than the log
                 segment.let_go()            # so that the .log is mapped as it is now
             looks += 1
             found: list[Finding] = []
@@ -143,7 +143,7 @@ class _PartitionCheck:
         found = self._moving.standing_findings(look, lambda: identity_of_segment(log), is_growing=is_last)
         segment.close()
         if not os.path.lexists(log):
-            return          # removed meanwhile: nobody will read it, and what was found in it is nobody's
+            return          # removed meanwhile: its findings no longer matter
         if is_last:
             self._active = log.stem
         self._walk, self._transactions = walk, transactions
@@ -155,7 +155,7 @@ class _PartitionCheck:
             self._first_base = segment.base_offset
 
     def _is_witnessed(self, is_last: bool) -> bool:
-        """Is the segment at hand read a second time?"""
+        """Whether the current segment is read a second time."""
         every = self._witness_every
         return every > 0 and (is_last or self.report.segments % every == 0)
 
@@ -199,7 +199,7 @@ class _PartitionCheck:
                 report.findings.append(Finding("timeindex_none", str(self._directory)))
 
     def _is_in_progress(self, finding: Finding) -> bool:
-        """Is it as whoever works on the directory has it? What a crash left, he removed when he opened it."""
+        """Whether it is a writer's work in progress: writers remove leftovers of crashes at opening."""
         is_active = os.path.basename(finding.file).partition(".")[0] == self._active
         return finding.code == "leftover" or (is_active and finding.code in _OF_A_RUNNING_BROKER)
 

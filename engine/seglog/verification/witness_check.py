@@ -1,6 +1,6 @@
-"""A log read twice: by the kernels, and by plain Python (format.plain_records). Where they differ, one is wrong.
+"""Reads a log twice: with the kernels, and in plain Python (format.plain_records). If they differ, one is wrong.
 
-Fed with the walk's batches; reads their bytes from the file by itself, with a read and not by a map.
+Takes the walk's batches, and reads their bytes from the file itself, by reads instead of a map.
 """
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from seglog.verification.findings import Finding
 
 
 class WitnessCheck:
-    """One segment's."""
+    """The check of one segment."""
 
     def __init__(self, segment: Segment, findings: list[Finding]) -> None:
         self._segment = segment
@@ -26,7 +26,7 @@ class WitnessCheck:
         self._pool = ArenaPool()
 
     def see(self, table: BatchTable) -> None:
-        """Compare the table's batches, and tell the first one that differs."""
+        """Compare the table's batches, and report the first one that differs."""
         start, stop = table[0].position, table.end
         raw = self._read(start, stop - start)
         plain = split_tagged(raw, start) if self._segment.dialect.is_tagged else split(raw, start)
@@ -53,7 +53,7 @@ class WitnessCheck:
             return file.read(size_bytes)
 
     def _ours(self, table: BatchTable) -> tuple[int, str] | None:
-        """(records, digest) as the kernels read them; None for what they refuse."""
+        """Return (records, digest) as the kernels read them; None if they refuse the batch."""
         sha256, records = hashlib.sha256(), 0
         try:
             for columns in chunks(table, self._pool, check_crc=True, include_control=True):

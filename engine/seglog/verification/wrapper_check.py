@@ -1,6 +1,6 @@
-"""What `verify` at level deep says of the wrappers of v0 and v1 in a segment: opened, for their headers tell little.
+"""Checks, at level deep, the wrappers of v0 and v1 in a segment: opens them, since their headers say little.
 
-One finding a kind and segment: who wrote one such wrapper wrote them all.
+Makes one finding for each kind and segment: usually the same client wrote all such wrappers.
 """
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.record_batch import RecordBatch
@@ -9,15 +9,15 @@ from seglog.verification.findings import Finding
 
 
 class WrapperCheck:
-    """Of the segment whose .log is `file`."""
+    """The check of the segment whose .log is `file`."""
 
     def __init__(self, file: str, findings: list[Finding]) -> None:
         self._file = file
         self._findings = findings
-        self._found: dict[str, tuple[Finding, int]] = {}        # of each code the first, and how many
+        self._found: dict[str, tuple[Finding, int]] = {}        # for each code the first finding and their number
 
     def see(self, table: BatchTable) -> bool:
-        """Look into the table's wrappers; does a message in one of them fail its own checksum? Raises for damage."""
+        """Check the table's wrappers; return whether a message in one has a wrong checksum. Raises for damage."""
         is_bad = False
         if any(magic in (0, 1) and codec for magic, codec in survey.tally(table)):
             for batch in table:
@@ -40,7 +40,7 @@ class WrapperCheck:
         self._found[code] = first, count + 1
 
     def finish(self) -> None:
-        """Tell what was found."""
+        """Report the findings."""
         for first, count in self._found.values():
             more = f", and {count - 1} more wrappers" if count > 1 else ""
             self._findings.append(Finding(
