@@ -286,7 +286,7 @@ def test_a_wrapper_that_begins_in_the_batch_before_it_is_refused(tmp_path, targe
         inner.append(offset, 1000, None, b"v")
     data = v1(40) + v1(41) + inner.wrap(compress(GZIP, 1, inner.payload()), GZIP)
     source = partition_of(tmp_path / "logs" / "orders-0", s30=data)
-    with pytest.raises(CorruptRecordError, match="starts below") as e:
+    with pytest.raises(CorruptRecordError, match="begins below") as e:
         convert(source, target).run()
     assert e.value.offset == 38
     assert_nothing_made(target)

@@ -34,5 +34,5 @@ def test_settings_that_nobody_can_read_stay_behind_and_are_named(source, tmp_pat
     file = source / ".seglog.config"
     file.write_bytes(file.read_bytes().replace(b'"2"', b'"3"'))
     done = converted(source, tmp_path / "new" / "orders-0")
-    assert any(".seglog.config is not carried over" in warning for warning in done.notes)
+    assert any(".seglog.config is not copied" in warning for warning in done.notes)
     assert not (done.target / ".seglog.config").exists()

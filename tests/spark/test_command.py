@@ -84,7 +84,7 @@ def test_finalize_keeps_and_rollback_takes_back(convert):
 
 def test_rollback_leaves_nothing(convert):
     convert()
-    assert "3 partitions taken out of" in convert("--rollback").stdout
+    assert "3 partitions removed from" in convert("--rollback").stdout
     assert made(convert.target) == []
     convert()
 
