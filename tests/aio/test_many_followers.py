@@ -1,6 +1,7 @@
 """Ten thousand tasks that follow a hundred logs in one process: what they take, and that each gets its records."""
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 
@@ -9,12 +10,13 @@ import pytest
 import seglog
 import seglog.aio
 from seglog.aio.arrivals import Arrivals
-from support.loops import in_both_loops, run_in
+from support.loops import end_following, in_both_loops, run_in
 
 FOLLOW = """
 import asyncio, sys, tempfile, threading, time
 from pathlib import Path
 import seglog, seglog.aio
+from support.loops import end_following
 
 LOGS, EACH = 100, 100
 
@@ -45,11 +47,7 @@ async def main(directory, is_own):
     assert seen == [3 * EACH] * LOGS
     memory_kib = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     print(memory_kib, idle_s, threads)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for reader in readers:
-        await reader.close()
+    await end_following(tasks, readers)
     for log in logs:
         log.close()
 
@@ -62,7 +60,8 @@ with tempfile.TemporaryDirectory(dir=sys.argv[2]) as directory:
 @pytest.mark.parametrize("kind", ["own", "follower"])
 def test_10_000_tasks_follow_100_logs_within_200_mb(in_memory, kind):
     child = subprocess.run(
-        [sys.executable, "-c", FOLLOW, kind, str(in_memory)], capture_output=True, text=True, timeout=280,
+        [sys.executable, "-c", FOLLOW, kind, str(in_memory)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=280,
     )
     assert child.returncode == 0, child.stderr
     memory_kib, idle_s, threads = map(float, child.stdout.split())
@@ -107,11 +106,7 @@ def test_a_task_that_waits_again_keeps_four_objects_for_the_garbage_collector(in
             kept = len(gc.get_objects(generation=0)) / len(tasks)
         finally:
             gc.enable()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for reader in readers:
-            await reader.close()
+        await end_following(tasks, readers)
         for log in logs:
             log.close()
         return kept
@@ -135,11 +130,7 @@ def test_followers_of_many_logs_are_not_looked_after_in_the_same_moment(in_memor
         waits = [asyncio.ensure_future(anext(reader.follow())) for reader in readers]
         while len(looked) < len(logs):
             await asyncio.sleep(0.01)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-        for reader in readers:
-            await reader.close()
+        await end_following(waits, readers)
 
     asyncio.run(asyncio.wait_for(main(), 20))
     for log in logs:

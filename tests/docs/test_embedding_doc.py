@@ -1,5 +1,4 @@
 """docs/embedding.md: its examples run, one after the other, and print what stands below them."""
-import os
 import re
 import sys
 from pathlib import Path
@@ -7,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from support.descriptors import descriptors_of
 from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/embedding.md"
@@ -21,16 +21,10 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 def test_a_log_holds_as_many_descriptors_as_the_page_says(tmp_path):
     said = int(re.search(r"holds (\d+) descriptors", PAGE.read_text())[1])
-
-    def held():
-        # (Of these directories: a thread of another test may be opening something.)
-        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-        return sum(os.path.lexists(link) and os.readlink(link).startswith(str(tmp_path)) for link in links)
-
     with seglog.open_dir(tmp_path) as log_dir:
         for partition in range(20):
             log_dir.log("orders", partition).append(b"v")
-        assert held() == 20 * said + 2
+        assert descriptors_of(tmp_path) == 20 * said + 2
         with seglog.follow_partition(tmp_path / "orders-0") as reader:
             assert reader[0].value == b"v"
-            assert held() == 20 * said + 2
+            assert descriptors_of(tmp_path) == 20 * said + 2

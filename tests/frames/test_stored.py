@@ -16,7 +16,7 @@ from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.stores.object_store import ObjectStore
 from support.command import seglog as command
 from support.golden import golden_cases
-from support.objects_on_disk import ObjectsOnDisk
+from support.objects_on_disk import ObjectsOnDisk, count_parts
 from support.old_directories import directory_of, root
 
 NOW = 1_700_000_000_000
@@ -47,16 +47,7 @@ def came(built, tmp_path, monkeypatch):
     store = ObjectsOnDisk(tmp_path, monkeypatch)
     store.bucket("bucket")
     shutil.copytree(built, tmp_path / "bucket/logs")
-    sizes = {}
-    part = ObjectStore.part
-
-    def counted(self, path, position, size_bytes):
-        raw = part(self, path, position, size_bytes)
-        sizes[path] = sizes.get(path, 0) + len(raw)
-        return raw
-
-    monkeypatch.setattr(ObjectStore, "part", counted)
-    return sizes
+    return count_parts(monkeypatch)
 
 
 def log_bytes(directory):
@@ -236,15 +227,7 @@ def test_a_snapshot_of_a_longer_log_is_passed_over(transactions):
 
 def test_a_window_of_committed_records_leaves_the_other_segments_there(transactions, monkeypatch):
     """By the snapshot of producers at the last segment's start: all before is decided."""
-    came = {}
-    part = ObjectStore.part
-
-    def counted(self, path, position, size_bytes):
-        raw = part(self, path, position, size_bytes)
-        came[path] = came.get(path, 0) + len(raw)
-        return raw
-
-    monkeypatch.setattr(ObjectStore, "part", counted)
+    came = count_parts(monkeypatch)
     narrow = {"from_offset": 2000, "to_offset": 2100}
     assert committed("s3://bucket/orders-0", **narrow) == committed(transactions, **narrow)
     assert sum(came.values()) < 300_000, came

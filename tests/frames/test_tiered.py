@@ -9,9 +9,8 @@ import pytest
 import seglog
 from seglog.errors import CorruptManifestError, CorruptRecordError, EncryptedPayloadError, NotALogError
 from seglog.frames.bounds import Bounds
-from seglog.stores.object_store import ObjectStore
 from support.golden import golden_cases, unpack
-from support.objects_on_disk import ObjectsOnDisk
+from support.objects_on_disk import ObjectsOnDisk, count_parts
 
 TOPICS = ("rollms-v2-k411", "txn-v2-k411", "v1-none-ct-k411")
 PLACES = {"plain": "", "compressed": "tier/"}
@@ -28,16 +27,7 @@ def bucket(tmp_path, monkeypatch):
 @pytest.fixture
 def came(monkeypatch):
     """{path: bytes that came by ranges}"""
-    sizes = {}
-    part = ObjectStore.part
-
-    def counted(self, path, position, size_bytes):
-        raw = part(self, path, position, size_bytes)
-        sizes[path] = sizes.get(path, 0) + len(raw)
-        return raw
-
-    monkeypatch.setattr(ObjectStore, "part", counted)
-    return sizes
+    return count_parts(monkeypatch)
 
 
 def original(topic):

@@ -14,6 +14,7 @@ from seglog.errors import LogLockedError, StorageError
 from seglog.fs import kept_lock
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_partition, writer_of
+from support.descriptors import descriptors_of
 
 FS = OsFileSystem()
 
@@ -43,11 +44,6 @@ def run(code, path, **kwargs):
 def ends_with(code, path):
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
     return done.stderr.strip().splitlines()[-1] if done.returncode else "ok"
-
-
-def descriptors_of(path):
-    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-    return sum(os.path.lexists(link) and os.readlink(link).startswith(str(path)) for link in links)
 
 
 def test_a_lock_is_held_without_a_descriptor(tmp_path):

@@ -1,6 +1,5 @@
 """Idle ledgers give their descriptors back, by the rule of segment.growing_files: tests/segment/test_growing_files.py
 has what logs and ledgers share."""
-import contextlib
 import errno
 import os
 import subprocess
@@ -10,10 +9,10 @@ import threading
 import pytest
 
 from seglog.errors import LogFailedError, StorageError
-from seglog.fs.files import OsFile
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.segment.growing_files import GROWING_FILES
+from support.descriptors import descriptors_of, rest, rest_while_syncs_fail
 from support.interrupts import interrupted_at_each_opcode
 from support.topics import message, numbers
 
@@ -65,26 +64,14 @@ def topic(request, in_memory):
         yield topic
 
 
-def descriptors_of(topic):
-    count = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            count += os.readlink(f"/proc/self/fd/{number}").startswith(f"{topic.path}/")
-    return count
-
-
-def rest():
-    GROWING_FILES.leave(0)
-
-
 def test_an_idle_managed_ledger_has_none(topic):
-    held = descriptors_of(topic)
+    held = descriptors_of(topic.path)
     assert held > 0
     rest()
-    assert descriptors_of(topic) == 0
+    assert descriptors_of(topic.path) == 0
     assert numbers(topic) == [0, 1, 2]
     topic.add_entry(message(3))
-    assert descriptors_of(topic) == held
+    assert descriptors_of(topic.path) == held
     assert numbers(topic) == [0, 1, 2, 3]
 
 
@@ -128,10 +115,8 @@ def test_entries_that_wait_for_a_sync_are_written_by_who_gives_the_files_back(in
 def test_a_sync_that_fails_then_leaves_it_read_only_and_its_next_caller_hears(in_memory, monkeypatch):
     topic = ManagedLedger(in_memory / "orders", fsync="never")
     topic.add_entry(message(0))
-    monkeypatch.setattr(OsFile, "sync_data", lambda file: file._refuse_sync(errno.EIO))
-    rest()
-    monkeypatch.undo()
-    assert descriptors_of(topic) > 0
+    rest_while_syncs_fail(monkeypatch)
+    assert descriptors_of(topic.path) > 0
     with pytest.raises(LogFailedError, match="input/output error"):
         topic.add_entry(message(1))
     topic.close()
@@ -142,9 +127,7 @@ def test_a_sync_that_fails_then_leaves_it_read_only_and_its_next_caller_hears(in
 def test_closing_one_whose_sync_failed_then_tells(in_memory, monkeypatch):
     topic = ManagedLedger(in_memory / "orders", fsync="never")
     topic.add_entry(message(0))
-    monkeypatch.setattr(OsFile, "sync_data", lambda file: file._refuse_sync(errno.EIO))
-    rest()
-    monkeypatch.undo()
+    rest_while_syncs_fail(monkeypatch)
     with pytest.raises(LogFailedError, match="input/output error"):
         topic.close()
 
@@ -187,7 +170,7 @@ def test_an_interrupt_at_any_instruction_of_an_add_by_one_that_rests_leaves_it_u
             added.append(tried[-1])
 
         def check(_, where):
-            assert GROWING_FILES._slots or not descriptors_of(topic), where
+            assert GROWING_FILES._slots or not descriptors_of(topic.path), where
             add(None)
 
         interrupted_at_each_opcode(rest, add, check, step=1 if FULL else 17)

@@ -1,5 +1,4 @@
 """Idle logs give their descriptors back: what they keep, when they must not, and what they check before they go on."""
-import contextlib
 import errno
 import os
 import shutil
@@ -15,6 +14,7 @@ from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFile
 from seglog.segment.growing_files import GROWING_FILES, GrowingFiles, segments_allowed
 from seglog.verification.verify import verify
+from support.descriptors import descriptors_of, rest, rest_while_syncs_fail
 from support.interrupts import interrupted_at_each_opcode
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
@@ -61,19 +61,9 @@ def log(in_memory):
         yield log
 
 
-def descriptors_of(log):
-    count = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):        # another thread's, closed meanwhile
-            target = os.readlink(f"/proc/self/fd/{number}")
-            # (The thread of notices has .seglog.live open at any moment.)
-            count += target.startswith(f"{log.path}/0")
-    return count
-
-
-def rest():
-    """Each log that may gives its descriptors back."""
-    GROWING_FILES.leave(0)
+def files_held(log):
+    """How many descriptors it has of its segments' files. (The thread of notices may have .seglog.live open, too.)"""
+    return descriptors_of(f"{log.path}/0")
 
 
 def values(log):
@@ -81,11 +71,11 @@ def values(log):
 
 
 def test_a_log_has_four_and_an_idle_one_none(log):
-    assert descriptors_of(log) == 4
+    assert files_held(log) == 4
     rest()
-    assert descriptors_of(log) == 0
+    assert files_held(log) == 0
     assert log.append(b"5") == 5
-    assert descriptors_of(log) == 4
+    assert files_held(log) == 4
     assert values(log) == [b"%d" % n for n in range(6)]
 
 
@@ -108,13 +98,13 @@ def test_what_is_not_durable_is_synced_by_the_descriptor_that_wrote_it(in_memory
         synced.clear()
         rest()
         assert set(synced) == {".log", ".index", ".timeindex"}
-        assert descriptors_of(log) == 0
+        assert files_held(log) == 0
         assert log.durable_offset == log.log_end_offset == 4
         synced.clear()
         rest()
         log.flush()
         assert synced == []
-        assert descriptors_of(log) == 0
+        assert files_held(log) == 0
 
 
 DEEDS = {
@@ -150,7 +140,7 @@ def test_every_change_takes_them_again(log, deed):
     for one in (log, expected):
         if one is log:
             rest()
-            assert descriptors_of(log) == 0
+            assert files_held(log) == 0
         DEEDS[deed](one)
     if deed != "close":
         assert values(log) == values(expected)
@@ -174,7 +164,7 @@ def test_a_log_in_use_keeps_them_and_nobody_waits(log):
     thread.start()
     assert entered.wait(30)
     rest()
-    assert descriptors_of(log) == 4
+    assert files_held(log) == 4
     leave.set()
     thread.join()
     syncing = threading.Thread(target=log._tail.alone, args=(busy,))
@@ -183,11 +173,11 @@ def test_a_log_in_use_keeps_them_and_nobody_waits(log):
     syncing.start()
     assert entered.wait(30)
     rest()
-    assert descriptors_of(log) == 4
+    assert files_held(log) == 4
     leave.set()
     syncing.join()
     rest()
-    assert descriptors_of(log) == 0
+    assert files_held(log) == 0
 
 
 def test_a_sync_that_fails_then_leaves_the_log_read_only_and_another_s_append_unharmed(in_memory, monkeypatch):
@@ -206,9 +196,9 @@ def test_a_sync_that_fails_then_leaves_the_log_read_only_and_another_s_append_un
     with seglog.open(in_memory / "third-0") as third:
         assert third.append(b"fine") == 0
     monkeypatch.undo()
-    assert descriptors_of(victim) > 0
+    assert files_held(victim) > 0
     rest()
-    assert descriptors_of(victim) > 0
+    assert files_held(victim) > 0
     with pytest.raises(LogFailedError, match="input/output error"):
         victim.append(b"w")
     victim.close()
@@ -221,9 +211,7 @@ def test_a_log_that_finds_the_disk_full_then_has_retention_called(in_memory, mon
     victim.append(b"v")
     called = []
     monkeypatch.setattr(victim._tail, "on_full", lambda: called.append(victim))
-    monkeypatch.setattr(OsFile, "sync_data", lambda file: file._refuse_sync(errno.ENOSPC))
-    rest()
-    monkeypatch.undo()
+    rest_while_syncs_fail(monkeypatch, errno.ENOSPC)
     assert called == [victim]
     with pytest.raises(LogFailedError, match="no space is left"):
         victim.close()
@@ -233,9 +221,7 @@ def test_closing_a_log_whose_sync_failed_in_another_s_append_tells(in_memory, lo
     victim = seglog.open(in_memory / "victims-0", fsync="never")
     victim.append(b"v")
     log.close()
-    monkeypatch.setattr(OsFile, "sync_data", lambda file: file._refuse_sync(errno.EIO))
-    rest()
-    monkeypatch.undo()
+    rest_while_syncs_fail(monkeypatch)
     with pytest.raises(LogFailedError, match="input/output error"):
         victim.close()
 
@@ -273,7 +259,7 @@ def test_another_file_in_its_place_is_not_appended_to(log, change):
         with pytest.raises(StorageError, match=words):
             log.append(b"v")
     assert not isinstance(log._tail.failure, StorageError)
-    assert descriptors_of(log) == 0
+    assert files_held(log) == 0
     if change == "replaced":
         with pytest.raises(LogFailedError, match=words):
             log.close()
@@ -291,7 +277,7 @@ def test_another_file_in_its_place_is_not_appended_to(log, change):
 
 def test_out_of_descriptors_others_give_theirs_back(in_memory, log, monkeypatch):
     others = [seglog.open(in_memory / f"others-{n}") for n in range(4)]
-    held = sum(map(descriptors_of, others))
+    held = sum(map(files_held, others))
     rest()
     for other in others:
         other.append(b"v")
@@ -306,7 +292,7 @@ def test_out_of_descriptors_others_give_theirs_back(in_memory, log, monkeypatch)
     monkeypatch.setattr(os, "open", refuse_once)
     assert log.append(b"v") == 5
     assert refused
-    assert 0 < sum(map(descriptors_of, others)) < held
+    assert 0 < sum(map(files_held, others)) < held
     for other in others:
         other.close()
 
@@ -333,11 +319,11 @@ def test_the_log_that_nobody_appended_to_goes_first(in_memory, monkeypatch):
         ring.opened(log._tail)
     logs[0].append(b"v")
     ring.leave(3)
-    assert [descriptors_of(log) > 0 for log in logs] == [True, False, True, True]
+    assert [files_held(log) > 0 for log in logs] == [True, False, True, True]
     ring.opened(logs[3]._tail)      # twice is once
     logs[2].close()
     ring.leave(2)
-    assert [descriptors_of(log) > 0 for log in logs] == [True, False, False, True]
+    assert [files_held(log) > 0 for log in logs] == [True, False, False, True]
     for log in logs:
         log.close()
     ring.leave(0)
@@ -356,12 +342,12 @@ def test_whoever_is_interrupted_while_others_rest_leaves_no_open_log_out(in_memo
     def check(_, where):
         for log in logs:
             log.append(b"w")
-            assert descriptors_of(log) == 4
+            assert files_held(log) == 4
             assert GROWING_FILES._slots[id(log._tail)] in GROWING_FILES._ring, where
 
     interrupted_at_each_opcode(prepare, lambda _: rest(), check, step=1 if FULL else 29)
     rest()
-    assert sum(map(descriptors_of, logs)) == 0
+    assert sum(map(files_held, logs)) == 0
     for log in logs:
         log.close()
 
@@ -382,4 +368,4 @@ def test_a_child_of_a_fork_has_none_to_give_back(log):
         os._exit(0 if not GROWING_FILES._slots and not GROWING_FILES._ring else 1)
     assert os.waitpid(pid, 0)[1] == 0
     rest()
-    assert descriptors_of(log) == 0
+    assert files_held(log) == 0

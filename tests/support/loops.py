@@ -32,3 +32,12 @@ def run_in(new_loop, coroutine, seconds=60):
         gc.collect()        # what nobody took is told of when it is collected
     assert not complaints, complaints
     return answer
+
+
+async def end_following(tasks, readers):
+    """Cancel the tasks and wait until they ended, then close their readers."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for reader in readers:
+        await reader.close()

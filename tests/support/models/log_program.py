@@ -20,11 +20,11 @@ from seglog.errors import (
     OutOfOrderSequenceError,
 )
 from seglog.format.batch import end_marker
-from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import PARTITION_MARK
 from support.columns import columns_of
+from support.descriptors import rest
 from support.log_model import ABORTED, COMMITTED, LogModel, ModelBatch, ModelRecord, Producer
 
 NOW = 1_700_000_000_000
@@ -84,7 +84,7 @@ class Program:
                 self.story.append(deed.__name__)
                 if self.rng_of_rests.random() < 0.2:
                     self.say("after its descriptors were given back")
-                    GROWING_FILES.leave(0)
+                    rest()
                 deed(self)
                 self.look()
             self.reopen()

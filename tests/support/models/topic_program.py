@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from seglog.clock import ManualClock
 from seglog.ledger.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
-from seglog.segment.growing_files import GROWING_FILES
+from support import descriptors
 from support.topics import batch
 
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 4, "managedLedgerDefaultMarkDeleteRateLimit": 0}
@@ -102,8 +102,7 @@ class TopicProgram:
         self.clock.set(max(self.clock.now_ms() + ms, 0))
 
     def rest(self):
-        """All that may give their descriptors back."""
-        GROWING_FILES.leave(0)
+        descriptors.rest()
 
     def roll(self):
         self.topic.roll()

@@ -29,6 +29,20 @@ class ObjectsOnDisk:
         return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
 
 
+def count_parts(monkeypatch) -> dict[str, int]:
+    """{path: bytes that came by ranges}, from now on; `monkeypatch` ends it."""
+    came: dict[str, int] = {}
+    part = ObjectStore.part
+
+    def counted(self, path, position, size_bytes):
+        raw = part(self, path, position, size_bytes)
+        came[path] = came.get(path, 0) + len(raw)
+        return raw
+
+    monkeypatch.setattr(ObjectStore, "part", counted)
+    return came
+
+
 class _Client:
     def __init__(self, top: Path):
         self._top = top
