@@ -25,6 +25,7 @@ CONFIG = {"segment.bytes": 30_000, "index.interval.bytes": 500, "flush.ms": 5}
 REOPEN_EVERY = 40       # deeds of the main thread between two closings
 KEPT_RECORDS = 200     # what an interrupt tore is taken up by looking at all segments: so there are few
 VIOLATIONS_MAX = 10
+BURSTS = (1, 1, 2, 4, 8)     # threads that are interrupted at once, at most
 
 
 class Interrupted(BaseException):
@@ -161,22 +162,16 @@ class Worker:
     # --- who interrupts ------------------------------------------------------------------------------
 
     def pester(self):
-        sent = 0
+        """Now one thread, now several at once: so there is an interrupt for each few appends, not for each hundred."""
+        sent = told = 0
         while sent < self.interrupts:
             ready = [target for target in self.targets if target.ready]
             if ready:
-                target = self.chance.choice(ready)
-                target.ready = False
-                if target.is_sheltered:
-                    target.ready = True
-                    continue
-                if target is self.targets[0]:
-                    signal.pthread_kill(target.ident, signal.SIGINT)
-                else:
-                    send = ctypes.pythonapi.PyThreadState_SetAsyncExc
-                    send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
-                sent += 1
-                if sent % 20 == 0:
+                most = self.chance.choice(BURSTS)
+                for target in self.chance.sample(ready, min(most, len(ready), self.interrupts - sent)):
+                    sent += self.send(target)
+                if sent - told >= 20:
+                    told = sent
                     os.write(1, b"at %d\n" % sent)
             for _ in range(self.chance.randrange(400)):
                 pass
@@ -184,6 +179,19 @@ class Worker:
                 time.sleep(self.chance.random() * 0.0005)
         for target in self.targets:
             target.done = True
+
+    def send(self, target):
+        """Whether an exception is on its way to it now."""
+        target.ready = False
+        if target.is_sheltered:
+            target.ready = True
+            return False
+        if target is self.targets[0]:
+            signal.pthread_kill(target.ident, signal.SIGINT)
+        else:
+            send = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
+        return True
 
     def swallowed(self, unraisable):
         """An exception came where Python has nobody to give it to: a weak reference's callback, a __del__."""

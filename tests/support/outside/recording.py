@@ -123,6 +123,7 @@ def read_record(path, disk):
     """All events of a record; paths below `disk` are made relative to it."""
     raw = memoryview(Path(path).read_bytes())
     above = os.fspath(disk)
+    relative = {b"": ""}        # a record names few files, thousands of times
     events, at = [], 0
     while at < len(raw):
         size, thread, result, path_size, other_size, inode, position, data_size, op, is_directory = (
@@ -132,10 +133,11 @@ def read_record(path, disk):
         paths = [bytes(raw[begin : begin + path_size]), bytes(raw[begin + path_size : begin + path_size + other_size])]
         data = bytes(raw[begin + path_size + other_size : at + size])
         assert len(data) == data_size
-        path, other = (os.path.normpath(os.fsdecode(p)) if p else "" for p in paths)
+        for name in paths:
+            if name not in relative:
+                relative[name] = _below(os.path.normpath(os.fsdecode(name)), above)
         events.append(Event(
-            chr(op), thread, result, _below(path, above), _below(other, above), inode, bool(is_directory), position,
-            data,
+            chr(op), thread, result, relative[paths[0]], relative[paths[1]], inode, bool(is_directory), position, data,
         ))
         at += size
     return events
@@ -143,7 +145,7 @@ def read_record(path, disk):
 
 def _below(path, above):
     path = path.removesuffix(" (deleted)")
-    return os.path.relpath(path, above) if path and path != above else ""
+    return os.path.relpath(path, above) if path != above else ""
 
 
 def _inodes(disk):
