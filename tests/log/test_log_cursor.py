@@ -1,9 +1,13 @@
 """Named readers: positions that stay in the partition, and who may read by a name."""
+import contextlib
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -14,13 +18,14 @@ from seglog.errors import (
     ForkedHandleError,
     InvalidArgumentError,
     LogClosedError,
+    LogFailedError,
     LogLockedError,
     OffsetOutOfRangeError,
     StorageError,
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
-from seglog.state.reader_cursor import ReaderCursor, cursor_files, cursor_path
+from seglog.state.reader_cursor import ReaderCursor, committed_cursors, cursor_files, cursor_path
 from support.faultfs import FailingFs, RecordingFs
 
 NOW = 1_790_000_000_000
@@ -37,6 +42,15 @@ def path(in_memory):
 def log(path):
     with seglog.open(path, fsync="never", clock=ManualClock(NOW)) as opened:
         opened.append_many([(b"k", b"%d" % n) for n in range(10)])
+        yield opened
+
+
+@pytest.fixture
+def singles(path):
+    """Ten records, each in a batch of its own: it can be cut anywhere."""
+    with seglog.open(path, fsync="never", clock=ManualClock(NOW)) as opened:
+        for n in range(10):
+            opened.append(b"%d" % n)
         yield opened
 
 
@@ -279,3 +293,253 @@ def test_a_killed_reader_lets_go_of_its_name(log, path):
     assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == -9
     with log.cursor("mailer") as cursor:
         assert cursor.position == 4
+
+
+# --- a log that is cut ----------------------------------------------------------------------------------
+
+
+def wait_for(reader, end):
+    deadline = time.monotonic() + 20
+    while reader.log_end_offset != end:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_cut_moves_readers_back_who_would_pass_over_what_comes(singles, path, caplog):
+    with singles.cursor("early") as early, singles.cursor("late") as late:
+        early.commit(3)
+        late.commit(8)
+    with singles.cursor("held") as held, singles.cursor("shared", shared=True) as shared, singles.cursor("new") as new:
+        held.commit(10)
+        shared.commit(6)
+        singles.truncate_to(5)
+        assert [found.offset for found in map(ReaderCursor.read, [path] * 4, ["early", "late", "held", "shared"])] == [
+            3, 5, 5, 5]
+        assert "the reader 'late' goes on at 5, where the log was cut; it had committed 8" in caplog.text
+        singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
+        assert values(held.read()) == values(shared.read()) == list(range(100, 110))
+        assert (held.position, held.lag, new.position) == (5, 10, 0)
+        held.commit(12)
+    singles.truncate_to(2)
+    with singles.cursor("early") as early, singles.cursor("held") as held:
+        assert (early.position, held.position) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", ["own", "follower", "picture", "shared"])
+def test_a_record_that_was_cut_meanwhile_is_not_committed(singles, path, kind):
+    """At its offset stands another one now, and before it others: with the commit, nobody would read these."""
+    match kind:
+        case "follower":
+            reader = seglog.follow_partition(path)
+        case "picture":
+            reader = seglog.open_partition(path)
+        case _:
+            reader = singles
+    with reader.cursor("mailer", shared=kind == "shared") as cursor:
+        wait_for(reader, 10)
+        before = list(cursor.read())
+        cursor.commit(before[1])
+        singles.truncate_to(5)
+        singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
+        wait_for(reader, 10 if kind == "picture" else 15)
+        cursor.commit(before[4])        # the last one that still stands
+        with pytest.raises(OffsetOutOfRangeError, match="the log was cut to offset 5 since") as refused:
+            cursor.commit(before[7])
+        assert "cursor.position" in refused.value.hint
+        assert cursor.position == 5
+        if kind == "picture":
+            reader.refresh()
+        wait_for(reader, 15)
+        after = list(cursor.read())
+        assert values(after) == list(range(100, 110))
+        cursor.commit(after[3])
+        assert cursor.position == 9
+    if reader is not singles:
+        reader.close()
+
+
+def test_a_picture_of_before_a_cut_commits_nothing_behind_it_whenever_its_cursor_was_opened(singles, path):
+    with seglog.open_partition(path) as picture:
+        assert len(list(picture.read())) == 10
+        singles.truncate_to(5)
+        singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
+        with picture.cursor("mailer") as cursor, pytest.raises(OffsetOutOfRangeError, match="was cut to offset 5"):
+            cursor.commit(8)
+
+
+def test_a_writer_that_comes_back_does_not_disturb_readers(path):
+    """It cut nothing: closed in peace, killed, or interrupted in an append, all of which take the log up again."""
+    writer = (
+        "import seglog, sys, os, signal\n"
+        "log = seglog.open(sys.argv[1], fsync='never')\n"
+        "log.append_many([(None, b'x')] * 10)\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    seglog.open(path).close()
+    with seglog.follow_partition(path) as follower, follower.cursor("mailer") as cursor:
+        list(cursor.read())
+        for end in range(10, 60, 10):
+            child = subprocess.Popen(
+                [sys.executable, "-c", writer, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            assert child.stdout.readline() == "open\n"
+            wait_for(follower, end)
+            cursor.commit(end)
+            if end % 20:
+                child.send_signal(signal.SIGKILL)
+            child.communicate()
+        assert cursor.position == 50
+
+
+def test_what_cannot_be_lowered_leaves_the_log_uncut(path, in_memory):
+    number, failed = 0, True
+    while failed:
+        directory = in_memory / str(number) / "orders-0"
+        with contextlib.suppress(LogFailedError), seglog.open(directory, clock=ManualClock(NOW)) as log:
+            for n in range(10):
+                log.append(b"%d" % n)
+            for name in ("a", "b"):
+                with log.cursor(name) as cursor:
+                    cursor.commit(9)
+            log._tail.fs = failing = FailingFs(log.fs, number, 28)
+            try:
+                log.truncate_to(5)
+                failed = False
+            except StorageError:
+                failing.heal()
+                # Lowered without a cut: what was done is read again.
+                assert {ReaderCursor.read(directory, name).offset for name in ("a", "b")} <= {5, 9}
+            end = log.log_end_offset if log._tail.failure is None else None
+        with seglog.open(directory, fsync="never") as log:
+            found = log.log_end_offset
+            assert end in (None, found)
+            assert max(ReaderCursor.read(directory, name).offset for name in ("a", "b")) <= found
+        number += 1
+    assert number > 10
+    assert found == 5
+
+
+def test_a_cursor_that_nobody_can_read_stops_no_cut_and_no_opening(singles, path, caplog):
+    cursor_path(path, "broken").write_bytes(b"{}")
+    cursor_path(path, "newer").write_bytes(
+        format_json("seglog-reader-cursor", 2, name="newer", offset=9, committed_at_ms=NOW)
+    )
+    with singles.cursor("mailer") as cursor:
+        cursor.commit(9)
+    singles.truncate_to(5)
+    singles.close()
+    with seglog.open(path) as log:
+        assert log.log_end_offset == 5
+    assert ReaderCursor.read(path, "mailer").offset == 5
+    assert caplog.text.count("is not known") >= 4
+
+
+@pytest.mark.parametrize("fsync", ["batch", "never"])
+def test_a_crash_around_a_cut_leaves_no_reader_behind_the_end(in_memory, fsync):
+    """Also without our opening: a broker that takes the directory over lowers nobody."""
+    root = in_memory / "data"
+    root.mkdir()
+    record = RecordingFs(root)
+    log = seglog.open(root / "orders-0", fs=record, fsync=fsync, clock=ManualClock(NOW), config={"segment.bytes": 500})
+    value = 0
+    record.mark(0)
+    for end, cut in ((30, 12), (40, 5), (20, 19), (60, 0)):
+        while log.log_end_offset < end:
+            value += 1
+            log.append(b"%d" % value)
+        for name in ("a", "b"):
+            with log.cursor(name) as cursor:
+                cursor.commit(end)
+        record.mark(end)
+        log.truncate_to(cut)
+        record.mark(cut)
+    log.close()
+    seen = lowered = 0
+    for state in record.crash_states(limit=STATES, seed=4, shuffled=True):
+        if not state.marks:
+            continue
+        seen += 1
+        with state.materialise() as disk:
+            path = disk / "orders-0"
+            if fsync == "batch":
+                with seglog.open_partition(path) as found:
+                    ends = [found.log_end_offset]
+                assert max((c.offset for c in committed_cursors(path)), default=0) <= ends[0], state.story()
+            before = {cursor.name: cursor.offset for cursor in committed_cursors(path)}
+            with seglog.open(path, clock=ManualClock(NOW)) as log:
+                end = log.log_end_offset
+                lowered += max(before.values(), default=0) > end
+                log.append_many([(None, b"new")] * 70)
+                for name in ("a", "b"):
+                    with log.cursor(name) as cursor:
+                        assert cursor.position == min(before.get(name, 0), end), state.story()
+                        assert sum(r.value == b"new" for r in cursor.read(on_out_of_range="earliest")) == 70
+    assert seen > STATES // 3
+    assert fsync == "batch" or lowered       # what was not synced is gone, and the position was durable
+
+
+READER = """
+import json, sys, time
+from pathlib import Path
+import seglog
+
+path, name, kind, stop, out = sys.argv[1:]
+done, told = [], 0
+with seglog.follow_partition(path) as log:
+    with log.cursor(name, shared=kind == "shared") as cursor:
+        is_last = False
+        while not is_last:
+            is_last = Path(stop).exists()
+            try:
+                for record in cursor.read(on_out_of_range="earliest"):
+                    done.append((record.offset, int(record.value)))
+                    if record.offset % 3 == 0:
+                        cursor.commit(record)
+            except seglog.errors.OffsetOutOfRangeError:
+                told += 1
+                is_last = False
+Path(out).write_text(json.dumps([done, told]))
+"""
+
+
+def test_readers_in_other_processes_pass_over_nothing_while_the_log_is_cut(in_memory):
+    """Each record that stands in the end was done by each reader, whatever was cut between reading and committing."""
+    path, stop = in_memory / "orders-0", in_memory / "stop"
+    seconds = 60 if os.environ.get("SEGLOG_TORTURE") else 2
+    chance = random.Random(18)
+    value = 0
+    kinds = ["alone", "shared"]
+    with seglog.open(path, fsync="never", config={"segment.bytes": 20_000}) as log:
+        log.append(b"0")
+        children = [
+            subprocess.Popen([sys.executable, "-c", READER, path, kind, kind, stop, in_memory / kind])
+            for kind in kinds
+        ]
+        try:
+            ends, cuts = time.monotonic() + seconds, 0
+            while time.monotonic() < ends or cuts < 20:
+                for _ in range(chance.randrange(60)):
+                    value += 1
+                    log.append(b"%d" % value)
+                time.sleep(chance.choice([0, 0.001, 0.02]))
+                if chance.random() < 0.5:
+                    back = chance.randrange(1, 80)
+                    log.truncate_to(max(log.log_end_offset - back, 0))
+                    cuts += 1
+                    for _ in range(back + 10):      # past where readers were
+                        value += 1
+                        log.append(b"%d" % value)
+            standing = {(record.offset, int(record.value)) for record in log.read()}
+            stop.touch()
+            assert [child.wait(60) for child in children] == [0] * len(kinds)
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+    told = 0
+    for kind in kinds:
+        done, refused = json.loads((in_memory / kind).read_text())
+        assert standing <= set(map(tuple, done)), kind
+        told += refused
+    assert told

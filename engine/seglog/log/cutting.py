@@ -20,6 +20,7 @@ from seglog.log.settled import change_settled
 from seglog.log.tail import LogTail
 from seglog.segment.segment import Segment
 from seglog.state.producer_snapshots import rebuild
+from seglog.state.reader_cursor import lower_cursors
 
 
 class LogCutter:
@@ -45,8 +46,12 @@ class LogCutter:
             )
         if offset < tail.next_offset:
             tail.before_change()
+            # Whatever a crash leaves of the cut, and whoever opens it next: no reader passes over what comes then.
+            lower_cursors(tail.fs, tail.path, offset)
             tail.is_changing = True
             tail.alone_within(self._truncate, extent, offset)
+            # Again, for who committed meanwhile; from here on, the cut is told of when that is tried.
+            lower_cursors(tail.fs, tail.path, tail.next_offset)
         return tail.next_offset
 
     def _truncate(self, extent: Extent, offset: int) -> None:

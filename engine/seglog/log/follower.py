@@ -131,6 +131,9 @@ class Follower(Partition, Followable):
     def _current(self) -> Extent:
         return self._look()
 
+    def _read_epoch(self) -> int | None:
+        return self._look().epoch or None
+
     def _look(self) -> _Picture:
         """The current picture; while segments are being changed, the one before."""
         with self._turn:

@@ -46,11 +46,13 @@ class LiveWriter:
     growth: Growth
 
     def __init__(self, path: Path, shows_durable: bool) -> None:
+        self._path = path
         self._file = LiveFile(path / FILE_NAME)
         self._lock = threading.Lock()       # guards all below
         self._bytes_before = 0              # appended to earlier segments
         self._is_new = True                 # the file holds nothing of ours yet
         self._is_off = False                # closed, the file is another process's, or it cannot be written
+        self._end_before: int | None = None     # before the change that is in progress; None: unknown
         self._ends = LiveEnds(
             BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
             base_offset=0, written=_NOWHERE, durable=_NOWHERE,
@@ -72,18 +74,22 @@ class LiveWriter:
         """Odd while segments are cut, exchanged or removed."""
         return self._ends.epoch
 
+    @property
+    def ends(self) -> LiveEnds:
+        """What readers are told, also where the file cannot be written."""
+        return self._ends
+
     def cut_since(self, epoch: int) -> int | None:
         return self._ends.cut_since(epoch)
 
     def take_up(self) -> None:
         """Before a recovery: continue from the last writer's state; its readers wait until `end`."""
         with self._lock:
-            try:
-                before = latest_of(self._file.read(FILE_BYTES), self._file.path)
-            except (OSError, UnsupportedVersionError):
-                before = None               # it is overwritten
+            before = told_ends(self._path)
             if before is not None:
                 self._is_new = False
+                if before.boot_id == BOOT_ID:
+                    self._end_before = End(*before.written).next_offset
                 self._ends = before._replace(
                     boot_id=BOOT_ID, is_open=True, shows_durable=self._ends.shows_durable,
                     epoch=before.epoch | 1,
@@ -95,15 +101,20 @@ class LiveWriter:
         """Before segments are cut, exchanged or removed: new readers wait for `end`. Idempotent."""
         with self._lock:
             if not self._ends.epoch & 1:
+                self._end_before = self.growth.written.at.next_offset
                 self._ends = self._ends._replace(epoch=self._ends.epoch + 1)
                 self._write()
 
-    def end(self, shown: Shown, last_stable_offset: int, cut_to: int | None = None) -> None:
-        """After the change. `cut_to`: all records from this offset on were removed."""
+    def end(
+        self, shown: Shown, last_stable_offset: int, cut_to: int | None = None, *, is_whole: bool = False
+    ) -> None:
+        """After the change. `cut_to`: all records from this offset on were removed. `is_whole`: record no cut if no
+        reader can have seen a record there, because readers that commit later would be refused."""
         with self._lock:
             ends = self._ends
             epoch = (ends.epoch | 1) + 1
-            if cut_to is not None:
+            before, self._end_before = self._end_before, None
+            if cut_to is not None and not (is_whole and before is not None and before <= cut_to):
                 ends = ends.with_cut(epoch, cut_to)
             self._ends = ends._replace(epoch=epoch)
             self._publish(shown, last_stable_offset, is_changed=True)
@@ -154,3 +165,12 @@ class LiveWriter:
             self._is_off = True
             self._file.remove()
             _LOG.warning("cannot write %s, so readers in other processes scan the log: %s", self._file.path, error)
+
+
+def told_ends(directory: Path) -> LiveEnds | None:
+    """The contents of the file of a directory, whoever wrote it and when; None if it has none that we can read."""
+    file = LiveFile(directory / FILE_NAME)
+    try:
+        return latest_of(file.read(FILE_BYTES), file.path)
+    except (OSError, UnsupportedVersionError):
+        return None

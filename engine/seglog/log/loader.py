@@ -70,7 +70,7 @@ class Loaded:
     """A log as it was opened. There is at least one segment; the last one is appended to.
 
     `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was cut or
-    quarantined, torn tails included.
+    quarantined, torn tails included. `cursors`: names of the files of named readers.
     """
 
     segments: "tuple[PlannedSegment, ...]"
@@ -82,6 +82,7 @@ class Loaded:
     producer_snapshots: ProducerSnapshots
     lost: tuple[LostRange, ...]
     repairs: tuple[Repair, ...]
+    cursors: tuple[str, ...]
 
 
 def load(
@@ -203,7 +204,7 @@ class LoadPlan:
         return Loaded(
             tuple(self.segments),
             self.next_offset, self.log_start_offset, self.next_offset, epochs, producer_state,
-            snapshots, tuple(self.lost), tuple(self.repairs),
+            snapshots, tuple(self.lost), tuple(self.repairs), self.leftovers.cursors,
         )
 
     def _sync_log(self, fs: FileSystem, segment: PlannedSegment) -> None:

@@ -27,6 +27,7 @@ from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import SeglogError
+from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender, Written
@@ -478,6 +479,9 @@ class Log(Followable, Unclosed):
     def write_lingering(self) -> None:
         """Write the records that linger.ms keeps in memory, as durably as any other append. A thread calls it."""
         self._tail.change(self._tail.write_lingering)
+
+    def _told_ends(self) -> LiveEnds:
+        return self._tail.live.ends
 
     @property
     def _source(self) -> FollowedLog:

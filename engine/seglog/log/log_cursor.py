@@ -9,6 +9,7 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock
 from seglog.errors import LogClosedError, LogLockedError, OffsetOutOfRangeError
+from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, turns
@@ -27,6 +28,10 @@ class Readable(Protocol):
 
     @property
     def log_end_offset(self) -> int: ...
+
+    def _told_ends(self) -> LiveEnds | None: ...
+
+    def _read_epoch(self) -> int | None: ...
 
     def read(
         self, start: int | None = None, *, isolation: Isolation = ..., on_out_of_range: OnOutOfRange | None = ...
@@ -58,7 +63,6 @@ class LogCursor(OpenHandle):
         self._clock = clock
         self._directory = log.path.resolve()
         self._alone = CallLock()
-        self._is_known = True
         self._is_closed = False
         try:
             self._lock = lock_file(fs, lock_path(self._directory, name), SHARED if is_shared else EXCLUSIVE)
@@ -68,7 +72,8 @@ class LogCursor(OpenHandle):
                 hint="use another name, or pass shared=True in all readers that use this one",
             ) from None
         try:
-            self._committed = ReaderCursor.read(self._directory, name)
+            self._epoch = log._read_epoch()     # of the log, as of the latest read: what is committed was seen since
+            ReaderCursor.read(self._directory, name)
         except BaseException:
             self._lock.release()
             raise
@@ -86,7 +91,9 @@ class LogCursor(OpenHandle):
 
     @property
     def position(self) -> int:
-        committed = self._now()
+        self._check()
+        # Each time from the file: whoever cuts the log lowers it, and others may share it.
+        committed = ReaderCursor.read(self._directory, self.name)
         return self._log.log_start_offset if committed is None else committed.offset
 
     @property
@@ -98,9 +105,10 @@ class LogCursor(OpenHandle):
     ) -> Iterator[Record]:
         """Iterate over the records from the position to the end of the log as of this call. Commits nothing.
 
-        Raises OffsetOutOfRangeError if retention or a truncation removed the position, unless `on_out_of_range` says to
-        begin at the "earliest" or "latest" offset instead; and what `LogReader.read` raises.
+        Raises OffsetOutOfRangeError if retention removed the position, unless `on_out_of_range` says to begin at the
+        "earliest" or "latest" offset instead; and what `LogReader.read` raises.
         """
+        self._epoch = self._log._read_epoch()
         return self._log.read(self.position, isolation=isolation, on_out_of_range=on_out_of_range)
 
     def commit(self, done: int | Record) -> None:
@@ -109,7 +117,9 @@ class LogCursor(OpenHandle):
 
         Durable when it returns. With `shared=True` the position only moves forward; otherwise it may also move back.
 
-        Raises OffsetOutOfRangeError outside the log, StorageError, and ForkedHandleError in a forked child.
+        Raises OffsetOutOfRangeError outside the log, and also if the log was cut below `done` since the last `read` (or
+        since the cursor was opened): other records may have these offsets now, so call `read` again. Raises
+        StorageError, and ForkedHandleError in a forked child.
         """
         offset = done.offset + 1 if isinstance(done, Record) else checked_offset(done)
         start, end = self._log.log_start_offset, self._log.log_end_offset
@@ -129,25 +139,32 @@ class LogCursor(OpenHandle):
 
     def _commit(self, offset: int) -> None:
         self._check()
-        if not self.is_shared:
-            self._put(offset)
-            return
+        # Whoever cuts the log lowers cursors in such a turn, behind the cut: either that sees what is put here, or this
+        # sees the cut.
         with closing(turns(self._fs, self._directory.parent)) as turn, turn:
-            committed = ReaderCursor.read(self._directory, self.name)
-            if committed is None or offset > committed.offset:
-                self._put(offset)
+            self._check_cuts(offset)
+            if self.is_shared:
+                committed = ReaderCursor.read(self._directory, self.name)
+                if committed is not None and offset <= committed.offset:
+                    return
+            ReaderCursor(self.name, offset, self._clock.now_ms()).put(self._fs, self._directory)
 
-    def _put(self, offset: int) -> None:
-        committed = ReaderCursor(self.name, offset, self._clock.now_ms())
-        self._is_known = False      # while it is written: an interrupt may come after the rename
-        committed.put(self._fs, self._directory)
-        self._committed, self._is_known = committed, True
-
-    def _now(self) -> ReaderCursor | None:
-        self._check()
-        if self.is_shared or not self._is_known:
-            self._committed = ReaderCursor.read(self._directory, self.name)
-        return self._committed
+    def _check_cuts(self, offset: int) -> None:
+        ends, seen = self._log._told_ends(), self._epoch
+        if ends is None or seen == ends.epoch:
+            return
+        if seen is None:
+            self._epoch = ends.epoch
+            return
+        # A lower epoch: the file was lost, and began anew.
+        cut = ends.cut_since(seen if seen <= ends.epoch else -1)
+        if cut is not None and cut < offset:
+            self._epoch = ends.epoch
+            raise OffsetOutOfRangeError(
+                f"the log was cut to offset {cut} since its records were read, and {offset} lies behind that",
+                file=self._directory, offset=offset,
+                hint="read on from `cursor.position`: other records may stand there now",
+            )
 
     def close(self) -> None:
         """Release the name for other readers. Idempotent; the log stays open."""

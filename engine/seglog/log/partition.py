@@ -58,6 +58,7 @@ class Partition(LogReader):
         if self.path.is_file():
             raise NotALogError("a file, not a partition directory", file=self.path)
         inodes: Mapping[Path, int] = {}
+        self._listed_epoch = LogReader._read_epoch(self)
         if logs is None:
             with refusals("list", self.path):
                 inodes = settled_log_files(self.path)
@@ -87,14 +88,18 @@ class Partition(LogReader):
         and LogClosedError.
         """
         self._current()
+        epoch = LogReader._read_epoch(self)
         with refusals("list", self.path):
             inodes = settled_log_files(self.path)
         if not inodes or (self.only is not None and all(log.name != self.only for log in inodes)):
             raise NotALogError("its segment files are gone", file=self.path)
         extent = self._picture(list(inodes), inodes)
         self._current()             # it may have been closed meanwhile
-        self._shown.extent = extent
+        self._shown.extent, self._listed_epoch = extent, epoch
         self._last_stable_offset = self._producers = None
+
+    def _read_epoch(self) -> int | None:
+        return self._listed_epoch
 
     def _picture(self, logs: Sequence[Path], inodes: Mapping[Path, int]) -> Extent:
         """The extent of these .log files, the last of which may grow."""

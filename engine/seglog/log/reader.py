@@ -25,6 +25,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.compression import Decompress
+from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.arguments import (
     Isolation,
@@ -39,6 +40,7 @@ from seglog.log.extent import OFFSET_LIMIT, Extent
 from seglog.log.fetch import LogFetch, aborted_transactions
 from seglog.log.fetched import Fetched
 from seglog.log.format_counters import FormatCounters
+from seglog.log.live import told_ends
 from seglog.log.log_cursor import LogCursor
 from seglog.log.lookup import LogLookup, gone_is_out_of_range, out_of_range
 from seglog.log.times import Time, to_timestamp_ms
@@ -104,6 +106,15 @@ class LogReader(LogLookup):
         """
         self._current()
         return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
+
+    def _told_ends(self) -> LiveEnds | None:
+        """What the log's writer tells of cuts; None if it tells nothing."""
+        return told_ends(self.path)
+
+    def _read_epoch(self) -> int | None:
+        """The epoch in which a read that begins now reads, or an earlier one."""
+        ends = self._told_ends()
+        return None if ends is None else ends.epoch
 
     def records(
         self,

@@ -47,6 +47,7 @@ from seglog.state.leader_epochs import LeaderEpochFileCache
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
+from seglog.state.reader_cursor import lower_cursors
 
 # Each log that this process opens numbers its appends from another one on: no log accepts another one's token.
 _FIRST_NUMBERS = itertools.count(0, 1 << 36)
@@ -114,7 +115,8 @@ class LogTail(WriteGate, QuietTail):
             try:
                 loaded = self._open(unsynced_from)
                 self.announcements = NOTICES.started()
-                self.live.end(self.shown, self.last_stable_offset, cut_to=self.next_offset)
+                self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
+                lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
                 return loaded
             except StorageError as error:
                 # A sync may have failed: our mark makes the next opening write again what this one read.
@@ -205,12 +207,13 @@ class LogTail(WriteGate, QuietTail):
         self.active.check_disk()
         self.snapshots.settle()
         self.active.close()
-        self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # no sync of this process failed
+        loaded = self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)   # (no sync of ours failed)
         self.is_changed = False     # so that the checkpoint files record how far the log was checked
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
-        self.live.end(self.shown, self.last_stable_offset, cut_to=self.next_offset)
+        self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
+        lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
 
     # --- with the lock: before each change -------------------------------------------------------
 

@@ -28,6 +28,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals, storage_error
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import CLEAN_MARK
+from seglog.state.reader_cursor import PREFIX as CURSOR_PREFIX
 
 # KafkaMetadataLog handles its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state the mark.
 _KEPT = (".checkpoint.deleted", CLEAN_MARK)
@@ -122,6 +123,7 @@ class Leftovers:
     replaced: tuple[str, ...] = ()                  # replaced by files that are swapped in
     swapped: tuple[tuple[str, str], ...] = ()       # (name with .swap, name without)
     orphans: tuple[str, ...] = ()                   # indexes without their .log
+    cursors: tuple[str, ...] = ()                   # files of named readers, which stay: state.reader_cursor
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -180,6 +182,7 @@ def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
         directory, segments, lacking, tuple(sorted(snapshots)), tuple(removed),
         tuple(name for name, _ in cleaned), tuple(map(str, replaced)),
         tuple((name, str(parsed)) for name, parsed in swaps), orphans,
+        tuple(name for name in others if name.startswith(CURSOR_PREFIX)),
     )
 
 

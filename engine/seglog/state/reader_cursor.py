@@ -1,18 +1,23 @@
 """`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md."""
+import logging
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, UnsupportedVersionError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.format.names import MAX_OFFSET
 from seglog.fs.aside import SCRATCH_SUFFIX, write_atomically
 from seglog.fs.files import FileSystem
+from seglog.fs.lock import turns
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
+
+_LOG = logging.getLogger(__name__)
 
 PREFIX = ".seglog.cursor-"
 LOCK_SUFFIX = ".lock"
@@ -77,6 +82,34 @@ def committed_cursors(directory: Path) -> list[ReaderCursor]:
     """The cursors of all readers of a partition that have committed. Raises what ReaderCursor.read raises."""
     found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in cursor_files(directory))
     return [cursor for cursor in found if cursor is not None]
+
+
+def lower_cursors(fs: FileSystem, directory: Path, end: int, names: Iterable[str] | None = None) -> None:
+    """Lower all positions beyond `end`, where the log ends or is about to be cut: readers would miss later appends.
+
+    `names`: of the files in the directory, if it was just listed. Leaves alone a file that cannot be read. Readers may
+    commit at the same time: they take turns with this. Raises StorageError, LogLockedError.
+    """
+    if names is None:
+        with refusals("list", directory):
+            names = os.listdir(directory)
+    # Also by the lock files: a reader may be about to commit for the first time.
+    readers = {name.removeprefix(PREFIX).removesuffix(LOCK_SUFFIX) for name in names if name.startswith(PREFIX)}
+    if not readers:
+        return
+    with closing(turns(fs, directory.parent)) as turn, turn:
+        for name in sorted(filter(_is_name, readers)):
+            try:
+                cursor = ReaderCursor.read(directory, name)
+            except (CorruptCheckpointError, UnsupportedVersionError) as error:
+                _LOG.warning("whether a reader goes on behind the end of the log, %d, is not known: %s", end, error)
+                continue
+            if cursor is not None and cursor.offset > end:
+                replace(cursor, offset=end).put(fs, directory)
+                _LOG.warning(
+                    "%s: the reader %r goes on at %d, where the log was cut; it had committed %d",
+                    directory, name, end, cursor.offset,
+                )
 
 
 def checked_name(name: object) -> str:
