@@ -29,6 +29,7 @@ def found(tmp_path_factory):
     ]
 
 
+@pytest.mark.long
 def test_every_api_in_every_version_answers_as_kafka_does(found):
     assert [one for one in found if not any(re.search(pattern, one) for pattern, _ in KNOWN)] == []
 

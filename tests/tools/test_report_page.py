@@ -272,6 +272,7 @@ def test_without_jinja2_the_extra_is_named(mixed, tmp_path):
 AXE = importlib.util.find_spec("axe_core_python")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None or AXE is None, reason="needs Chromium and axe-core (axe-core-python)")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_kind_of_page(mixed, delayed_topic, tmp_path, scheme):
