@@ -1,9 +1,9 @@
-"""A pool of large reused buffers, for what is decoded a chunk at a time.
+"""A pool of large, reused buffers, for data that is decoded in chunks.
 
-An Arena belongs to whoever holds a reference to it, and goes back to its pool when the last
-reference goes: never by a call that a view still in use could be harmed by. The pool itself
-holds idle memory only, and no more of it than `max_idle_bytes`. What it hands out again is not
-cleared: whoever takes an arena shows others only what he has written to it.
+An Arena belongs to the holders of references to it, and returns to its pool with the last reference: no call can take
+it from a view that is still in use. The pool itself holds only idle memory, at most `max_idle_bytes`. Memory that it
+hands out again is not cleared: the user of an arena must show only what it has written.
+
 """
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
@@ -28,16 +28,16 @@ cdef enum:
 cdef class ArenaPool:
     """Arenas for columns of about `chunk_bytes`; at most `max_idle_bytes` wait for reuse.
 
-    A pool has no limit on what is in use: each Columns holds its own arena until its last reader
-    is gone. Threads may share a pool.
+    A pool does not limit memory in use: each Columns holds its own arena until its last reader is gone. Thread-safe.
+
     """
-    # The GIL guards every field: no method lets go of it between a look and the change.
+    # The GIL guards every field: no method releases it between a check and the change.
 
     def __cinit__(self, int64_t chunk_bytes=4 << 20, int64_t max_idle_bytes=64 << 20):
         if not 0 < chunk_bytes <= MAX_CHUNK_BYTES:
-            raise InvalidArgumentError(f"chunk_bytes is {chunk_bytes}; 1 to {MAX_CHUNK_BYTES} expected")
+            raise InvalidArgumentError(f"chunk_bytes must be 1 to {MAX_CHUNK_BYTES}, not {chunk_bytes}")
         if max_idle_bytes < 0:
-            raise InvalidArgumentError(f"max_idle_bytes is {max_idle_bytes}; 0 or more expected")
+            raise InvalidArgumentError(f"max_idle_bytes must be 0 or more, not {max_idle_bytes}")
         self.chunk_bytes = chunk_bytes
         self.max_idle_bytes = max_idle_bytes
 
@@ -47,22 +47,22 @@ cdef class ArenaPool:
 
     @property
     def arena_bytes(self):
-        """Size of the arena that a usual chunk takes. A batch that needs more gets one of its own size."""
+        """The size of the arena for a usual chunk. A batch that needs more gets a larger one."""
         return self.usual_size()
 
     cdef int64_t usual_size(self) noexcept:
         return round_up(self.chunk_bytes * CHUNKS_PER_ARENA)
 
     def clear(self):
-        """Give idle memory back to the system."""
+        """Return idle memory to the system."""
         self._unmap_idle()
 
     cdef Arena acquire(self, int64_t size):
-        """An arena of at least `size` bytes."""
+        """Return an arena of at least `size` bytes."""
         cdef Arena arena
         cdef Stretch stretch
         cdef Py_ssize_t slot, best = -1
-        # The smallest that will do, and of those the one used last: it may still be in cache.
+        # The smallest that is large enough, and of those the last one used: it may still be in cache.
         for slot in range(self._idle_n):
             if self._idle[slot].size >= size and (best == -1 or self._idle[slot].size <= self._idle[best].size):
                 best = slot
@@ -76,7 +76,7 @@ cdef class ArenaPool:
             stretch.size = round_up(size)
             stretch.base = seg_arena_map(stretch.size)
             if stretch.base == NULL:
-                raise MemoryError(f"no room for an arena of {stretch.size} bytes")
+                raise MemoryError(f"no memory for an arena of {stretch.size} bytes")
             self.mapped_count += 1
         self.used_bytes += stretch.size
         arena = Arena.__new__(Arena)
@@ -114,7 +114,7 @@ cdef int64_t round_up(int64_t size) noexcept:
 
 
 @cython.final
-@cython.no_gc       # its one reference is to a pool, which refers to nobody
+@cython.no_gc       # its one reference is to a pool, which refers to nothing
 cdef class Arena:
 
     def __dealloc__(self):
@@ -123,9 +123,9 @@ cdef class Arena:
 
 
 @cython.final
-@cython.no_gc       # its owner is an Arena or Columns, which refer to nobody who could refer back
+@cython.no_gc       # its owner is an Arena or Columns, which cannot refer back
 cdef class Lease:
-    """Lends memory of an owner through the buffer protocol, read-only, and keeps the owner meanwhile."""
+    """Exports an owner's memory, read-only, by the buffer protocol, and keeps the owner alive meanwhile."""
     cdef object _owner
     cdef const void* _start
     cdef const char* _format        # a literal

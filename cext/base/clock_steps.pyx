@@ -1,7 +1,7 @@
-"""Tells when the system's clock is set: by people, by NTP, or by waking up.
+"""Reports when the system's clock is set: by hand, by NTP, or after a suspend.
 
-Linux cancels a timer of TFD_TIMER_CANCEL_ON_SET then, and costs nothing until it does. Slewing a clock, which NTP does
-for small differences, is no step.
+Linux then cancels a timer with TFD_TIMER_CANCEL_ON_SET; until then it costs nothing. Slewing a clock, which NTP does
+for small differences, is not a step.
 """
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
@@ -53,7 +53,7 @@ cdef extern from *:
 
 @cython.final
 cdef class ClockSteps:
-    """Watches the system's clock from when it is made. Raises OSError where the system does not tell."""
+    """Watches the system's clock from its creation on. Raises OSError if the system does not support this."""
     cdef int fd
 
     def __cinit__(self):
@@ -66,7 +66,7 @@ cdef class ClockSteps:
             close(self.fd)
 
     def wait(self):
-        """Return when the clock was set since the last return, or since this was made. One thread at a time."""
+        """Return when the clock has been set since the last return, or since the creation. One thread at a time."""
         cdef int error
         while True:
             with nogil:

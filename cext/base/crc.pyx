@@ -1,8 +1,8 @@
 # distutils: sources = cext/base/seg_crc.c
 """CRC-32 and CRC-32C at the fastest level of this machine, chosen once, at import.
 
-SEGLOG_CRC=table|sse42|avx512|armv8 forces a level; forcing what this machine lacks is an
-ImportError, never a silent fallback: who forces one is measuring, or hunting a bug in it.
+SEGLOG_CRC=table|sse42|avx512|armv8 forces a level; forcing one that this machine lacks is an
+ImportError, never a silent fallback: it is used for measuring, or to find a bug in a level.
 """
 import os
 import platform
@@ -26,7 +26,7 @@ cdef extern from "seg_crc.h" nogil:
 
 
 cdef enum:
-    # Below, dropping and taking the GIL costs more than others gain by it.
+    # Below this, releasing and taking the GIL costs more than other threads gain.
     GIL_WORTHY_BYTES = 64 * 1024
 
 # Written here at import and never again: threads share it without a lock.
@@ -34,7 +34,7 @@ cdef const seg_crc_level* chosen = NULL
 
 
 cdef const seg_crc_level* find_level(str name) except NULL:
-    """The level of that name, or the fastest where it is None."""
+    """Return the level of that name, or the fastest for None."""
     cdef const seg_crc_level* level = seg_crc_levels
     cdef const seg_crc_level* found = NULL
     while level.name != NULL:
@@ -43,7 +43,7 @@ cdef const seg_crc_level* find_level(str name) except NULL:
         level += 1
     if found == NULL:
         raise ImportError(
-            f"SEGLOG_CRC={name}: this machine ({platform.machine()}) has no such level, only {', '.join(levels())}"
+            f"SEGLOG_CRC={name}: this machine ({platform.machine()}) lacks this level, only {', '.join(levels())}"
         )
     return found
 
@@ -69,22 +69,22 @@ cdef uint32_t of_buffer(seg_crc_function update, object data, uint32_t value) ex
 
 
 def crc32(data, uint32_t value=0):
-    """The CRC-32 (IEEE) of any contiguous buffer, as zlib.crc32; `value` continues an earlier one."""
+    """Return the CRC-32 (IEEE) of a contiguous buffer, like zlib.crc32; `value` continues an earlier one."""
     return of_buffer(chosen.crc32, data, value)
 
 
 def crc32c(data, uint32_t value=0):
-    """The CRC-32C (Castagnoli) of any contiguous buffer; `value` continues an earlier one."""
+    """Return the CRC-32C (Castagnoli) of a contiguous buffer; `value` continues an earlier one."""
     return of_buffer(chosen.crc32c, data, value)
 
 
 def level():
-    """The name of the level in use."""
+    """Return the name of the level in use."""
     return chosen.name.decode()
 
 
 def levels():
-    """The names of all levels that this machine has, slowest first."""
+    """Return the names of all levels that this machine has, slowest first."""
     cdef const seg_crc_level* each = seg_crc_levels
     names = []
     while each.name != NULL:
@@ -95,12 +95,12 @@ def levels():
 
 
 def crc32_at(str level not None, data, uint32_t value=0):
-    """`crc32` at a level of `levels()`, whichever is in use: for tests and benchmarks."""
+    """Do `crc32` at one of `levels()`, for tests and benchmarks."""
     return of_buffer(find_level(level).crc32, data, value)
 
 
 def crc32c_at(str level not None, data, uint32_t value=0):
-    """`crc32c` at a level of `levels()`, whichever is in use: for tests and benchmarks."""
+    """Do `crc32c` at one of `levels()`, for tests and benchmarks."""
     return of_buffer(find_level(level).crc32c, data, value)
 
 

@@ -1,6 +1,6 @@
-"""Tells when files change that another process writes: Linux's inotify, which costs nothing until they do.
+"""Reports when files that another process writes change, by Linux's inotify, which costs nothing until then.
 
-It tells of writes, not of stores into a map. One instance is enough for a process, and a user has 128.
+It reports writes, not stores into a map. One instance is enough for a process, and a user may have 128.
 """
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
@@ -52,7 +52,7 @@ cdef enum:
 
 @cython.final
 cdef class FileWatch:
-    """What was added is watched until it is removed. Raises OSError where the system does not tell."""
+    """Watches added files until they are removed. Raises OSError if the system does not support this."""
     cdef int fd
 
     def __cinit__(self):
@@ -65,7 +65,7 @@ cdef class FileWatch:
             close(self.fd)
 
     def add(self, bytes path not None, bint is_directory):
-        """Watch a file, or a directory and the files in it; its number, the same for the same file. Raises OSError."""
+        """Watch a file, or a directory and its files; return its number, the same for the same file. Raises OSError."""
         cdef int watch
         cdef const char* name = path
         cdef uint32_t mask = SEG_OF_DIRECTORY if is_directory else SEG_OF_FILE
@@ -76,14 +76,14 @@ cdef class FileWatch:
         return watch
 
     def remove(self, int watch):
-        """Nothing where it is not watched any more."""
+        """Stop watching; has no effect if it is no longer watched."""
         with nogil:
             seg_watch_remove(self.fd, watch)
 
     def wait(self):
-        """Return when something changed: the numbers, some perhaps twice; -1: events were lost. One thread at a time.
+        """Wait for changes; return the numbers, some perhaps twice; -1: events were lost. One thread at a time.
 
-        A file that is gone is told of as well, and not watched any more.
+        A removed file is reported, too, and no longer watched.
         """
         cdef char buffer[BUFFER_BYTES]
         cdef Py_ssize_t size

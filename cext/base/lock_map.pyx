@@ -1,10 +1,10 @@
-"""What keeps a lock when its descriptor is closed: a map of the locked file.
+"""Keeps a lock after its descriptor is closed, by a map of the locked file.
 
-A lock of F_OFD_SETLK belongs to the open file description, and lasts until the last reference to that goes. A map is
-such a reference. So a process may hold ten thousand locks and not a descriptor for any of them.
+A lock of F_OFD_SETLK belongs to the open file description, and lasts until the last reference to it is gone. A map is
+such a reference. So a process can hold ten thousand locks without a descriptor for any of them.
 
-The map is of one page that nobody may touch (PROT_NONE), and a child of a fork does not get it (MADV_DONTFORK): else
-the lock would outlive its owner in the child. Only Linux has both; `LockMap(fd)` raises OSError(ENOTSUP) elsewhere.
+The map has one page without any access (PROT_NONE), and a forked child does not get it (MADV_DONTFORK): otherwise the
+lock would outlive its owner in the child. Only Linux has both; `LockMap(fd)` raises OSError(ENOTSUP) elsewhere.
 """
 cimport cython
 from cpython.exc cimport PyErr_SetFromErrno
@@ -43,7 +43,7 @@ cdef extern from * nogil:
 
 @cython.final
 cdef class LockMap:
-    """The locks of the open file behind `fd` last until close(), the end of the process, or an exec."""
+    """Keeps the locks of the open file of `fd` until close(), the end of the process, or an exec."""
     cdef void* page
     cdef int owner      # in another process the address is not ours
 
@@ -57,7 +57,7 @@ cdef class LockMap:
         self.unmap()
 
     def close(self):
-        """Let the locks go. May be called twice, and in a child process, which does not have them."""
+        """Release the locks. May be called twice, and in a child process, which does not have them."""
         self.unmap()
 
     cdef void unmap(self) noexcept:

@@ -1,13 +1,13 @@
-"""The bytes of one file, mapped read-only, alive as long as anybody looks at them.
+"""The bytes of one file, mapped read-only, which live as long as a view of them.
 
-Python's own `mmap.close()` raises BufferError while a view lives, so its owner must know every
-view. Here the last view to go unmaps: `close()` only says that no new ones are given out.
-Owning the pages in C also lets a map be longer than its file, for a log that grows.
+Python's own `mmap.close()` raises BufferError while a view lives, so its owner must know every view. Here the last view
+unmaps: `close()` only means that no new ones are given out. Owning the pages in C also lets a map be longer than its
+file, for a log that grows.
 
-A FileMap does not keep the descriptor and never learns the name of the file: an unlinked or
-renamed file stays readable through it. A file that is cut under a map is another matter: a load
-past its new end is SIGBUS, and nothing here can catch it. Nothing in seglog cuts a file; for
-files that another process may cut there is `copy`.
+A FileMap does not keep the descriptor and never knows the file's name: a removed or renamed file stays readable. A file
+that is truncated under a map is different: a load after its new end is SIGBUS, which cannot be caught here. seglog
+never truncates a mapped file; for files that another process may truncate there is `copy`.
+
 """
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -51,11 +51,11 @@ cdef extern from "<unistd.h>" nogil:
     int _SC_PAGESIZE
 
 
-cdef const uint8_t* NOTHING = b""   # where an empty map points: mmap of no bytes is an error
+cdef const uint8_t* NOTHING = b""   # where an empty map points: mmap of 0 bytes is an error
 
 
 cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size, Py_ssize_t start) noexcept nogil:
-    """Read up to `size` bytes of the file from the byte `start` on. The count read, fewer where it ends, or -1."""
+    """Read up to `size` bytes of the file from byte `start` on. Return the count, less at its end, or -1."""
     cdef Py_ssize_t done = 0
     cdef Py_ssize_t n
     while done < size:
@@ -71,9 +71,9 @@ cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size, Py_ssize_t start
 
 
 def file_part(path not None, Py_ssize_t position, Py_ssize_t size):
-    """The bytes [position, position + size) of a file, fewer where it ends. Raises OSError.
+    """Return the bytes [position, position + size) of a file, fewer at its end. Raises OSError.
 
-    Opened, read and closed in one step, which no exception from outside can interrupt.
+    Opens, reads and closes in one step, which no asynchronous exception can interrupt.
     """
     cdef bytes name = os.fsencode(path)
     cdef bytes part = PyBytes_FromStringAndSize(NULL, size)
@@ -95,7 +95,7 @@ def file_part(path not None, Py_ssize_t position, Py_ssize_t size):
 
 
 def file_size(path not None):
-    """The bytes that a file has. Raises OSError. `os.stat` tells more, and takes three times as long."""
+    """Return the size of a file in bytes. Raises OSError. `os.stat` returns more, and takes three times as long."""
     cdef bytes name = os.fsencode(path)
     cdef const char* c_name = name
     cdef c_stat status
@@ -111,9 +111,9 @@ def file_size(path not None):
 cdef class FileMap:
     """FileMap(fd, size, copy=False, reserve=0): the first `size` bytes of an open file, as a read-only buffer.
 
-    `size` must not be beyond the end of the file. With `copy` the bytes are read into memory of our
-    own instead, from the byte `start` on; a file that turns out shorter gives a shorter map. With `reserve` the map
-    has room for so many bytes: what the file grows by is shown after `grow_to`, without a new map. Raises OSError.
+    `size` must not be beyond the end of the file. With `copy` the bytes are read into our own memory instead, from byte
+    `start` on; a file that turns out to be shorter gives a shorter map. With `reserve` the map has room for this many
+    bytes: when the file has grown, `grow_to` shows the new bytes without a new map. Raises OSError.
     """
 
     def __cinit__(self, int fd, Py_ssize_t size, *, bint copy=False, Py_ssize_t reserve=0, Py_ssize_t start=0):
@@ -124,9 +124,9 @@ cdef class FileMap:
         cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS if copy else MAP_SHARED
         self.base = NOTHING
         if size < 0:
-            raise ValueError(f"a map of {size} bytes")
+            raise ValueError(f"invalid map size: {size} bytes")
         if start < 0 or (start and not copy):
-            raise ValueError(f"a map from the byte {start} on")
+            raise ValueError(f"invalid start of a map: byte {start}")
         if room == 0:
             return
         with nogil:
@@ -134,7 +134,7 @@ cdef class FileMap:
         if pages == MAP_FAILED:
             PyErr_SetFromErrno(OSError)
         self._is_copy = copy
-        self._pages = pages             # from here on __dealloc__ gives them back
+        self._pages = pages             # from here on __dealloc__ unmaps them
         self._pages_size = <size_t>room
         if copy:
             with nogil:
@@ -146,7 +146,7 @@ cdef class FileMap:
         self.size = size
 
     def __dealloc__(self):
-        self._unmap()                   # no view can be alive: each holds a reference to us
+        self._unmap()                   # no view can be alive: each has a reference to us
 
     cdef void _unmap(self) noexcept:
         cdef void* pages = self._pages
@@ -172,16 +172,16 @@ cdef class FileMap:
 
     @property
     def room(self):
-        """How many bytes it can come to show."""
+        """The number of bytes that it can show at most."""
         return <Py_ssize_t>self._pages_size
 
     def grow_to(self, Py_ssize_t size):
-        """The file has `size` bytes now, or more: views taken from here on show them. Never shows less than before.
+        """Show `size` bytes, in views taken from now on: the file has at least that many. Never shows less than before.
 
-        Whoever says so must know, for a load behind the end of the file is SIGBUS.
+        The caller must be sure: a load after the end of the file is SIGBUS.
         """
         if size > <Py_ssize_t>self._pages_size or (self._is_copy and size > self.size):
-            raise ValueError(f"{size} bytes in a map with room for {self._pages_size}")
+            raise ValueError(f"{size} bytes do not fit into a map of {self._pages_size}")
         self.size = max(self.size, size)
 
     @property
@@ -189,23 +189,23 @@ cdef class FileMap:
         return self._closed
 
     def close(self):
-        """Give out no more views. The pages go with the last view, now if there is none. May be called twice."""
+        """Give out no more views. The pages are unmapped with the last view, now if there is none. Idempotent."""
         self._closed = True
         if self._exports == 0:
             self._unmap()
 
     def _advise(self, int advice, Py_ssize_t position, Py_ssize_t size):
-        """Pass a MADV_ number for the pages that [position, position + size) touches, as far as mapped."""
+        """Pass a MADV_ number for the mapped pages that [position, position + size) touches."""
         cdef Py_ssize_t page = sysconf(_SC_PAGESIZE)
         cdef Py_ssize_t start
         if position < 0 or size < 0:
-            raise ValueError(f"advice on {size} bytes at {position}")
-        # Not for a copy: MADV_DONTNEED would turn its bytes into zeros for ever.
+            raise ValueError(f"invalid range for advice: {size} bytes at {position}")
+        # Not for a copy: MADV_DONTNEED would turn its bytes into zeros.
         if self._pages == NULL or self._is_copy or position >= self.size:
             return
         if size > self.size - position:
             size = self.size - position
         start = position - position % page
         with nogil:
-            # A hint: a kernel without it answers EINVAL, and nothing is lost.
+            # Only a hint: a kernel without it returns EINVAL, and nothing is lost.
             madvise(<uint8_t*>self._pages + start, <size_t>(position + size - start), advice)

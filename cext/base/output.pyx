@@ -1,7 +1,7 @@
 """The memory that kernels write into. See output.pxd.
 
-Fresh memory costs four to five times what filling it does (page faults), so who fills chunk after
-chunk keeps the OutputChunk and fills it again once nobody looks at it any more (`exports` is 0).
+Fresh memory costs four to five times as much as filling it (page faults), so code that fills chunk after chunk keeps
+the OutputChunk and fills it again once it has no more views (`exports` is 0).
 """
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -29,7 +29,7 @@ cdef int grow_output(Output* out, int64_t more) noexcept nogil:
 
 
 cdef class OutputChunk:
-    """Written bytes, read-only to Python; alive while a view of them is."""
+    """Written bytes, read-only for Python; they live as long as a view of them."""
 
     def __dealloc__(self):
         free(self.out.first)

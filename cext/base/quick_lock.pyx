@@ -1,15 +1,15 @@
-"""A lock that its thread may take again, and that costs next to nothing while nobody waits for it.
+"""A reentrant lock that costs next to nothing as long as no thread waits for it.
 
-threading.RLock takes 150 ns a turn in a `with`, more than adding a delayed message does. Here the GIL guards the owner
-and his depth, and a real lock is touched only where a thread has to wait: the scheme of the FastRLock of lxml and
-others. Kernels that keep the GIL throughout ask `is_open` and take nothing at all.
+threading.RLock takes 150 ns for each `with`, more than adding a delayed message. Here the GIL guards the owner and its
+depth, and a real lock is touched only if a thread must wait: the scheme of FastRLock in lxml and others. Kernels that
+keep the GIL throughout check `is_open` and take nothing at all.
 
-An exception that is delivered from outside (Ctrl-C, PyThreadState_SetAsyncExc) leaves no lock taken: such exceptions
-come between the steps of the interpreter, and `with lock:` takes and gives it within one step each. threading.Condition
-takes its lock in Python code, and keeps it for ever if it is interrupted there: threads that wait for a change use a
-LockCondition instead. Unlike an RLock, a QuickLock does not react to a signal while a thread waits for it.
+An asynchronous exception (Ctrl-C, PyThreadState_SetAsyncExc) leaves no lock taken: such exceptions come between the
+steps of the interpreter, and `with lock:` acquires and releases it within one step each. threading.Condition takes its
+lock in Python code, and keeps it forever if it is interrupted there: threads that wait for a change use a LockCondition
+instead. Unlike an RLock, a QuickLock does not react to a signal while a thread waits for it.
 
-In a forked child only the forking thread is left. A lock that another thread held is free there.
+A forked child has only the forking thread. A lock that another thread held is free there.
 """
 import os
 
@@ -49,7 +49,7 @@ if hasattr(os, "register_at_fork"):
 
 @cython.final
 cdef class QuickLock:
-    """Re-entrant. `with lock:`, or acquire and release."""
+    """A reentrant lock. Use `with lock:`, or acquire and release."""
 
     def __cinit__(self):
         self.door = PyThread_allocate_lock()
@@ -64,11 +64,11 @@ cdef class QuickLock:
             PyThread_free_lock(self.door)
 
     cdef int forget_the_parent(self) except -1:
-        """In a child: forget the threads of the parent, and a door that one of them may have been at."""
+        """In a child: forget the parent's threads, and a door at which one of them may have waited."""
         door = PyThread_allocate_lock()
         if door == NULL:
             raise MemoryError
-        # The old door is left to the child's memory: nobody knows what state it is in.
+        # The old door stays in the child's memory: its state is unknown.
         self.door = door
         self.is_door_locked = False
         self.waiting = 0
@@ -92,7 +92,7 @@ cdef class QuickLock:
             self.depth += 1
             return 0
         if self.depth or self.waiting:
-            # Who waits does so at the door, which the owner then has to open: the first to come locks it for him.
+            # Threads wait at the door, which the owner then must open: the first one locks it for the owner.
             if self.waiting == 0 and not self.is_door_locked:
                 self.is_door_locked = PyThread_acquire_lock(self.door, NOWAIT_LOCK)
             self.waiting += 1
@@ -114,12 +114,12 @@ cdef class QuickLock:
         return 0
 
     def acquire(self):
-        """Wait for it, and take it. Always True, as other locks say that they were taken."""
+        """Wait for it, and take it. Always returns True, like other locks."""
         self.take()
         return True
 
     def release(self):
-        """Give it back, once for each time that it was taken. Raises RuntimeError where another thread has it."""
+        """Release it, once for each time that it was taken. Raises RuntimeError if another thread has it."""
         self.give()
 
     def __enter__(self):
@@ -131,7 +131,7 @@ cdef class QuickLock:
 
 
 cdef enum:
-    # A signal that comes just before the thread falls asleep does not wake it. Its handler runs after so long at most.
+    # A signal just before the thread falls asleep does not wake it. Its handler then runs after this time at most.
     SLICE_US = 1_000_000
 
 
@@ -142,10 +142,10 @@ cdef struct Sleeper:
 
 @cython.final
 cdef class LockCondition:
-    """Where threads that hold a QuickLock wait for a change of what it guards.
+    """Threads that hold a QuickLock wait here for a change of what it guards.
 
-    `number` counts the changes. Look at it, look for what is wanted, then wait for the next change: `notify` needs no
-    lock, and one that comes between looking and waiting is not missed.
+    `number` counts the changes. Read it, check the condition, then wait for the next change: `notify` needs no lock,
+    and one that comes between the check and the wait is not missed.
     """
     cdef QuickLock lock
     cdef Sleeper* first
@@ -158,7 +158,7 @@ cdef class LockCondition:
         self.forks = forks_of_process
 
     def notify(self):
-        """Something changed: wake everybody. Any thread may call it, with the lock or without."""
+        """Report a change: wake all waiting threads. Any thread may call it, with or without the lock."""
         cdef Sleeper* sleeper
         self.number += 1
         if self.forks != forks_of_process:
@@ -170,8 +170,8 @@ cdef class LockCondition:
             PyThread_release_lock(sleeper.bed)
 
     def wait(self, int64_t seen, timeout_s=None):
-        """Give the lock away until `number` is not `seen`, but for no longer than `timeout_s` (None: for ever). The
-        thread has the lock again afterwards, also when a signal's handler raises. May return early."""
+        """Release the lock until `number` is not `seen`, but at most for `timeout_s` (None: forever). The thread has
+        the lock again afterwards, even if a signal's handler raises. May return early."""
         cdef Sleeper me
         cdef Sleeper** link
         cdef PyLockStatus status
@@ -182,7 +182,7 @@ cdef class LockCondition:
             return
         if timeout_s is not None:
             seconds = timeout_s
-            # A hundred years are for ever.
+            # A hundred years count as forever.
             if seconds < 3e9:
                 microseconds = <long long>(seconds * 1e6) if seconds > 0 else 0
         if self.lock.depth == 0 or self.lock.owner != <unsigned long>PyThread_get_thread_ident():
@@ -200,7 +200,7 @@ cdef class LockCondition:
             status = PyThread_acquire_lock_timed(
                 me.bed, microseconds if 0 <= microseconds < SLICE_US else SLICE_US, 1
             )
-        # The GIL is ours again: nobody wakes anybody while we get up.
+        # We have the GIL again: no thread wakes another while we wake up.
         link = &self.first
         while link[0] != NULL:
             if link[0] == &me:

@@ -1,6 +1,6 @@
-"""The names of a directory's files, sorted into those of segments by suffix, and all others.
+"""Sorts the names of a directory's files into those of segments, by suffix, and all others.
 
-<20 digits><suffix>: a log of a hundred thousand segments has half a million such names, and an opening looks at each.
+<20 digits><suffix>: a log with a hundred thousand segments has half a million names, and opening checks each.
 """
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint64_t
@@ -19,7 +19,7 @@ cdef uint64_t OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 cdef bint _offset_of(const unsigned char* p, uint64_t* offset) noexcept nogil:
-    """Whether DIGITS bytes from `p` on are digits of an offset that there may be."""
+    """Whether the DIGITS bytes from `p` on are the digits of a possible offset."""
     cdef uint64_t found = 0
     cdef unsigned int digit
     cdef int n
@@ -33,9 +33,9 @@ cdef bint _offset_of(const unsigned char* p, uint64_t* offset) noexcept nogil:
 
 
 def sorted_names(list listed not None, tuple suffixes not None):
-    """(the offsets in the names of segments' files, a set for each of `suffixes`; the other names).
+    """Return (the offsets in the names of segments' files, a set for each of `suffixes`; the other names).
 
-    Raises ValueError for more than 16 suffixes, or one that is no ASCII text.
+    Raises ValueError for more than 16 suffixes, or one that is not ASCII text.
     """
     cdef const unsigned char* starts[SUFFIXES_MAX]
     cdef Py_ssize_t sizes[SUFFIXES_MAX]
@@ -45,10 +45,10 @@ def sorted_names(list listed not None, tuple suffixes not None):
     cdef const unsigned char* p
     cdef uint64_t offset = 0
     if count > SUFFIXES_MAX:
-        raise ValueError(f"{count} suffixes, {SUFFIXES_MAX} at most")
+        raise ValueError(f"{count} suffixes, expected at most {SUFFIXES_MAX}")
     for n, suffix in enumerate(suffixes):
         if not PyUnicode_Check(suffix) or not PyUnicode_IS_COMPACT_ASCII(suffix):
-            raise ValueError(f"no suffix: {suffix!r}")
+            raise ValueError(f"invalid suffix {suffix!r}")
         starts[n], sizes[n] = PyUnicode_1BYTE_DATA(suffix), PyUnicode_GET_LENGTH(suffix)
         found.append(set())
     for name in listed:
@@ -58,7 +58,7 @@ def sorted_names(list listed not None, tuple suffixes not None):
         size = PyUnicode_GET_LENGTH(name) - DIGITS
         p = PyUnicode_1BYTE_DATA(name)
         for _tried in range(count):
-            # (They come in no order, but most often one kind follows the same other one.)
+            # (They come in no order, but usually one kind follows the same other kind.)
             slot = slot + 1 if slot + 1 < count else 0
             if size == sizes[slot] and memcmp(p + DIGITS, starts[slot], <size_t>size) == 0:
                 break

@@ -1,14 +1,14 @@
-"""Calls that no exception from outside reaches: ^C, and what PyThreadState_SetAsyncExc sends to a thread.
+"""Calls that no asynchronous exception reaches: ^C, or what PyThreadState_SetAsyncExc sends to a thread.
 
 The interpreter delivers such an exception between two instructions of Python code, in the thread that it is meant for;
-a signal's in the main thread. There is no way to hold it off. So a shielded call runs in a thread of its own, which
-nobody knows of, and the caller waits for it in C. What was sent meanwhile reaches the caller behind the call.
+a signal's in the main thread. It cannot be deferred. So a shielded call runs in a hidden thread, and the caller waits
+for it in C. An exception that was sent meanwhile reaches the caller after the call.
 
-A thread costs about as much as a small sync. It is for what is rare and must be whole: rolling, cutting, closing. Where
-many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
+A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, cutting,
+closing. If many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
 
-A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: an
-error that it meets reaches no caller.
+A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: its
+errors reach no caller.
 """
 cimport cython
 
@@ -39,7 +39,7 @@ cdef extern from "Python.h":
     int PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
     int PY_LOCK_ACQUIRED
 
-# So long a thread waits for another errand. Starting one costs some 30 us, and as much again for its cold stack.
+# How long a thread waits for another errand. Starting one costs about 30 us, and as much again for its cold stack.
 cdef enum:
     IDLE_US = 100_000
 
@@ -49,14 +49,14 @@ cdef bint is_in_background() noexcept:
 
 
 def work_in_background():
-    """This thread works in the background from now on: no caller hears of the errors that it meets."""
+    """Mark this thread as a background thread: no caller gets its errors."""
     global seg_is_background
     seg_is_background = 1
 
 
 @cython.final
 cdef class unheard:
-    """`with unheard():` what fails within is kept from the caller, as in the background."""
+    """`with unheard():` errors within do not reach the caller, as in the background."""
     cdef bint before
 
     def __enter__(self):
@@ -76,7 +76,7 @@ cdef class _Errand:
     cdef dict named
     cdef object result
     cdef object error
-    cdef bint is_background     # whoever sent it
+    cdef bint is_background     # its sender
 
     def __cinit__(self):
         self.is_background = seg_is_background
@@ -131,7 +131,7 @@ cdef class _Runner:
                 if _idle is self:
                     _idle = None
                     return
-                # Whoever took it is about to ring.
+                # The thread that took it is about to ring.
                 with nogil:
                     PyThread_acquire_lock(self.bell, WAIT_LOCK)
 
@@ -142,7 +142,7 @@ cdef _Runner _idle = None
 
 
 def _forget_runner():
-    """In a forked child: the thread is the parent's."""
+    """Forget the thread in a forked child: it is the parent's."""
     global _idle
     _idle = None
 
@@ -151,9 +151,9 @@ os.register_at_fork(after_in_child=_forget_runner)
 
 
 def shielded(function, *args, **named):
-    """`function(*args, **named)`, in which no exception from outside is delivered. Returns and raises what it does.
+    """Call `function(*args, **named)` without asynchronous exceptions in it. Returns and raises what it does.
 
-    Plainly called where it is shielded already, or no thread can be started: at the end of the interpreter, or at a
+    Calls it directly if it is already shielded, or if no thread can be started: at the end of the interpreter, or at a
     limit of the system.
     """
     global _idle

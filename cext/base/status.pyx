@@ -1,10 +1,10 @@
-"""The one place that knows the words for a status and the exception it becomes."""
+"""The messages and exceptions of all statuses."""
 from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, UnsupportedCompressionTypeError
 
 _WORDS = {
     SHORT: "the bytes end before the field does",
     BAD_VARINT: "a variable-length integer that does not end",
-    BAD_SIZE: "a size that cannot be",
+    BAD_SIZE: "an impossible size",
     BAD_MAGIC: "an unknown format version (magic)",
     BAD_CRC: "the checksum does not match",
     BAD_COUNT: "a count that the bytes cannot hold",
@@ -12,7 +12,7 @@ _WORDS = {
     BAD_VALUE_SIZE: "a value size that the record cannot hold",
     BAD_HEADER: "a header that the record cannot hold",
     BAD_CODEC: "a compression codec that this format version does not have",
-    BAD_NESTING: "a wrapper holds what it must not (another wrapper; in an append, another format version)",
+    BAD_NESTING: "a wrapper contains another wrapper (or, in an append, another format version)",
     TRAILING_BYTES: "bytes left over after the last record",
     OFFSET_BACK: "an offset at or below the one before it",
     OFFSET_AHEAD: "an offset at or above the ones that follow it",
@@ -23,20 +23,20 @@ _WORDS = {
     LIMIT: "the limit was reached",
     BAD_COMPRESSED: "the codec refused the payload",
     NO_MESSAGES: "a compressed message whose value is null, where its messages should be",
-    BAD_TAG: "a list of tags that does not add up, or names one twice",
-    BAD_FIELD: "a protobuf field that cannot be, or a required one that is missing",
+    BAD_TAG: "a list of tags that is inconsistent, or has one twice",
+    BAD_FIELD: "an impossible protobuf field, or a required one is missing",
 }
 
 
 def words(int status):
-    """What a status means, in words for an operator."""
+    """Describe a status to an operator."""
     return _WORDS.get(status, f"status {status}")
 
 
 cdef int raise_status(int status, Py_ssize_t position, int64_t offset, object file=None, object detail=None) except -1:
     """Turn a status into its exception.
 
-    `position` or `offset` -1: not known. `file`: its name. `detail`: what was found and what expected, which record.
+    `position` or `offset` -1: unknown. `file`: its name. `detail`: what was found and expected, and which record.
     """
     if status == NO_MEMORY:
         raise MemoryError

@@ -1,31 +1,31 @@
-"""How threads come to write to one log: a lock, the files, a shared sync, and what an exception leaves.
+"""Coordinates threads that write to one log: a lock, the files, a shared sync, and recovery after exceptions.
 
-Whoever changes something brings it as a function, which runs with the lock (`change`), or alone with the files
-(`alone`). Lock and files are taken and given back here, in C, where the interpreter delivers no exception: so whatever
-comes in the middle of Python code, ^C or what PyThreadState_SetAsyncExc sends, nobody stays at the gate for ever.
+A change is a function that runs with the lock (`change`), or alone with the files (`alone`). Lock and files are
+acquired and released here, in C, where the interpreter delivers no exception: so whatever interrupts Python code, ^C or
+PyThreadState_SetAsyncExc, no thread waits at the gate forever.
 
-What it leaves behind the gate is told by `is_changing`, which a function sets before its first change and which its
-return resets. Left by an error of ours, the gate is closed for good (`failure`): what is on the disk is unknown. Left
-by anything else it is torn: whoever comes next, and in most cases who was interrupted himself, calls `mend` before all.
+`is_changing` tells what the exception left behind: a function sets it before its first change, and its return resets
+it. After a SeglogError, the gate is closed for good (`failure`): the state on disk is unknown. After any other
+exception, the log is torn: the next caller, usually the interrupted thread itself, first calls `mend`.
 
-Appenders that wait for the disk share one sync. Whoever finds nobody syncing leads: its sync covers all that was
-written before it began. Those who come meanwhile stand in a queue; when the sync is done, those whom it covered go, and
-the first of the others leads the next one for all of them. So a lone appender pays for its own sync and nothing else,
-and eight threads pay for about two between them, while they make their next appends.
+Appenders that wait for the disk share one sync. A thread that finds no sync running leads: its sync covers everything
+written before it began. Threads that come meanwhile queue up; after the sync, those that it covered continue, and the
+first of the others leads the next one for all of them. So a single appender pays only for its own sync, and eight
+threads pay for about two between them, while they prepare their next appends.
 
-Left at that, they soon stand in two halves, each of which appends while the other syncs. If a sync is no slower than
-switching the GIL among eight threads, this is already optimal. If it is slower, the one who is due to lead first
-gathers: those who were let go together are mostly back at once with their next append, and the last of them leads for
-all. Nobody waits for them longer than a sync takes, or a millisecond; and if they did not come, the next few syncs
-do not wait. A lone appender never does.
+Without more, they soon form two halves, each of which appends while the other syncs. If a sync is no slower than
+switching the GIL among eight threads, this is already optimal. If it is slower, the next leader first gathers: threads
+that were released together usually return at once with their next append, and the last of them leads for all. No thread
+waits for them longer than a sync takes, or a millisecond; and if they did not come, the next few syncs do not wait. A
+single appender never waits.
 
-Each waits for a lock of its own, and finds the answer when that opens: a condition would wake all of them to fight
-for one lock, which takes as long as a sync does.
+Each thread waits for its own lock, and finds the answer when that opens: a condition would wake all of them to compete
+for one lock, which takes as long as a sync.
 
-Appends are counted, not their offsets: a truncated log gives an offset out twice, a number never.
+Appends are counted instead of using offsets: a truncated log assigns an offset twice, but never a number.
 
-The GIL makes each step of the functions below one: none of them calls Python code, or allocates, between a look at the
-fields and their change.
+The GIL makes each step of the functions below atomic: none of them calls Python code, or allocates, between a check of
+the fields and their change.
 """
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -51,15 +51,15 @@ cdef extern from "pythread.h" nogil:
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds, int is_left_by_signals)
 
 cdef enum:
-    # Who waited in vain lets 1, 3, 7 ... syncs be led at once before somebody waits again, and at most so many.
+    # After waiting in vain, 1, 3, 7 ... syncs are led at once before a leader waits again; at most this many.
     REST_SYNCS_MAX = 63
     NO_LIMIT = -1
 
 
 cdef class CallLock:
-    """A lock that is held for the time of a call: `lock.run(function, *args)`. Not re-entrant.
+    """A lock that is held during a call: `lock.run(function, *args)`. Not reentrant.
 
-    Waiting for it is left by a signal whose handler raises.
+    A signal whose handler raises ends the waiting.
     """
 
     def __cinit__(self):
@@ -94,19 +94,19 @@ cdef class CallLock:
             self.give()
 
     def renew(self):
-        """In a child of a fork, where a thread of the parent that held it is not."""
+        """Reset it in a forked child, which lacks the parent's thread that may have held it."""
         cdef PyThread_type_lock door = PyThread_allocate_lock()
         if door == NULL:
             raise MemoryError
-        self.door = door        # the old one may be locked: it is left as it is
+        self.door = door        # the old one may be locked: it stays as it is
 
 
 @cython.final
 @cython.no_gc
 cdef class Turn:
-    """Somebody who waits: until `number` is committed, or until the files are his (`leads`).
+    """A waiting thread: until `number` is committed, or until it has the files (`leads`).
 
-    Being woken says nothing by itself: two calls of `go` may come before he runs.
+    Being woken has no meaning by itself: two calls of `go` may come before the thread runs.
     """
 
     def __cinit__(self, int64_t number):
@@ -147,18 +147,18 @@ cdef class Turn:
 
 @cython.final
 cdef class Bell:
-    """What one thread waits for and any other rings. Ringing is one step; a ring that nobody waits for is kept."""
+    """A bell: one thread waits for it, any other rings. Ringing is one step; a ring without a waiter is kept."""
     cdef Turn turn
 
     def __cinit__(self):
         self.turn = Turn(-1)
 
     def ring(self, _=None):
-        """Also what a weak reference calls."""
+        """Ring; may also be a weak reference's callback."""
         self.turn.go()
 
     def wait(self, double seconds):
-        """Whether it rang. Below 0: until it does."""
+        """Wait; return whether it rang. Below 0: wait until it does."""
         return self.turn.wait(seconds) == 1
 
 
@@ -166,14 +166,14 @@ cdef class GroupCommit:
     """The files of a log, and the sync that its appenders share. A subclass has `sync`, `mend`, `failed` and `settle`.
 
     sync()          makes durable what was written before the call; returns the number of the last append in it
-    mend()          makes good what a torn change left; resets `is_torn`
-    failed(error)   the exception for those who come after the first failure
-    settle(error)   what follows after `error` failed or tore the log; without lock and files. May raise another error
+    mend()          repairs what a torn change left; resets `is_torn`
+    failed(error)   makes the exception for calls after the first failure
+    settle(error)   called after `error` failed or tore the log; without lock and files. May raise another error
 
     committed       the appends up to this number are on the disk
-    failure         the first error after which nothing goes on
-    is_told         a caller has met it. An error that only a thread in the background met is told by `tell`, at closing
-    waiting         how many wait for somebody else's sync
+    failure         the first error after which nothing continues
+    is_told         a caller has got it. An error that only a background thread got is raised by `tell`, at closing
+    waiting         how many wait for another thread's sync
     patience_s_max, gather_from_s       when and how long a leader gathers
     """
 
@@ -184,7 +184,7 @@ cdef class GroupCommit:
         self.gather_from_s = 0.00025
 
     def wait(self, int64_t number):
-        """Return when the appends up to `number` are on the disk. Without the lock."""
+        """Return when the appends up to `number` are on the disk. Call it without the lock."""
         while self.committed < number and self.take_files(number):
             if self.is_torn and self.failure is None:
                 self.pass_on(0, False)
@@ -194,7 +194,7 @@ cdef class GroupCommit:
                 return
 
     def alone(self, section, *args):
-        """Call `section(*args)` alone with the files: nobody syncs meanwhile. Raises `failed` after a failure."""
+        """Call `section(*args)` alone with the files: no sync runs meanwhile. Raises `failed` after a failure."""
         try:
             return self.alone_within(section, *args)
         except BaseException as error:
@@ -202,28 +202,28 @@ cdef class GroupCommit:
             raise
 
     def alone_within(self, section, *args):
-        """The same within `change`, which settles what comes of it."""
+        """Do the same within `change`, which settles errors."""
         self.take_files(-1)
         try:
             return section(*args)
         except BaseException as error:
-            self.broke(error)       # before somebody else gets the files
+            self.broke(error)       # before another thread gets the files
             raise
         finally:
             self.pass_on(0, False)
 
     def cover(self, int64_t number):
-        """Within `alone`: all up to `number` is on the disk now, by other ways than `sync`."""
+        """Within `alone`: note that all up to `number` is on the disk, by other means than `sync`."""
         if number > self.committed:
             self.committed = number
 
     @property
     def is_gathering(self):
-        """Whether somebody waits for others before he leads."""
+        """Whether a leader waits for others before it leads."""
         return self.gatherer is not None
 
     cdef bint broke(self, object error):
-        """After `error` left a section. True: the log does not go on."""
+        """Handle `error`, which left a section. Returns True if the log cannot continue."""
         return False
 
     cdef int lead_sync(self) except -1:
@@ -252,16 +252,16 @@ cdef class GroupCommit:
         return 0
 
     def fail(self, error):
-        """Let everybody who waits, now or later, learn of an error. The first one counts."""
+        """Pass an error to all threads that wait, now or later. The first one counts."""
         self.fail_by(error)
 
     def tell(self):
-        """Raise `failed` if no caller has met the failure: for closing, when all is released."""
+        """Raise `failed` if no caller has got the failure: for closing, after everything is released."""
         if not self.is_told:
             self.refuse_after_failure()
 
     def heard(self):
-        """A caller gets to know of the failure, if there is one: behind `shield.unheard`."""
+        """Note that a caller gets the failure, if there is one: after `shield.unheard`."""
         if self.failure is not None:
             self.is_told = True
 
@@ -278,10 +278,10 @@ cdef class GroupCommit:
             raise self.failed(self.failure) from self.failure
         return 0
 
-    # --- having the files ------------------------------------------------------------------------
+    # --- owning the files ------------------------------------------------------------------------
 
     cdef int take_files(self, int64_t number) except -1:
-        """Have the files for itself, when nobody else has; False: `number` came to be committed before that."""
+        """Get the files exclusively, when they are free; False: `number` was committed before that."""
         cdef Turn turn
         if self.take_free_files(number):
             return True
@@ -292,7 +292,7 @@ cdef class GroupCommit:
             return True
         try:
             self.await_turn(turn)
-        except BaseException:       # nobody may wait for who does not come
+        except BaseException:       # no thread may wait for one that does not come
             self.leave(turn)
             raise
         if turn.leads:
@@ -309,7 +309,7 @@ cdef class GroupCommit:
         return True
 
     cdef int comes_last(self, Turn turn) except -1:
-        """Whether who comes is the last who was missing, and leads. Else he waits, or gathers."""
+        """Whether the new thread is the last missing one, and leads. Otherwise it waits, or gathers."""
         cdef Turn gatherer = self.gatherer
         if not self.is_busy:
             self.refuse_after_failure()
@@ -333,12 +333,12 @@ cdef class GroupCommit:
         return False
 
     cdef int await_turn(self, Turn turn) except -1:
-        """Return when `turn` leads, or nothing is left to wait for."""
+        """Return when `turn` leads, or has nothing left to wait for."""
         while not turn.leads and not turn.is_let_go:
             if not turn.gathers:
                 turn.wait(-1)
             elif not turn.wait(self.patience_s) and not turn.leads and not turn.is_let_go:
-                turn.gathers = False        # if somebody was faster
+                turn.gathers = False        # if another thread was faster
                 if self.gatherer is turn:
                     self.gatherer = None
                     self.last_rest = min(2 * self.last_rest + 1, REST_SYNCS_MAX)
@@ -347,7 +347,7 @@ cdef class GroupCommit:
         return 0
 
     cdef void pass_on(self, int64_t committed, bint synced) noexcept:
-        """Give the files to whom they are due next, and let those go who wait for nothing any more."""
+        """Pass the files to the next thread, and release those that no longer wait for anything."""
         cdef Turn turn = self.first
         cdef Turn after
         cdef Turn going = None
@@ -366,11 +366,11 @@ cdef class GroupCommit:
                 going = turn
                 let_go += 1
             turn = after
-        # With nobody there to lead, those who come next gather among themselves.
+        # If no thread is there to lead, those that come next gather among themselves.
         self.missing = self.expected(let_go) if synced and (let_go > 1 or self.first is not None) else 0
         self.is_busy = self.first is not None
         if self.is_busy:
-            # Before the others, who have work of their own before they come back.
+            # Before the others, which have other work before they return.
             turn = self.first
             self.dequeue(turn)
             if self.missing:
@@ -387,7 +387,7 @@ cdef class GroupCommit:
             turn.go()
 
     cdef int64_t expected(self, int64_t let_go) noexcept:
-        """How many appenders the next sync shall wait for, where this one lets so many go."""
+        """Return how many appenders the next sync should wait for, if this one releases so many."""
         cdef Turn turn = self.first
         if self.patience_s < self.gather_from_s or let_go + self.waiting == 1:
             return 0
@@ -418,7 +418,7 @@ cdef class GroupCommit:
         self.waiting += 1
 
     cdef void dequeue(self, Turn turn) noexcept:
-        """Nothing where he does not stand in it."""
+        """Remove a turn from the queue; has no effect if it is not in it."""
         cdef Turn before = None
         cdef Turn found = self.first
         while found is not None and found is not turn:
@@ -436,12 +436,12 @@ cdef class GroupCommit:
 
 
 cdef class ChangeGate(GroupCommit):
-    """The lock of a log as well, and what keeps it from being changed.
+    """Also has the lock of a log, and what prevents changes.
 
-    number          of appends that somebody may wait for; counted with the lock
-    refusal         makes the error for whoever wants to change something; None: it is possible. Read without the lock
+    number          of appends that a thread may wait for; counted with the lock
+    refusal         makes the error for attempted changes; None: changes are possible. Read without the lock
                     first
-    is_changing     set by a section before its first change; by one that finds it can refuse after all, reset
+    is_changing     set by a section before its first change; a section that can still refuse resets it
     is_torn         a change was left in the middle: `mend` is due
     """
 
@@ -449,9 +449,9 @@ cdef class ChangeGate(GroupCommit):
         self.lock = CallLock()
 
     def change(self, section, *args):
-        """Call `section(*args)` with the lock, where a change is possible. Raises what `refusal` makes."""
+        """Call `section(*args)` with the lock, if a change is possible. Raises what `refusal` makes."""
         while True:
-            self.refuse()       # first without the lock: in a child of a fork it may be somebody's for ever
+            self.refuse()       # first without the lock: in a forked child it may be taken forever
             self.lock.take()
             if self.is_open():
                 return self.call_and_give(section, args)
@@ -460,7 +460,7 @@ cdef class ChangeGate(GroupCommit):
             self.mend()
 
     def with_lock(self, section, *args):
-        """Call `section(*args)` with the lock, whatever has become of the log; within `alone`, too."""
+        """Call `section(*args)` with the lock, whatever the state of the log; also within `alone`."""
         self.lock.take()
         try:
             result = section(*args)
@@ -473,9 +473,9 @@ cdef class ChangeGate(GroupCommit):
         return result
 
     def alone_at_once(self, section, *args):
-        """Call `section(*args)` with the lock and alone with the files, if nobody has either now. Whether it was so.
+        """Call `section(*args)` with the lock and alone with the files, if both are free now. Return whether it did.
 
-        It waits for nobody, so whoever holds another log's lock may call it.
+        It never waits, so a thread that holds another log's lock may call it.
         """
         if not self.is_open() or self.is_busy or not PyThread_acquire_lock(self.lock.door, NOWAIT_LOCK):
             return False
@@ -525,9 +525,9 @@ cdef class ChangeGate(GroupCommit):
         return self.refuse_after_failure()
 
     def check(self):
-        """Raise what `change` would raise: before long work that ends in one."""
+        """Raise what `change` would raise: for use before long work that ends in a change."""
         self.refuse()
 
     def renew(self):
-        """In a child of a fork: the lock is free."""
+        """Reset in a forked child: the lock is free."""
         self.lock.renew()

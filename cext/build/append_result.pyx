@@ -1,4 +1,4 @@
-"""Batches that passed a check: placed where they lie, or handed to who builds them again. See append_result.pxd."""
+"""Batches that passed a check: assigned in place, or passed on to be rebuilt. See append_result.pxd."""
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -27,10 +27,10 @@ cdef enum:
     V2_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 
 
-# --- headers, where they lie -------------------------------------------------------------------
+# --- headers, in place -------------------------------------------------------------------
 
 cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil:
-    """MutableRecordBatch.setMaxTimestamp: the CRC is made anew only where something changes."""
+    """MutableRecordBatch.setMaxTimestamp: the CRC is recomputed only if something changes."""
     cdef uint8_t* p = <uint8_t*>bytes + row.position
     cdef bint has_bit = row.attributes & TIMESTAMP_TYPE_BIT != 0
     if row.magic == 0 or (has_bit == is_log_append_time and row.max_timestamp == max_timestamp):
@@ -69,7 +69,7 @@ cdef void give_offsets(
 
 cdef int check_room(int64_t first_offset, int64_t count) except -1:
     if first_offset < 0 or count > INT64_MAX - first_offset:
-        raise InvalidArgumentError(f"{count} records from offset {first_offset} on: offsets are 0 to {INT64_MAX - 1}")
+        raise InvalidArgumentError(f"{count} records from offset {first_offset} on: offsets end at {INT64_MAX - 1}")
     return 0
 
 
@@ -79,15 +79,16 @@ cdef int check_room(int64_t first_offset, int64_t count) except -1:
 cdef class Assigned:
     """Batches that may be written as they are: `raw`, a buffer, and `table`, their headers.
 
-    first_offset: of the first record. Where a legacy wrapper keeps its offsets, the wrapper's own, which is its last
-        record's (LogAppendInfo.firstOrLastOffsetOfFirstBatch).
-    max_timestamp: the largest of the batches, -1 where none has one.
-    offset_of_max_timestamp: the last offset of the first batch that has it, which is what Kafka's time index takes
-        (LogSegment.append); -1 where none has one.
-    count: of the records; -1 where nobody looked.
-    suspect: of a follower's batches, the first slot of one that is large enough to decompress to too much; -1: none is.
-    max_epoch: the largest leader epoch of the batches; -1 where none has one. has_producer: one of them names a producer.
-    rebuilt: whether the bytes are others than those given, beyond headers.
+    first_offset: of the first record. If a legacy wrapper keeps its offsets, the wrapper's own, which is its last
+    record's
+        (LogAppendInfo.firstOrLastOffsetOfFirstBatch).
+    max_timestamp: the largest of the batches, -1 if none has one.
+    offset_of_max_timestamp: the last offset of the first batch that has it, which Kafka's time index uses
+        (LogSegment.append); -1 if none has one.
+    count: of the records; -1 if unknown.
+    suspect: in a follower's batches, the first slot of one that may decompress to too much; -1: none may.
+    max_epoch: the largest leader epoch of the batches; -1 if none has one. has_producer: one of them has a producer.
+    rebuilt: whether the bytes differ from those given, in more than headers.
     magic: the format of the first batch.
     """
 
@@ -99,14 +100,14 @@ cdef class Assigned:
         return self.table.rows.magic
 
     def place(self, int64_t first_offset, int32_t leader_epoch):
-        """Give the batches other offsets and another leader epoch, in place and without a look at their records.
+        """Give the batches other offsets and another leader epoch, in place and without reading their records.
 
-        For who checks outside of a lock, with any offset, and learns the right one under it. Not while the bytes are on
-        their way to a file. InvalidArgumentError: offsets that were kept, or lie inside compressed bytes (v0).
+        For callers that check outside a lock, with any offset, and learn the right one under it. Not while the bytes
+        are being written to a file. InvalidArgumentError: offsets that were kept, or are inside compressed bytes (v0).
         """
         cdef BatchHeader* row = self.table.rows
         if not self.is_ours or (row.magic == 0 and codec_of(row) != CODEC_NONE):
-            raise InvalidArgumentError("these batches keep the offsets that they have")
+            raise InvalidArgumentError("these batches must keep their offsets")
         check_room(first_offset, self.count)
         self.place_rows(first_offset, leader_epoch)
         self.sum_up()
@@ -121,7 +122,7 @@ cdef class Assigned:
                 give_offsets(self.raw.base, &self.table.rows[i], first_offset + i, 1, leader_epoch)
 
     cdef void sum_up(self) noexcept nogil:
-        """What the rows say of offsets, timestamps, epochs and producers. There is one at least."""
+        """Collect offsets, timestamps, epochs and producers from the rows. There is at least one."""
         cdef const BatchHeader* row = self.table.rows
         cdef const BatchHeader* end = row + self.table.n
         cdef int64_t max_timestamp = -1
@@ -159,22 +160,22 @@ cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint re
 
 
 def trusted(raw not None):
-    """An Assigned of batches that have the offsets they are to have: our own encoder made them, or somebody checked
-    them. Nothing is checked but that they are whole. A Window says what they are; of a BatchTable not even that."""
+    """Make an Assigned of batches that already have their final offsets: from our own encoder, or checked before. Only
+    checks that they are complete. A Window is scanned; for a BatchTable not even that is checked."""
     cdef BatchTable table
     if type(raw) is BatchTable:
         table = raw
     else:
         table = scan(raw if isinstance(raw, Window) else Window(raw))
     if table.stop_ != OK or table.n == 0:
-        raise InvalidArgumentError("no whole batches")
+        raise InvalidArgumentError("not complete batches")
     return assigned_of(table, -1, is_ours=False, rebuilt=False)
 
 
 # --- batches to build again --------------------------------------------------------------------
 
 cdef class _Opened:
-    """A decompressor that has its one answer already."""
+    """A decompressor that already has its one answer."""
     cdef Window records
 
     def __call__(self, codec, magic, payload):
@@ -183,10 +184,10 @@ cdef class _Opened:
 
 @cython.final
 cdef class Unfit:
-    """Batches that passed every check and cannot be stored as they are: another codec or format version is asked for,
-    or their offsets do not fit.
+    """Batches that passed every check but cannot be stored as they are: another codec or format version is wanted, or
+    their offsets do not fit.
 
-    `magic`, `codec`: what they become; `from_magic`, `from_codec`: what they are. One batch, or bare messages.
+    `magic`, `codec`: what they must become; `from_magic`, `from_codec`: what they are. One batch, or bare messages.
     """
 
     def __init__(self):
@@ -201,7 +202,7 @@ cdef class Unfit:
         return codec_of(&self.table.rows[0])
 
     def records(self):
-        """All records, one by one, without another decompression."""
+        """Yield all records, without decompressing again."""
         cdef _Opened opened = _Opened.__new__(_Opened)
         cdef RecordIterator records
         opened.records = self.opened
@@ -212,14 +213,14 @@ cdef class Unfit:
         return records
 
     def payload(self):
-        """Of a v2 batch: its records, not compressed. They do not depend on the offset of the batch."""
+        """Return the uncompressed records of a v2 batch. They do not depend on the offset of the batch."""
         return self.opened.view(self.span.p, self.span.end - self.span.p)
 
     def batch(self, payload not None, int64_t base_offset, int32_t leader_epoch, log_append_time=None):
-        """The v2 batch around `payload`, what the codec made of `payload()`, as bytes.
+        """Return the v2 batch around `payload`, the codec's output for `payload()`, as bytes.
 
-        Everything else of the header stays, but for the delete horizon, which a new batch has not (it remains what the
-        timestamps are relative to). RecordTooLargeError: 2 GiB.
+        The rest of the header stays, except for the delete horizon, which a new batch does not have (it remains the
+        base of the timestamps). RecordTooLargeError: 2 GiB.
         """
         cdef BatchHeader batch = self.table.rows[0]
         cdef Window records = Window(payload)
@@ -241,7 +242,7 @@ cdef class Unfit:
             batch.count = <int32_t>self.count
             batch.last_offset = base_offset + self.count - 1
             if end_batch(&out, &batch) != OK:
-                raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
+                raise RecordTooLargeError("a batch is larger than its 32-bit size field allows")
             store_batch_crcs(&out, 0, out.size)
             return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
         finally:
@@ -254,7 +255,7 @@ cdef Unfit unfit_of(
     cdef Unfit unfit = Unfit.__new__(Unfit)
     if codec == CODEC_ZSTD and magic < 2:
         raise UnsupportedCompressionTypeError(
-            f"zstd in a batch of format v{magic}: only v2 may use it (KIP-110)",
+            f"zstd is not allowed in format v{magic}: only v2 may use it (KIP-110)",
             hint="choose another codec or compression.type, or store format v2 (message.format.version)",
         )
     unfit.table = table

@@ -1,12 +1,13 @@
-"""Ready batches that are to be appended: checked as a broker checks them, and given their offsets where they lie.
+"""Checks ready batches before an append, as a broker does, and assigns their offsets in place.
 
-The leader's way is Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is looked at, once.
-What the header must say of them is stored into a copy of the bytes: neither the offsets of a batch nor its leader
-epoch are under its CRC, and relative offsets within stay as they are. The follower's way (appendAsFollower) keeps what
-the leader gave. What cannot stay as it is (another codec, another format version) comes back as an Unfit, for
-format.validate to build again.
+A leader's append follows Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is read, once.
+Header values are stored into a copy of the bytes: neither a batch's offsets nor its leader epoch are under its CRC, and
+relative offsets stay as they are. A follower's append (appendAsFollower) keeps what the leader gave. Batches that
+cannot stay as they are (another codec, another format version) are returned as an Unfit, for format.validate to
+rebuild.
 
-Stricter than Kafka 3.9.1 and 4.1.1, which put such batches into a log and then trip over them:
+
+Stricter than Kafka 3.9.1 and 4.1.1, which store such batches in a log and then fail on them:
 
 * v2 records whose relative offsets do not run from 0 on (Kafka stores uncompressed ones, renumbers where it changes the
   codec, and otherwise falls over a record whose key it skipped),
@@ -15,8 +16,8 @@ Stricter than Kafka 3.9.1 and 4.1.1, which put such batches into a log and then 
 * records of a compressed batch that do not fill their length, which Kafka does not see when it skips keys and values,
 * of a coordinator: a count that is not that of the offsets.
 
-Laxer: a v2 batch may come with any base offset, for it gets another; and a coordinator's batch without sequences may be
-compressed anew.
+Less strict: a v2 batch may come with any base offset, because it gets another; and a coordinator's batch without
+sequences may be recompressed.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -264,7 +265,7 @@ cdef class AppendCheck:
         self.rules.codec = PRODUCER_CODEC if codec is None else codec
         self.rules.magic = PRODUCER_MAGIC if magic is None else magic
         if self.rules.magic not in (PRODUCER_MAGIC, 0, 1, 2):
-            raise InvalidArgumentError(f"a record format v{magic}: there are v0, v1 and v2")
+            raise InvalidArgumentError(f"unknown record format v{magic}; expected v0, v1 or v2")
         for i in range(CODEC_ZSTD + 1):
             self.rules.harmless_bytes[i] = harmless_bytes[i]
         self.decompress = decompress
@@ -272,7 +273,7 @@ cdef class AppendCheck:
     def assign(
         self, raw not None, int64_t first_offset, int64_t now_ms, int32_t leader_epoch, bint is_coordinator=False
     ):
-        """Check the batches of a producer and give them the offsets from `first_offset` on: an Assigned, or an Unfit.
+        """Check a producer's batches and assign the offsets from `first_offset` on; return an Assigned, or an Unfit.
 
         is_coordinator: they come from a coordinator inside (AppendOrigin.COORDINATOR), which writes control batches and
         has no sequences.
@@ -289,7 +290,7 @@ cdef class AppendCheck:
         cdef Py_ssize_t i = 0
         cdef int status
         if now_ms < 0:
-            raise InvalidArgumentError(f"a clock before 1970: {now_ms} ms")
+            raise InvalidArgumentError(f"the clock is before 1970: {now_ms} ms")
         found.count = 0
         found.max_timestamp = -1
         found.is_sequential = True
@@ -335,11 +336,11 @@ cdef class AppendCheck:
         return assigned
 
     def follow(self, raw not None, int64_t next_offset):
-        """Check batches that keep their offsets and leader epochs, as a follower takes them: an Assigned.
+        """Check batches that keep their offsets and leader epochs, as a follower's; return an Assigned.
 
-        Each begins at or above `next_offset` and above the one before it; gaps are good. Nobody looks at their records
-        or at max.message.bytes: the leader did. Of a BatchTable the checksums were found good, and nobody changes its
-        bytes: they are not copied.
+        Each begins at or above `next_offset` and above the one before it; gaps are allowed. Records and
+        max.message.bytes are not checked: the leader did that. The batches of a BatchTable must have correct checksums,
+        in bytes that do not change: they are not copied.
         """
         cdef BatchTable table
         cdef Assigned assigned
@@ -349,7 +350,7 @@ cdef class AppendCheck:
         if type(raw) is BatchTable:
             table = raw
             if table.n == 0:
-                raise InvalidRecordError("there is no batch in it")
+                raise InvalidRecordError("there is no batch")
         else:
             table = scanned(raw if type(raw) is bytes else copy_of(raw), self.decompress)
         self.check_total(table.end - table.rows[0].position)
@@ -357,9 +358,9 @@ cdef class AppendCheck:
             status = check_order(&self.rules, table, next_offset, &i, &suspect)
         if status == OFFSET_BEHIND:
             raise InvalidRecordError(
-                f"batch {i} begins at offset {table.rows[i].base_offset}, where {next_offset} or more is due"
+                f"batch {i} begins at offset {table.rows[i].base_offset}, expected {next_offset} or above"
                 if i == 0 or table.rows[i - 1].last_offset < next_offset else
-                f"batch {i} begins at offset {table.rows[i].base_offset}, and the one before it ends at "
+                f"batch {i} begins at offset {table.rows[i].base_offset}, but the one before it ends at "
                 f"{table.rows[i - 1].last_offset}",
                 position=table.rows[i].position,
             )
@@ -451,23 +452,23 @@ cdef class AppendCheck:
             self.refuse_record(status, where, found.timestamp, now_ms, row.position)
         if status == APPEND_TIME:
             raise InvalidTimestampError(
-                f"batch {i} has the timestamp type LogAppendTime, which is the log's to give", position=row.position,
+                f"batch {i} has the timestamp type LogAppendTime, which only the log may assign", position=row.position,
                 hint="build the batch with CreateTime",
             )
         if status == MIXED_MAGIC:
-            why = f"batch {i} has format v{row.magic} and the first one v{table.rows[0].magic}"
+            why = f"batch {i} has format v{row.magic}, but the first one v{table.rows[0].magic}"
         elif status == SEVERAL_BATCHES:
-            why = f"{table.n} batches, and only uncompressed messages of v0 and v1 may come in one append"
+            why = f"{table.n} batches in one append: only uncompressed messages of v0 and v1 may be several"
         elif status == COUNT_AND_RANGE:
-            why = f"{row.count} records over the relative offsets 0 to {row.last_offset - row.base_offset}"
+            why = f"{row.count} records do not match the relative offsets 0 to {row.last_offset - row.base_offset}"
         elif status == CONTROL:
-            why = "a control batch, which only a coordinator writes"
+            why = "only a coordinator may write a control batch"
         elif status == NO_SEQUENCE:
-            why = f"sequence {row.base_sequence} of producer {row.producer_id}"
+            why = f"invalid sequence {row.base_sequence} of producer {row.producer_id}"
         elif status == NO_PRODUCER:
-            why = f"producer {row.producer_id} with epoch {row.producer_epoch}"
+            why = f"invalid producer {row.producer_id} with epoch {row.producer_epoch}"
         else:
-            why = f"{where} has the relative offset {found.relative_offset}"
+            why = f"{where} has the wrong relative offset {found.relative_offset}"
         raise InvalidRecordError(why, position=row.position)
 
     cdef int refuse_size(self, int64_t size_bytes, object position) except -1:
@@ -479,16 +480,16 @@ cdef class AppendCheck:
     cdef int refuse_record(self, int status, str where, int64_t timestamp, int64_t now_ms, object position) except -1:
         if status == NO_KEY:
             raise InvalidRecordError(
-                f"{where} has no key, and the log is compacted", position=position,
+                f"{where} has no key, but the log is compacted", position=position,
                 hint="give each record a key: cleanup.policy compacts by keys; seglog.build_batch makes such batches",
             )
         if status == OTHER_UNIT:
             raise InvalidTimestampError(
                 f"{where} has the timestamp {timestamp}, which cannot be milliseconds since 1970",
-                position=position, hint=f"{unit_hint(timestamp)}; timestamp.check=false takes such times as they are",
+                position=position, hint=f"{unit_hint(timestamp)}; timestamp.check=false accepts such times",
             )
         if status == NEGATIVE_TIME:
-            why = "times begin at 0, and -1 is none"
+            why = "a timestamp must be 0 or more, or -1 for none"
         elif status == TOO_EARLY:
             why = (f"{now_ms - timestamp} ms before the clock, {now_ms}: "
                    f"message.timestamp.before.max.ms = {self.rules.before_max_ms}")
@@ -499,7 +500,7 @@ cdef class AppendCheck:
 
 
 cdef str unit_hint(int64_t timestamp):
-    """What a time that is_sane_time refuses probably is."""
+    """Guess the unit of a time that is_sane_time refuses."""
     if is_sane_time(timestamp // 1_000_000):
         return "it looks like nanoseconds: divide by 1_000_000"
     if is_sane_time(timestamp // 1000):
@@ -510,7 +511,7 @@ cdef str unit_hint(int64_t timestamp):
 
 
 cdef int check_loss(const BatchHeader* row, int magic, int64_t with_headers) except -1:
-    """Refuse what format `magic` has no place for and nobody may drop (LogValidator, MemoryRecordsBuilder)."""
+    """Refuse what format `magic` cannot store and must not be dropped (LogValidator, MemoryRecordsBuilder)."""
     if row.magic < 2 or magic == 2:
         return 0
     if row.attributes & CONTROL_BIT:
@@ -524,13 +525,13 @@ cdef int check_loss(const BatchHeader* row, int magic, int64_t with_headers) exc
     else:
         return 0
     raise UnsupportedForMessageFormatError(
-        f"{what}, and the log's message.format.version is {magic}: only format v2 has such", position=row.position,
+        f"{what}, but the log's message.format.version is {magic}: this needs format v2", position=row.position,
         hint="send plain records, or raise message.format.version to 2",
     )
 
 
 cdef bytes copy_of(object raw):
-    """The bytes of a buffer, which another thread may be writing to, and which are not ours to change."""
+    """Copy the bytes of a buffer, which another thread may be writing to, and which we must not change."""
     cdef Py_buffer view
     PyObject_GetBuffer(raw, &view, PyBUF_SIMPLE)
     try:
@@ -540,13 +541,13 @@ cdef bytes copy_of(object raw):
 
 
 cdef BatchTable scanned(bytes raw, object decompress):
-    """The headers of bytes that are whole batches to their end, with right CRCs. There is one at least."""
+    """Scan bytes that must be complete batches with correct CRCs. There must be at least one."""
     cdef BatchTable table = scan(Window(raw), check_crc=True, decompress=decompress)
     if table.stop_ != OK:
         found, expected = table.stop_details()
         raise_status(table.stop_, table.end, -1, None, f"{found}, expected {expected}")
     if table.n == 0:
-        raise InvalidRecordError("there is no batch in it")
+        raise InvalidRecordError("there is no batch")
     return table
 
 

@@ -1,7 +1,7 @@
 """Build one batch of format v2, or a message set of format v0 or v1, from single records.
 
-The payload comes first: append the records, hand `payload()` to a codec where one is wanted, then
-`finish()` with what it gave. What a builder wrote it owns; bytes that leave it are copies.
+The payload comes first: append the records, pass `payload()` to a codec if needed, then call `finish()` with the
+result. A builder owns what it wrote; bytes that it returns are copies.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -109,15 +109,15 @@ cdef int append_wrapper(
 # --- for Python --------------------------------------------------------------------------------
 
 cdef int raise_refusal(int status, int64_t offset, const char* what) except -1:
-    """An append or a finish failed: the caller's arguments are wrong, not bytes on disk."""
+    """Raise the error of a failed append or finish: the caller's arguments are wrong, not bytes on disk."""
     if status == NO_MEMORY:
         raise MemoryError
     if status == OFFSET_RANGE:
         raise InvalidArgumentError(
-            "a record's offset must lie above the one before it and within 31 bits of the batch's first",
+            "a record's offset must be above the one before it and within 31 bits of the batch's first",
             offset=offset,
         )
-    raise RecordTooLargeError(f"a {what.decode()} is larger than its 32-bit size can say", offset=offset)
+    raise RecordTooLargeError(f"a {what.decode()} is larger than its 32-bit size field allows", offset=offset)
 
 
 @cython.final
@@ -150,9 +150,9 @@ cdef class BatchBuilder:
         bint is_control=False,
     ):
         if base_offset < 0:
-            raise InvalidArgumentError(f"a base offset of {base_offset}")
+            raise InvalidArgumentError(f"invalid base offset {base_offset}")
         if delete_horizon_ms is not None and base_timestamp is not None:
-            raise InvalidArgumentError("the header has one field for the base timestamp and the delete horizon")
+            raise InvalidArgumentError("pass a base timestamp or a delete horizon: they share a header field")
         self.batch.attributes = (
             (TIMESTAMP_TYPE_BIT if log_append_time is not None else 0)
             | (TRANSACTIONAL_BIT if is_transactional else 0)
@@ -283,9 +283,9 @@ cdef class MessageSetBuilder:
 
     def __cinit__(self, int magic, *, int timestamp_type=0, wrapped_from=None):
         if magic not in (0, 1):
-            raise InvalidArgumentError(f"messages have format v0 or v1, not v{magic}")
+            raise InvalidArgumentError(f"messages must have format v0 or v1, not v{magic}")
         if timestamp_type not in (0, 1) or magic < timestamp_type:
-            raise InvalidArgumentError(f"a timestamp type of {timestamp_type} in format v{magic}")
+            raise InvalidArgumentError(f"invalid timestamp type {timestamp_type} in format v{magic}")
         self.magic = magic
         self.attributes = TIMESTAMP_TYPE_BIT if timestamp_type else 0
         self.is_wrapped = wrapped_from is not None
@@ -358,9 +358,9 @@ cdef class MessageSetBuilder:
         cdef int status
         check_codec(compressed, codec, highest=CODEC_ZSTD - 1)
         if not self.is_wrapped or self.count_ == 0:
-            raise InvalidArgumentError("a wrapper needs `wrapped_from` and a message at least")
+            raise InvalidArgumentError("a wrapper needs `wrapped_from` and at least one message")
         if timestamp_type not in (0, 1) or self.magic < timestamp_type:
-            raise InvalidArgumentError(f"a timestamp type of {timestamp_type} in format v{self.magic}")
+            raise InvalidArgumentError(f"invalid timestamp type {timestamp_type} in format v{self.magic}")
         hold_field(&field, compressed, b"compressed payload", -1)
         memset(&wrapper, 0, sizeof(Output))
         status = append_wrapper(
@@ -378,7 +378,7 @@ cdef class MessageSetBuilder:
 
 cdef int check_codec(object compressed, int codec, int highest) except -1:
     if (compressed is None) != (codec == CODEC_NONE):
-        raise InvalidArgumentError(f"codec {codec} and {'no' if compressed is None else 'a'} compressed payload")
+        raise InvalidArgumentError(f"codec {codec} with {'no' if compressed is None else 'a'} compressed payload")
     if codec < CODEC_NONE or codec > highest:
         raise UnsupportedCompressionTypeError(f"codec {codec} in a format that has 0 to {highest}")
     return 0

@@ -1,8 +1,8 @@
-"""Make whole batches of format v2 from Python records: one record, or many in one pass.
+"""Encodes Python records as complete v2 batches: one record, or many in one pass.
 
-Records are encoded one after another behind room for the header, which is written when all is known.
-Offset and leader epoch of a batch stand under no checksum: a batch is made, and compressed, before
-it is known where in the log it goes, and `place()` says so afterwards.
+Records are encoded one after another, after room for the header, which is written when everything is known. No checksum
+covers a batch's offset and leader epoch: so a batch is made, and compressed, before its place in the log is known, and
+`place()` sets them afterwards.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -60,15 +60,15 @@ cdef int raise_refused(int status, Py_ssize_t number) except -1:
     if status == NO_MEMORY:
         raise MemoryError
     raise RecordTooLargeError(
-        f"a batch is larger than {INT32_MAX} bytes with record {number}" if number >= 0
-        else f"a batch is larger than {INT32_MAX} bytes")
+        f"the batch is larger than {INT32_MAX} bytes with record {number}" if number >= 0
+        else f"the batch is larger than {INT32_MAX} bytes")
 
 
 cdef int check_base_offset(int64_t base_offset, int64_t last_offset_delta) except -1:
     # The last int64 is no offset: there would be none for the end of the log.
     if base_offset < 0 or last_offset_delta > INT64_MAX - 1 - base_offset:
         raise InvalidArgumentError(
-            f"no batch can lie at the offsets {base_offset} to {base_offset} + {last_offset_delta}")
+            f"the offsets {base_offset} to {base_offset} + {last_offset_delta} are out of range")
     return 0
 
 
@@ -93,7 +93,7 @@ def encode_one(
     check_base_offset(base_offset, 0)
     record.timestamp = to_timestamp(timestamp, -1)
     if attributes & ~TIMESTAMP_TYPE_BIT:
-        raise InvalidArgumentError(f"attributes {attributes} where only the timestamp type may be set")
+        raise InvalidArgumentError(f"attributes {attributes}: only the timestamp type may be set")
     record.headers_size = 0
     record.header_count = 0
     encoded_headers.first = NULL
@@ -224,7 +224,7 @@ cdef EncodedBatch begin_encoded(
     if codec < CODEC_NONE or codec > CODEC_ZSTD:
         raise UnsupportedCompressionTypeError(f"codec {codec} in a format that has {CODEC_NONE} to {CODEC_ZSTD}")
     if codec != CODEC_NONE and compress is None:
-        raise InvalidArgumentError(f"codec {codec} and nothing that compresses")
+        raise InvalidArgumentError(f"codec {codec} needs `compress`")
     made.batch.attributes = (
         codec
         | (TIMESTAMP_TYPE_BIT if log_append_time is not None else 0)

@@ -1,4 +1,4 @@
-"""Make batches of format v2 from columns, without the GIL and without an object a record."""
+"""Encodes columns as v2 batches, without the GIL and without an object for each record."""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -33,7 +33,7 @@ cdef enum:
 
 _CULPRITS = ("record", "key", "value", "headers", "header key", "header value", "timestamp")
 _WORDS = {
-    BAD_OFFSETS: "has offsets that do not lie in its data",
+    BAD_OFFSETS: "has offsets outside its data",
     NULL_HEADER_KEY: "is null",
     BAD_TIMESTAMP: "is below -1 (none)",
 }
@@ -96,7 +96,7 @@ cdef int encode_headers(Filling* filling, const HeaderSource* source, int64_t ro
 cdef int fill(
     EncodedBatch made, ColumnSource source, Filling* filling, int64_t default_timestamp, int64_t limit_bytes
 ) noexcept nogil:
-    """Append rows until the batch is full or there are no more. The first one always goes in."""
+    """Append rows until the batch is full or there are no more. The first one always fits."""
     cdef const BinarySource* keys = &source.key
     cdef const BinarySource* values = &source.value
     # How far a copy may read ahead. For a list of objects this is NULL, so that it stays within the object.

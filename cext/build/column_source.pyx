@@ -44,7 +44,7 @@ cdef bint is_aligned(const void* p, size_t size) noexcept:
 
 cdef int check_array(str name, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers,
                      int64_t n_children, int64_t first, int64_t rows) except -1:
-    """Has it what its format says, and the rows [first, first + rows)?"""
+    """Check that it has what its format says, and the rows [first, first + rows)."""
     if array.release == NULL or schema.release == NULL:
         raise refused(name, "an Arrow array that was released")
     if schema.dictionary != NULL:
@@ -52,7 +52,7 @@ cdef int check_array(str name, const ArrowSchema* schema, const ArrowArray* arra
     if array.n_buffers < n_buffers or array.n_children != n_children or schema.n_children != n_children:
         raise refused(name, f"an Arrow array with {array.n_buffers} buffers and {array.n_children} children")
     if array.offset < 0 or array.length < 0 or first < 0 or rows > array.length - first:
-        raise refused(name, f"{array.length} rows where {first} + {rows} were announced")
+        raise refused(name, f"{array.length} rows, but {first} + {rows} were announced")
     return 0
 
 
@@ -72,7 +72,7 @@ cdef int take_offsets(str name, const ArrowArray* array, int64_t first, int64_t 
     if rows == 0:
         return 0
     if offsets == NULL or not is_aligned(offsets, 8 if is_wide else 4):
-        raise refused(name, "no offsets, or not aligned")
+        raise refused(name, "the offsets are missing or not aligned")
     if is_wide:
         wide[0] = <const int64_t*>offsets + array.offset + first
     else:
@@ -86,7 +86,7 @@ cdef int take_binary(str name, BinarySource* out, const ArrowSchema* schema, con
     if format_ == b"n":
         return 0
     if format_ not in (b"z", b"u", b"Z", b"U"):
-        raise TypeError(f"the column {name} is binary or string, in Arrow z, Z, u or U, not {format_.decode()}")
+        raise TypeError(f"the column {name} must be binary or string, in Arrow z, Z, u or U, not {format_.decode()}")
     check_array(name, schema, array, 3, 0, first, rows)
     take_offsets(name, array, first, rows, format_ in (b"Z", b"U"), &out.narrow, &out.wide)
     out.validity = validity_of(array)
@@ -97,7 +97,7 @@ cdef int take_binary(str name, BinarySource* out, const ArrowSchema* schema, con
     elif out.wide != NULL:
         out.data_bytes = out.wide[rows]
     if out.data == NULL and out.data_bytes > 0:
-        raise refused(name, f"{out.data_bytes} bytes of data, and none there")
+        raise refused(name, f"{out.data_bytes} bytes of data are missing")
     return 0
 
 
@@ -109,7 +109,7 @@ cdef int take_header_lists(str name, HeaderSource* out, const ArrowSchema* schem
     if format_ == b"n":
         return 0
     if format_ not in (b"+l", b"+L", b"+m"):
-        raise TypeError(f"the column {name} is a list or map of struct<key, value>, not {format_.decode()}")
+        raise TypeError(f"the column {name} must be a list or map of struct<key, value>, not {format_.decode()}")
     check_array(name, schema, array, 2, 1, first, rows)
     take_offsets(name, array, first, rows, format_ == b"+L", &out.narrow, &out.wide)
     out.validity = validity_of(array)
@@ -118,11 +118,11 @@ cdef int take_header_lists(str name, HeaderSource* out, const ArrowSchema* schem
     items = array.children[0]
     format_ = item.format
     if format_ != b"+s":
-        raise TypeError(f"the column {name} is a list or map of struct<key, value>, not of {format_.decode()}")
+        raise TypeError(f"the column {name} must be a list or map of struct<key, value>, not of {format_.decode()}")
     check_array(name, item, items, 1, 2, 0, items.length)
     # Maps call their fields what they like; of a list's, nobody shall take one for the other.
     if schema.format[1] != b"m" and (name_of(item.children[0]), name_of(item.children[1])) != ("key", "value"):
-        raise TypeError(f"the column {name} is a list or map of struct<key, value>, in this order")
+        raise TypeError(f"the column {name} must be a list or map of struct<key, value>, in this order")
     if items.null_count > 0:
         raise refused(name, "a header that is null")
     out.rows = items.length
@@ -146,9 +146,9 @@ cdef class ColumnSource:
             self._take_struct(columns.__arrow_c_array__())
         else:
             raise TypeError(
-                f"columns are an Arrow RecordBatch or a mapping of {', '.join(_NAMES)}, not {type(columns).__name__}")
+                f"columns must be a RecordBatch or a mapping of {', '.join(_NAMES)}, not {type(columns).__name__}")
         if not self._has_rows:
-            raise InvalidArgumentError("columns without a key or a value")
+            raise InvalidArgumentError("the columns need a key or a value")
 
     @property
     def timestamp(self):
@@ -168,7 +168,7 @@ cdef class ColumnSource:
             if name == "offset":
                 continue
             if name not in _NAMES:
-                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}, and offset is passed by")
+                raise InvalidArgumentError(f"no column is called {name!r}: there are {', '.join(_NAMES)}, and offset")
             if column is not None:
                 self._take_column(name, column)
         return 0
@@ -183,16 +183,16 @@ cdef class ColumnSource:
             raise TypeError(f"an Arrow array of columns must be a struct, as a RecordBatch gives, not {format_.decode()}")
         check_array("of all", schema, array, 1, array.n_children, 0, array.length)
         if validity_of(array) != NULL:
-            raise InvalidArgumentError("a struct of columns with rows that are null")
+            raise InvalidArgumentError("the struct of columns must not have null rows")
         for i in range(array.n_children):
             name = name_of(schema.children[i])
             if name in seen:
-                raise InvalidArgumentError(f"two columns {name!r}")
+                raise InvalidArgumentError(f"there are two columns {name!r}")
             seen.add(name)
             if name in _NAMES:
                 self._take_child(name, schema.children[i], array.children[i], array.offset, array.length)
             elif name != "offset":
-                raise InvalidArgumentError(f"a column {name!r}: there are {', '.join(_NAMES)}, and offset is passed by")
+                raise InvalidArgumentError(f"no column is called {name!r}: there are {', '.join(_NAMES)}, and offset")
         return 0
 
     cdef int _take_column(self, str name, object column) except -1:
@@ -215,7 +215,7 @@ cdef class ColumnSource:
             view = memoryview(column)
         except (TypeError, ValueError, BufferError):
             raise TypeError(
-                f"the column {name} is a list, a 2-D array of bytes, (offsets, data[, validity]) or an Arrow array, "
+                f"the column {name} is a list, a 2-D array of bytes, (offsets, data[, validity]) or Arrow array, "
                 f"not {type(column).__name__}") from None
         return self._take_matrix(name, &self.key if name == "key" else &self.value, view)
 
@@ -230,10 +230,10 @@ cdef class ColumnSource:
                 self._timestamp = -1
                 return self._agree(name, rows)
             if format_ != b"l" and not format_.startswith(b"tsm:"):
-                raise TypeError(f"the column timestamp is timestamp[ms] or int64, not {format_.decode()}")
+                raise TypeError(f"the column timestamp must be timestamp[ms] or int64, not {format_.decode()}")
             check_array(name, schema, array, 2, 0, first, rows)
             if rows > 0 and (array.buffers[1] == NULL or not is_aligned(array.buffers[1], 8)):
-                raise refused(name, "no values, or not aligned")
+                raise refused(name, "the values are missing or not aligned")
             self.timestamps = <const int64_t*>array.buffers[1] + array.offset + first if rows > 0 else NULL
             self.timestamp_validity = validity_of(array)
             self.timestamp_validity_from = array.offset + first
@@ -248,7 +248,7 @@ cdef class ColumnSource:
         cdef int64_t rows = offsets.len // offsets.itemsize - 1
         check_ints(f"{name} offsets", offsets)
         if rows < 0:
-            raise refused(name, "offsets are one more than rows, and there is none")
+            raise refused(name, "there must be one more offset than rows, but there is none")
         if offsets.itemsize == 4:
             out.narrow = <const int32_t*>offsets.buf
         else:
@@ -258,7 +258,7 @@ cdef class ColumnSource:
         if len(column) == 3 and column[2] is not None:
             validity = self._borrow(f"{name} validity", column[2])
             if validity.itemsize != 1 or (validity.format != NULL and validity.format[0] == b"?"):
-                raise refused(name, "a validity bitmap is bytes, a bit for each row")
+                raise refused(name, "a validity bitmap must be bytes, a bit for each row")
             if validity.len < (rows + 7) // 8:
                 raise refused(name, f"a validity bitmap of {validity.len} bytes for {rows} rows")
             out.validity = <const uint8_t*>validity.buf
@@ -268,11 +268,11 @@ cdef class ColumnSource:
         """Rows of equally many bytes, in one run."""
         if view.ndim != 2 or view.itemsize != 1 or view.format not in ("B", "b", "c"):
             raise TypeError(
-                f"the column {name} as an array is of bytes in two dimensions, a row a record, not of "
+                f"the column {name} as an array must have two dimensions of bytes, a row for each record, not "
                 f"{view.format!r} in {view.ndim}")
         if not view.c_contiguous:
             raise InvalidArgumentError(
-                f"the column {name}: an array that is not one contiguous run", hint="numpy.ascontiguousarray(array)")
+                f"the column {name}: the array must be contiguous", hint="numpy.ascontiguousarray(array)")
         rows, width = view.shape
         if width > INT32_MAX:
             raise refused(name, f"rows of {width} bytes: formats allow {INT32_MAX}")
@@ -320,11 +320,11 @@ cdef class ColumnSource:
         keys = []
         values = []
         if not isinstance(column, list):
-            raise TypeError(f"the column headers is a list, or an Arrow array of lists, not {type(column).__name__}")
+            raise TypeError(f"the column headers must be a list or an Arrow list array, not {type(column).__name__}")
         for row, headers in enumerate(column):
             if headers is not None and (isinstance(headers, (str, bytes, dict)) or not isinstance(headers, Iterable)):
                 raise TypeError(
-                    f"the headers of row {row} are a sequence of (str, bytes-like or None), not "
+                    f"the headers of row {row} must be a sequence of (str, bytes-like or None), not "
                     f"{type(headers).__name__}")
             for pair in headers or ():
                 if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
@@ -351,13 +351,13 @@ cdef class ColumnSource:
         values = self._borrow("timestamp", column)
         check_ints("timestamp", values)
         if values.itemsize != 8:
-            raise TypeError(f"the column timestamp is int64, not of {values.itemsize} bytes")
+            raise TypeError(f"the column timestamp must be int64, not of {values.itemsize} bytes")
         self.timestamps = <const int64_t*>values.buf
         return self._agree("timestamp", values.len // 8)
 
     cdef int _agree(self, str name, int64_t rows) except -1:
         if self._has_rows and rows != self.rows:
-            raise refused(name, f"{rows} rows beside columns of {self.rows}")
+            raise refused(name, f"{rows} rows, but other columns have {self.rows}")
         self.rows = rows
         self._has_rows = True
         return 0
@@ -366,11 +366,11 @@ cdef class ColumnSource:
         try:
             view = memoryview(data)
         except TypeError:
-            raise TypeError(f"the column {what} is a buffer, not {type(data).__name__}") from None
+            raise TypeError(f"the column {what} must be a buffer, not {type(data).__name__}") from None
         except (ValueError, BufferError) as error:      # numpy's datetime64; what cannot be lent now
-            raise TypeError(f"the column {what} gives no buffer: {error}") from None
+            raise TypeError(f"the column {what} cannot be read as a buffer: {error}") from None
         if view.ndim != 1 or not view.c_contiguous:
-            raise refused(what, "not one contiguous run")
+            raise refused(what, "it must be contiguous")
         self._owners.append(view)
         return PyMemoryView_GET_BUFFER(view)
 
@@ -379,9 +379,9 @@ cdef int check_ints(str what, const Py_buffer* ints) except -1:
     """Signed, of this machine's order, 4 or 8 bytes each, and aligned."""
     cdef bytes format_ = b"B" if ints.format == NULL else <bytes>ints.format
     if format_.lstrip(b"@=<") not in (b"i", b"l", b"q") or ints.itemsize not in (4, 8):
-        raise TypeError(f"the column {what} is a buffer of int32 or int64, not of format {format_.decode()}")
+        raise TypeError(f"the column {what} must be a buffer of int32 or int64, not of format {format_.decode()}")
     if ints.len and not is_aligned(ints.buf, ints.itemsize):
-        raise refused(what, "not aligned")
+        raise refused(what, "it must be aligned")
     return 0
 
 

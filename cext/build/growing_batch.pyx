@@ -1,6 +1,6 @@
-"""A batch that records come to one by one: what linger.ms keeps in memory.
+"""A batch to which records are added one by one: what linger.ms keeps in memory.
 
-What a record says is encoded when it comes, so that nobody can change it while it waits.
+Records are encoded when they are added, so they cannot change while they wait.
 """
 cimport cython
 from libc.stdint cimport int64_t
@@ -23,8 +23,8 @@ cdef object NO_HEADERS = ()
 cdef class GrowingBatch:
     """GrowingBatch(max_bytes, codec, compress, is_log_append_time): empty. One thread at a time.
 
-    It is not made larger than `max_bytes`, not compressed. `codec`, `compress`: as of encode_records.
-    `taken`: the batch that was taken last, until somebody sets it to None.
+    It does not grow beyond `max_bytes`, uncompressed. `codec`, `compress`: as in encode_records.
+    `taken`: the batch that was taken last, until it is set to None.
     """
     cdef EncodedBatch made              # None: no record has come
     cdef public EncodedBatch taken
@@ -44,16 +44,16 @@ cdef class GrowingBatch:
         free(self.encoded_headers.first)
 
     def __len__(self):
-        """How many records wait."""
+        """The number of waiting records."""
         return 0 if self.made is None else self.made.batch.count
 
     @property
     def size_bytes(self):
-        """Of the records that wait, not compressed."""
+        """The uncompressed size of the waiting records."""
         return 0 if self.made is None else self.made.out.size - V2_HEADER_SIZE
 
     def add(self, key, value, headers, int64_t timestamp, /):
-        """Take a record, as encode_one does. True; False where there is no room for it, and nothing has changed.
+        """Add a record, as for encode_one. Returns False if there is no room for it; then nothing has changed.
 
         Raises TypeError, InvalidArgumentError.
         """
@@ -91,7 +91,7 @@ cdef class GrowingBatch:
                     self.made = None
                 if status == NO_MEMORY:
                     raise MemoryError
-                raise RecordTooLargeError("a batch is larger than its 32-bit size can say")
+                raise RecordTooLargeError("a batch is larger than its 32-bit size field allows")
             self.made._note(&record)
             return True
         finally:
@@ -99,16 +99,16 @@ cdef class GrowingBatch:
             release_field(&value_field)
 
     cdef int begin(self, int64_t timestamp) except -1:
-        # A time of the log is not known before the batch is taken.
+        # The log's time is not known before the batch is taken.
         self.made = begin_encoded(
             self.codec, self.compress, -1, 0 if self.is_log_append_time else None, -1, -1, -1, False, False, None)
         self.made.batch.base_timestamp = timestamp
         return 0
 
     def take(self, int64_t base_offset, int64_t now_ms, /):
-        """What waits, as a batch of its own; nothing waits any more.
+        """Take the waiting records as a batch; nothing waits afterwards.
 
-        Raises InvalidArgumentError where nothing does, and what `compress` raises.
+        Raises InvalidArgumentError if none are waiting, and what `compress` raises.
         """
         cdef EncodedBatch made = self.made
         if made is None:

@@ -1,4 +1,4 @@
-"""A Record of its fields: what a pickled one becomes. Its bytes are its own, and stand as in a v2 record."""
+"""Makes a Record from its fields, for unpickling. Its bytes are its own, laid out as in a v2 record."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
@@ -15,7 +15,7 @@ def record_of_fields(
     int64_t offset, int64_t timestamp, int8_t timestamp_type, int32_t sequence, key, value, headers,
     int32_t size_bytes, /
 ):
-    """Record: key and value bytes or None, headers as for encode_one. Raises TypeError, RecordTooLargeError."""
+    """Make a Record: key and value bytes or None, headers as for encode_one. Raises TypeError, RecordTooLargeError."""
     cdef Record record = Record.__new__(Record)
     cdef bytes content = (key or b"") + (value or b"") + tail_of(headers)
     record.window = Window(content)
@@ -33,7 +33,7 @@ def record_of_fields(
 
 
 cdef bytes tail_of(object headers):
-    """The count of the headers and the headers, as they stand behind a value; nothing where there are none."""
+    """Encode the count of headers and the headers, as they follow a value; nothing if there are none."""
     cdef Output out
     cdef uint8_t count[10]
     cdef uint8_t* end

@@ -1,9 +1,9 @@
-"""The append of one piece to an open file, by one system call and with nothing around it.
+"""Appends one piece to an open file, by one system call with minimal overhead.
 
-A log of small batches takes as long as this does. What is not plain is left to the Python class above
-(seglog.fs.files.WritableFile), which alone knows what an error means: several pieces, a closed file, one that failed,
-a short write, a double of a test that has no descriptor. Here nobody decides what is written where; rooms above
-fs go through that class.
+The speed of a log of small batches depends on this. Everything but the plain case is left to the Python class above
+(seglog.fs.files.WritableFile), which alone interprets errors: several pieces, a closed file, one that failed, a short
+write, a test double without a descriptor. Nothing here decides what is written where; rooms above fs use that class.
+
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
@@ -48,8 +48,8 @@ cdef enum:
 
 
 cdef class AppendedFile:
-    """Where the next append goes, and the descriptor. A subclass has `append`; `_refuse_write`, `_refuse_sync` for an
-    errno; `_collected`, for when nobody has the file any more and its descriptor is open (base/unclosed.pyx).
+    """The position of the next append, and the descriptor. A subclass defines `append`; `_refuse_write`, `_refuse_sync`
+    for an errno; `_collected`, for when the object is garbage-collected with an open descriptor (base/unclosed.pyx).
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -59,22 +59,22 @@ cdef class AppendedFile:
         if self._fd >= 0:
             self._collected()
 
-    # No exception from outside comes between what `open` and `close` do (os.open, os.close) and what is kept of it:
-    # else a descriptor would be nobody's, or be closed again when it is somebody else's.
+    # No asynchronous exception comes between the work of `open` and `close` (os.open, os.close) and recording its
+    # result: otherwise a descriptor would leak, or be closed again when it belongs to another file.
 
     def open_descriptor(self, open, path, int flags):
-        """Have the descriptor that `open(path, flags)` gives."""
+        """Store the descriptor that `open(path, flags)` returns."""
         self._fd = open(path, flags)
 
     def close_descriptor(self, close):
-        """Call `close` with the descriptor, if there is one, which is gone also if that fails."""
+        """Call `close` with the descriptor, if there is one; it is gone even if that fails."""
         cdef int fd = self._fd
         self._fd = -1
         if fd >= 0:
             close(fd)
 
     def append_bytes(self, data):
-        """`append` of one piece: a bytes-like object of which the bytes lie together. Returns where they begin."""
+        """Append one piece, a contiguous bytes-like object. Returns where it begins."""
         return self.append_piece(data)
 
     cdef int64_t append_piece(self, object data) except -1:
@@ -104,16 +104,16 @@ cdef class AppendedFile:
                 self._refuse_write(number)
             PyErr_CheckSignals()
             written = 0
-        # A short write is no error yet: the next call says why, or goes on.
+        # A short write is not an error yet: the next call says why, or continues.
         self._position = begin + written
         self.append(memoryview(data).cast("B")[written:])
         return begin
 
     def sync_descriptor(self, bint data_only):
-        """fsync, or fdatasync. In one step with what is kept of it: no exception from outside comes in between."""
+        """Call fsync or fdatasync, in one step with recording its result."""
         cdef int result
         cdef int number
-        # Before the call: what another thread appends during it must not look synced.
+        # Before the call: data that another thread appends during it must not look synced.
         self._unsynced = False
         while True:
             with nogil:
@@ -130,9 +130,9 @@ cdef class AppendedFile:
 
 
 def reserve(int fd, int64_t position, int64_t size_bytes):
-    """Set disk space aside for the bytes [position, position + size_bytes), without the file growing longer.
+    """Reserve disk space for the bytes [position, position + size_bytes), without making the file longer.
 
-    False where the system or the file system cannot, or has no space.
+    False if the system or the file system cannot do this, or has no space.
     """
     with nogil:
         done = seg_reserve(fd, position, size_bytes)

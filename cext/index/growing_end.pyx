@@ -1,7 +1,7 @@
-"""Where a segment that grows ends: five numbers, put by one writer and taken by many readers.
+"""The end of a growing segment: five numbers, set by one writer and read by many readers.
 
-The GIL makes each change one step. A tuple of them is made when somebody asks, for most appends come and go unseen;
-as long as nothing changes it is the same one, so that readers can tell by `is`.
+The GIL makes each change one step. The tuple of them is made on demand, since most appends are never looked at; as long
+as nothing changes it is the same tuple, so that readers can compare by `is`.
 """
 from libc.stdint cimport int64_t
 
@@ -14,7 +14,7 @@ cdef class GrowingEnd:
 
     @property
     def at(self):
-        """The end now, as a tuple of the class that was given last."""
+        """The present end, as a tuple of the class that was given last."""
         cdef int64_t version = self.version
         made = self._at
         if made is None:
@@ -22,7 +22,7 @@ cdef class GrowingEnd:
                 self.numbers.position, self.numbers.next_offset, self.numbers.offset_entries,
                 self.numbers.time_entries, self.numbers.minute_entries,
             ))
-            # Making it may have let another thread run, which put a later one.
+            # Making it may have let another thread run, which set a later one.
             if self.version == version:
                 self._at = made
         return made

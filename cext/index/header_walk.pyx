@@ -1,9 +1,9 @@
-"""A walk over all batch headers of a segment beside its indexes: which of their entries can be believed.
+"""A walk over all batch headers of a segment beside its indexes, to find which entries can be trusted.
 
-A time index says for each entry that nothing before it is later. No entry proves that, only the headers of all
-batches before it do; so they are walked once, and as many entries as held true are believed from then on. A
-segment that grows is walked on from where the walk had come to. No checksum is looked at: who is led to a
-batch checks it. The time of a wrapper of v0 or v1 is not proved by this: the walk only tells that there are such.
+A time index claims for each entry that nothing before it is later. No entry proves that, only the headers of all
+batches before it do; so they are walked once, and the entries that proved true are trusted from then on. In a growing
+segment, the walk continues where it ended. It checks no checksums: a reader that is led to a batch does that. It does
+not prove the time of a v0 or v1 wrapper: it only reports that there are some.
 """
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
@@ -18,11 +18,11 @@ from .window cimport Window
 
 @cython.final
 cdef class HeaderWalk:
-    """HeaderWalk(base_offset, by_minute): at the start of a segment. Threads may share it.
+    """HeaderWalk(base_offset, by_minute): at the start of a segment. Thread-safe.
 
-    by_minute: its times are those of the minute index, so that a search may have to walk through a whole minute.
-    misled: somebody opened the wrappers and found a later message than its wrapper says (`distrust`). Then no header
-    and no entry says where a time is not.
+    by_minute: its times are those of the minute index, so a search may have to walk through a whole minute. misled: the
+    wrappers were opened, and one has a later message than its header says (`distrust`). Then no header and no entry
+    excludes a time.
     """
 
     def __cinit__(self, int64_t base_offset, bint by_minute=False):
@@ -33,43 +33,43 @@ cdef class HeaderWalk:
 
     @property
     def position(self):
-        """Of the header that the walk has come to."""
+        """The position of the header that the walk has reached."""
         return self.walked.position
 
     @property
     def largest_timestamp(self):
-        """Of the batches passed; -1 where none has one."""
+        """The largest timestamp of the batches passed; -1 if none has one."""
         return self.walked.largest
 
     @property
     def offset_entries(self):
-        """So many of the offset index lead to a batch, and none before that batch reaches up to their offset."""
+        """The number of offset entries that point to a batch, and no batch before reaches their offset."""
         return self.walked.offset_entries
 
     @property
     def time_entries(self):
-        """So many of the time index name the largest timestamp of the batch of their offset, and of all before."""
+        """The number of time entries with the largest timestamp of their offset's batch and all before."""
         return self.walked.time_entries
 
     @property
     def damaged(self):
-        """The walk met what is no header, or offsets that do not increase, and goes no further."""
+        """The walk met an invalid header, or offsets that do not increase, and stops there."""
         return self.walked.damaged
 
     @property
     def has_wrappers(self):
-        """Batches were passed whose time bounds nothing before they are opened (RecordBatch.bounds_time)."""
+        """Some batches passed have times that bound nothing before they are opened (RecordBatch.bounds_time)."""
         return self.walked.has_wrappers
 
     def distrust(self):
-        """Take no header's time for a bound any more."""
+        """Do not take any header's time for a bound any longer."""
         self.misled = True
 
     def advance(self, Window window not None, Window offsets, Window times, int64_t end_offset=INT64_MAX):
-        """Walk on to the end of `window`; `offsets` and `times`: entries of the indexes, None where there is no index.
+        """Continue to the end of `window`; `offsets` and `times`: entries of the indexes, None without an index.
 
-        end_offset: every batch ends below.
-        Windows may be longer each time, and hold what they held before.
+        end_offset: every batch ends below it.
+        Windows may get longer, and must contain what they contained before.
         """
         cdef Walked walked = self.walked
         cdef Entries of_offsets, of_times
@@ -102,7 +102,7 @@ cdef void walk(
             slot = w.offset_entries
             if value_at(offsets, slot) > row.position:
                 break
-            # Offsets must rise, for they are searched; and what stands before the batch must lie before the entry.
+            # Offsets must rise, since they are searched; and everything before the batch must be before the entry.
             w.offsets_end = (
                 value_at(offsets, slot) < row.position
                 or absolute_offset(<int>key_at(offsets, slot), base_offset) <= w.last_offset

@@ -1,4 +1,4 @@
-"""Build a segment's offset index, time index and minute index from its batch headers.
+"""Builds a segment's offset index, time index and minute index from its batch headers.
 
 The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.append) and on recovery
 (LogSegment.recover), so an index is a function of its log, one decision a batch:
@@ -38,7 +38,7 @@ cdef enum:
 
 @cython.final
 cdef class IndexBuilder:
-    """Takes batch headers in file order, gives index entries.
+    """Makes index entries from batch headers in file order.
 
     `base_offset` is the segment's; `index_interval_bytes` is index.interval.bytes; `max_index_bytes`
     is segment.index.bytes (-1: no bound), which is what makes an index full. `is_tagged`: entries of the tagged
@@ -48,7 +48,7 @@ cdef class IndexBuilder:
                   bint is_tagged=False):
         if base_offset < 0 or index_interval_bytes < 0:
             raise InvalidArgumentError(
-                f"a segment's base offset and index.interval.bytes are 0 or more, not {base_offset}"
+                f"a segment's base offset and index.interval.bytes must be 0 or more, not {base_offset}"
                 f" and {index_interval_bytes}"
             )
         self.base_offset = base_offset
@@ -76,16 +76,16 @@ cdef class IndexBuilder:
         int64_t time_entries, tuple last_time_entry not None,
         int64_t minute_entries, int64_t last_minute_timestamp,
     ):
-        """Go on behind index files that exist. On a new builder, before anything is added.
+        """Continue existing index files. Call it on a new builder, before anything is added.
 
-        The files hold so many entries, the closing one not counted: the last are (offset, position) and (timestamp,
-        offset), (base_offset, 0) and (-1, -1) where there is none, and -1 for the minute index. Add next the batch
-        that the last offset entry leads to, and those after it: then the builder stands where it would had it
-        added them all.
+        The files have this many entries, not counting the closing one: the last ones are (offset, position) and
+        (timestamp, offset); (base_offset, 0) and (-1, -1) if there are none, and -1 for the minute index. Then add the
+        batch to which the last offset entry points, and those after it: the builder is then in the same state as if it
+        had added all of them.
         """
         cdef int64_t offset = last_offset_entry[0]
         if self.now.end_position or self.now.offset_entries or self.now.time_entries:
-            raise InvalidArgumentError("only a new index builder may go on behind files that exist")
+            raise InvalidArgumentError("only a new index builder can continue existing files")
         self.now.offset_entries = offset_entries
         self.now.last_entry_position = self.now.end_position = last_offset_entry[1]
         if offset_entries:
@@ -98,10 +98,10 @@ cdef class IndexBuilder:
             self.now.last_minute = last_minute_timestamp // MINUTE_MS
 
     def add(self, BatchTable table not None, Py_ssize_t start, Py_ssize_t stop, int64_t file_position):
-        """Index the batches [start, stop) of a table; the first of them stands at `file_position` in the file.
+        """Index the batches [start, stop) of a table; the first of them is at `file_position` in the file.
 
-        Raises CorruptRecordError where an offset does not fit the segment or falls back, and
-        InvalidArgumentError where an index is full (see `is_full`: roll before); nothing is added then.
+        Raises CorruptRecordError if an offset does not fit the segment or goes back, and InvalidArgumentError if an
+        index is full (see `is_full`: roll before); nothing is added then.
         """
         cdef Progress before = self.now
         cdef int64_t offset_bytes = self.offset_index.size
@@ -111,7 +111,7 @@ cdef class IndexBuilder:
         cdef int64_t shift
         cdef int status = OK
         if start < 0 or stop > table.n or start > stop or file_position < 0:
-            raise InvalidArgumentError(f"batches [{start}, {stop}) at {file_position} of a table of {table.n}")
+            raise InvalidArgumentError(f"invalid batches [{start}, {stop}) at {file_position} of a table of {table.n}")
         if start == stop:
             return
         shift = file_position - table.rows[start].position
@@ -132,14 +132,14 @@ cdef class IndexBuilder:
         self.raise_refusal(status, table.rows[i].position + shift, table.rows[i].last_offset, table.window.name)
 
     def add_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes):
-        """Index one batch that stands behind the last one added. True: it made entries, to be taken.
+        """Index one batch that follows the last one added. Returns True if it made entries, to be taken.
 
         Raises what `add` raises.
         """
         cdef int64_t entries = self.now.offset_entries
         cdef int status
         if size_bytes < 0:
-            raise InvalidArgumentError(f"a batch of {size_bytes} bytes")
+            raise InvalidArgumentError(f"invalid batch size {size_bytes}")
         status = self.try_one(last_offset, max_timestamp, size_bytes)
         if status != OK:
             self.raise_refusal(status, self.now.end_position, last_offset, None)
@@ -166,11 +166,11 @@ cdef class IndexBuilder:
                 f"the indexes of a segment are full at {self.max_offset_entries} offset entries"
                 f" and {self.max_time_entries} time entries",
                 position=position, offset=offset, file=name,
-                hint="raise segment.index.bytes, or begin a new segment here",
+                hint="raise segment.index.bytes, or start a new segment here",
             )
         if status == OFFSET_RANGE:
             raise CorruptRecordError(
-                f"a batch that no index entry can name: the segment begins at offset {self.base_offset},"
+                f"no index entry can express this batch: the segment begins at offset {self.base_offset},"
                 " and an entry holds 31 bits of offset and of position",
                 position=position, offset=offset, file=name,
             )
@@ -203,7 +203,7 @@ cdef class IndexBuilder:
         return OK
 
     cdef int add_offset_entry(self, int64_t relative, int64_t position) noexcept nogil:
-        """An entry of the offset index, and those of the others that go with it."""
+        """Make an entry of the offset index, and those of the other indexes that belong to it."""
         cdef uint8_t* entry
         cdef int status = ensure_room(&self.offset_index, self.offset_entry_size)
         if status == OK and not self.is_tagged:
@@ -245,7 +245,7 @@ cdef class IndexBuilder:
         return OK
 
     cdef int put_timestamp(self, Output* index) noexcept nogil:
-        """The largest timestamp and the offset of its batch, as an entry of the time index or the minute index."""
+        """Make an entry of the time or minute index, of the largest timestamp and its batch's offset."""
         cdef Progress* now = &self.now
         cdef uint8_t* entry
         if ensure_room(index, TIME_ENTRY_SIZE) != OK:
@@ -257,25 +257,25 @@ cdef class IndexBuilder:
         return OK
 
     def finish(self):
-        """Add the closing time entry, for which the last slot of a full time index was kept. May be repeated."""
+        """Add the closing time entry, for which the last slot of a full time index is reserved. May be repeated."""
         cdef int status = OK if self.is_tagged else self.add_time_entry()
         if status != OK:
             raise_status(status, -1, -1)
 
     def take_offset_entries(self):
-        """The bytes to append to the `.index` file: all entries since the last call."""
+        """Return the bytes to append to the `.index` file: all entries since the last call."""
         taken = PyBytes_FromStringAndSize(<const char*>self.offset_index.first, self.offset_index.size)
         self.offset_index.size = 0
         return taken
 
     def take_time_entries(self):
-        """The bytes to append to the `.timeindex` file: all entries since the last call."""
+        """Return the bytes to append to the `.timeindex` file: all entries since the last call."""
         taken = PyBytes_FromStringAndSize(<const char*>self.time_index.first, self.time_index.size)
         self.time_index.size = 0
         return taken
 
     def take_minute_entries(self):
-        """The bytes to append to the `.time.index` file: all entries since the last call."""
+        """Return the bytes to append to the `.time.index` file: all entries since the last call."""
         taken = PyBytes_FromStringAndSize(<const char*>self.minute_index.first, self.minute_index.size)
         self.minute_index.size = 0
         return taken
@@ -287,22 +287,22 @@ cdef class IndexBuilder:
 
     @property
     def offset_entries(self):
-        """How many entries the offset index has, taken ones included."""
+        """The number of entries of the offset index, including those taken."""
         return self.now.offset_entries
 
     @property
     def time_entries(self):
-        """How many entries the time index has, taken ones included."""
+        """The number of entries of the time index, including those taken."""
         return self.now.time_entries
 
     @property
     def minute_entries(self):
-        """How many entries the minute index has, taken ones included."""
+        """The number of entries of the minute index, including those taken."""
         return self.now.minute_entries
 
     @property
     def taken_entries(self):
-        """How many entries of the offset index, the time index and the minute index were taken: in a file by now."""
+        """The number of entries taken from the offset, time and minute index: those are in files by now."""
         return (
             self.now.offset_entries - self.waiting_entries(),
             self.now.time_entries - (
@@ -312,12 +312,12 @@ cdef class IndexBuilder:
 
     @property
     def max_timestamp(self):
-        """The largest max timestamp of a batch so far, -1 where none had one."""
+        """The largest max timestamp of a batch so far, -1 if none had one."""
         return self.now.max_timestamp
 
     @property
     def offset_of_max_timestamp(self):
-        """The last offset of the first batch that had the largest timestamp, -1 where none had one."""
+        """The last offset of the first batch that had the largest timestamp, -1 if none had one."""
         return self.now.offset_of_max_timestamp
 
     @property

@@ -1,9 +1,9 @@
-"""Held index files, searched for one target or for many.
+"""Searches index files in memory for one target or for many.
 
-An object borrows a Window for life and keeps no other state, so threads may share it. The number of
-entries is the caller's to say, since a broker that died leaves preallocated zeros at the end of a file
-(`count_entries` finds where they begin). Entries may be anything, sorted or not: a search then
-answers some entry, never one outside the file; who follows it checks what it finds in the log.
+An object borrows a Window for life and keeps no other state, so it is thread-safe. The caller says how many entries
+there are, since a broker that died leaves preallocated zeros at the end of a file (`count_entries` finds where they
+begin). Entries may be anything, sorted or not: a search then returns some entry, never one outside the file; its user
+checks what it finds in the log.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -17,7 +17,7 @@ cdef enum:
 
 
 def count_entries(Window window not None, int entry_size):
-    """How many whole entries of `entry_size` bytes stand before the zeros at the end of an index file.
+    """Count the complete entries of `entry_size` bytes before the zeros at the end of an index file.
 
     The active segment's index files are preallocated and trimmed on roll and clean close, so a crash
     leaves a tail of zeros (kafka.tools.DumpLogSegments stops at the first such entry). No real entry
@@ -27,7 +27,7 @@ def count_entries(Window window not None, int entry_size):
     cdef int64_t end = window.size
     cdef const uint8_t* base = window.base
     if entry_size < 1:
-        raise InvalidArgumentError(f"an index entry of {entry_size} bytes")
+        raise InvalidArgumentError(f"invalid index entry size {entry_size}")
     end -= end % entry_size
     if end == TIME_ENTRY_SIZE and entry_size == TIME_ENTRY_SIZE:
         return 1
@@ -117,7 +117,7 @@ cdef void search_many(
 
 @cython.internal
 cdef class _Search:
-    """What the offset index and the time index have in common."""
+    """The common base of the offset index and the time index."""
     cdef Window window
     cdef Entries entries
     cdef readonly int64_t base_offset
@@ -126,7 +126,7 @@ cdef class _Search:
         return self.entries.n
 
     def slot(self, int64_t target):
-        """The last slot whose key (offset or timestamp) is at most `target`, -1 where there is none."""
+        """Return the last slot whose key (offset or timestamp) is at most `target`, -1 if there is none."""
         return floor_slot(&self.entries, self.key(target))
 
     cdef int64_t key(self, int64_t target) noexcept:
@@ -136,7 +136,7 @@ cdef class _Search:
         hold_entries(&self.entries, window, timed)
         if entries < 0 or entries > self.entries.n:
             raise InvalidArgumentError(
-                f"{entries} entries in an index of {window.size} bytes, which holds {self.entries.n}"
+                f"{entries} entries do not fit an index of {window.size} bytes, which has {self.entries.n}"
             )
         self.window = window
         self.base_offset = base_offset
@@ -145,13 +145,13 @@ cdef class _Search:
 
     cdef int check_slot(self, int64_t slot) except -1:
         if slot < 0 or slot >= self.entries.n:
-            raise IndexError(f"slot {slot} of {self.entries.n}")
+            raise IndexError(f"slot {slot} is out of range: there are {self.entries.n}")
         return 0
 
 
 @cython.final
 cdef class OffsetIndexSearch(_Search):
-    """An offset index, held: offset -> position of a batch at or before it.
+    """An offset index in memory: offset -> position of a batch at or before it.
 
     `entries` counts from the start of the window, which outlives this object.
     """
@@ -160,7 +160,7 @@ cdef class OffsetIndexSearch(_Search):
         self.hold(window, base_offset, entries, timed=False)
 
     def lookup(self, int64_t offset):
-        """(offset, position) of the last entry at or below `offset`; (base_offset, 0) where there is none."""
+        """Return (offset, position) of the last entry at or below `offset`; (base_offset, 0) if there is none."""
         cdef int64_t slot = floor_slot(&self.entries, relative_offset(offset, self.base_offset))
         if slot < 0:
             return (self.base_offset, 0)
@@ -170,7 +170,7 @@ cdef class OffsetIndexSearch(_Search):
         )
 
     def entry(self, int64_t slot):
-        """(offset, position) in a slot."""
+        """Return (offset, position) in a slot."""
         self.check_slot(slot)
         return (
             absolute_offset(<int32_t>key_at(&self.entries, slot), self.base_offset),
@@ -178,7 +178,7 @@ cdef class OffsetIndexSearch(_Search):
         )
 
     def lookup_many(self, const int64_t[::1] offsets not None, int64_t[::1] positions not None):
-        """`positions[i]` = the position that `lookup(offsets[i])` answers. Fastest where offsets rise."""
+        """Set `positions[i]` to the position of `lookup(offsets[i])`. Fastest if offsets rise."""
         check_room(offsets.shape[0], positions.shape[0])
         if offsets.shape[0]:
             with nogil:
@@ -187,7 +187,7 @@ cdef class OffsetIndexSearch(_Search):
                 )
 
     def first_disorder(self):
-        """The first slot that does not lie above the one before it, in offset and in position; -1: sorted."""
+        """Return the first slot that is not above the one before it, in offset and in position; -1: sorted."""
         cdef int64_t slot
         cdef int64_t found = -1
         with nogil:
@@ -203,7 +203,7 @@ cdef class OffsetIndexSearch(_Search):
 
 @cython.final
 cdef class TimeIndexSearch(_Search):
-    """A time index or minute index, held: timestamp -> offset of a record at or before it in the log.
+    """A time index or minute index in memory: timestamp -> offset of a record at or before it in the log.
 
     `entries` counts from the start of the window, which outlives this object.
     """
@@ -212,19 +212,19 @@ cdef class TimeIndexSearch(_Search):
         self.hold(window, base_offset, entries, timed=True)
 
     def lookup(self, int64_t timestamp):
-        """(timestamp, offset) of the last entry at or below `timestamp`; (-1, base_offset) where there is none."""
+        """Return (timestamp, offset) of the last entry at or below `timestamp`; (-1, base_offset) if there is none."""
         cdef int64_t slot = floor_slot(&self.entries, timestamp)
         if slot < 0:
             return (-1, self.base_offset)
         return (key_at(&self.entries, slot), absolute_offset(value_at(&self.entries, slot), self.base_offset))
 
     def entry(self, int64_t slot):
-        """(timestamp, offset) in a slot."""
+        """Return (timestamp, offset) in a slot."""
         self.check_slot(slot)
         return (key_at(&self.entries, slot), absolute_offset(value_at(&self.entries, slot), self.base_offset))
 
     def lookup_many(self, const int64_t[::1] timestamps not None, int64_t[::1] offsets not None):
-        """`offsets[i]` = the offset that `lookup(timestamps[i])` answers. Fastest where timestamps rise."""
+        """Set `offsets[i]` to the offset of `lookup(timestamps[i])`. Fastest if timestamps rise."""
         check_room(timestamps.shape[0], offsets.shape[0])
         if timestamps.shape[0]:
             with nogil:
@@ -234,7 +234,7 @@ cdef class TimeIndexSearch(_Search):
                 )
 
     def first_disorder(self):
-        """The first slot whose timestamp is not above, or whose offset is below, the one before it; -1: sorted.
+        """Return the first slot whose timestamp is not above, or offset below, that of the one before; -1: sorted.
 
         In the tagged dialect timestamps may be equal, and offsets rise.
         """
@@ -255,5 +255,5 @@ cdef class TimeIndexSearch(_Search):
 
 cdef int check_room(Py_ssize_t targets, Py_ssize_t out) except -1:
     if out < targets:
-        raise InvalidArgumentError(f"room for {out} answers to {targets} targets")
+        raise InvalidArgumentError(f"`out` has room for {out} answers, but there are {targets} targets")
     return 0

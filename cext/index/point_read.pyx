@@ -1,10 +1,10 @@
-"""One record of a segment by its offset or its time, in one call: index entry, batch headers, records.
+"""Finds one record of a segment by its offset or its time, in one call: index entry, batch headers, records.
 
-Answers what can be answered without asking twice. Where an index misleads, bytes are damaged or the offset has no
-record, it says so and no more; the caller then takes the long way (segment_scan), which knows what to do about it.
+Answers only what a single attempt can answer. If an index misleads, bytes are damaged or the offset has no record, it
+just says so; the caller then takes the slow path (segment_scan), which handles these cases.
 
-A batch's checksum is checked before anything in it is believed, once as long as the segment stays mapped
-(CheckedBatches). Bytes that rot in the page cache behind that are not found.
+A batch's checksum is checked before anything in it is trusted, once as long as the segment stays mapped
+(CheckedBatches). Bytes that change in the page cache afterwards are not noticed.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -36,12 +36,12 @@ cdef extern from "<stdint.h>" nogil:
 
 
 cdef enum:
-    # What a search answers beside a Status, which is 0 or less.
-    NOT_CHECKED = 1         # a checksum stands in the way that was not checked yet
+    # The answers of a search besides a Status, which is 0 or less.
+    NOT_CHECKED = 1         # a checksum that was not checked yet must be checked first
     UNSURE = 2              # damage, or an index that misleads
 
-    # So many entries of the offset index may a search by the minute index pass: to walk over their batches costs about
-    # what a search in the time index does.
+    # A search by the minute index may pass this many entries of the offset index: walking over their batches costs
+    # about as much as a search in the time index.
     NEAR_ENTRIES = 4
 
 
@@ -49,7 +49,7 @@ cdef enum:
 @cython.no_gc           # what it refers to never refers back
 @cython.freelist(8)
 cdef class OpenedBatch:
-    """The records of a batch, decompressed where it needed that. Does not change once it is made."""
+    """The records of a batch, decompressed if necessary. Immutable."""
     cdef CheckedBatches segment     # which segment's: the identity is all that counts
     cdef int64_t position
     cdef Window window              # keeps the bytes of `records`
@@ -63,9 +63,9 @@ cdef class OpenedBatch:
 
 @cython.final
 cdef class LastOpened:
-    """The compressed batch that was opened last: its neighbours are likely to be asked for next.
+    """The compressed batch that was opened last: its neighbours are likely to be read next.
 
-    One for each log, shared by the readers of its segments: so one batch is kept, not one a segment.
+    One for each log, shared by the readers of its segments: so one batch is kept, not one for each segment.
     """
     cdef OpenedBatch batch
 
@@ -76,10 +76,10 @@ cdef class PointReader:
 
     Reads records of one segment.
 
-    window: the .log, up to the published end where it grows.
-    offsets: entries of the offset index and nothing behind them; None: it is searched from the start.
-    end_offset: every batch ends below.
-    checked: of the map that the window looks at; as large as that may become.
+    window: the .log, up to the published end if it grows.
+    offsets: entries of the offset index, without zeros; None: search from the start.
+    end_offset: every batch ends below it.
+    checked: belongs to the map of the window, and is as large as that may become.
     """
     cdef Window window
     cdef Window offsets_window
@@ -96,7 +96,7 @@ cdef class PointReader:
         LastOpened last_opened not None, decompress, int64_t end_offset=INT64_MAX,
     ):
         if checked.size < window.size:
-            raise InvalidArgumentError(f"notes for {checked.size} bytes of {window.size}")
+            raise InvalidArgumentError(f"`checked` covers {checked.size} bytes, but the window has {window.size}")
         self.window = window
         self.offsets_window = offsets
         self.checked = checked
@@ -108,17 +108,17 @@ cdef class PointReader:
 
     @property
     def ranges(self):
-        """The time ranges of this very log, by which searches by time go then; None: no such are known."""
+        """The time ranges of this log, which searches by time then use; None: unknown."""
         return self._ranges
 
     @ranges.setter
     def ranges(self, TimeRangesSearch ranges):
         if ranges is not None and ranges.log_bytes != self.window.size:
-            raise InvalidArgumentError(f"time ranges of {ranges.log_bytes} bytes of log, which has {self.window.size}")
+            raise InvalidArgumentError(f"time ranges of {ranges.log_bytes} bytes of log, not {self.window.size}")
         self._ranges = ranges
 
     def get(self, int64_t offset):
-        """The data record with this offset; None where there is none, or where it takes more to find it.
+        """Return the data record with this offset; None if there is none, or the slow path is needed.
 
         Raises what opening a compressed batch raises.
         """
@@ -127,7 +127,7 @@ cdef class PointReader:
         cdef OpenedBatch batch
         cdef int status = self.locate(offset, &row, False)
         if status == NOT_CHECKED:
-            # The bytes may not be in memory yet, and a checksum of a large batch takes long: others may run meanwhile.
+            # The bytes may not be in memory yet, and a large batch's checksum takes long: let other threads run.
             with nogil:
                 status = self.locate(offset, &row, True)
         if status != OK or has_bit(&row, CONTROL_BIT):
@@ -138,9 +138,9 @@ cdef class PointReader:
         return record_of(batch.window, &row, &view)
 
     def find_batch(self, int64_t offset):
-        """(last offset, position, size in bytes) of the first batch that ends at or behind `offset`.
+        """Return (last offset, position, size in bytes) of the first batch that ends at or after `offset`.
 
-        None where there is none, or where it takes more to find it.
+        None if there is none, or the slow path is needed.
         """
         cdef BatchHeader row
         cdef int status = self.locate(offset, &row, False)
@@ -150,12 +150,11 @@ cdef class PointReader:
         return (row.last_offset, row.position, row.size_bytes) if status == OK else None
 
     def find_timestamp(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
-        """(timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
+        """Return (timestamp, offset, leader epoch) of the first record with at least this timestamp and offset.
 
-        An offset of -1: there is none; -2: it takes more to say; -3: the minute index leads too far from it, and a walk
-        by the time index is to be asked. `walk` must have come to the end of the window, unless there are ranges;
-        `times`: entries of the index that it walked beside, None where there is none.
-        Raises what opening a compressed batch raises.
+        An offset of -1: there is none; -2: the slow path is needed; -3: the minute index leads too far from it, so ask
+        a walk by the time index. `walk` must have reached the end of the window, unless there are ranges; `times`:
+        entries of the index that was walked beside it, None without one. Raises what opening a compressed batch raises.
         """
         cdef BatchHeader row
         cdef RecordView view
@@ -165,7 +164,7 @@ cdef class PointReader:
         return (view.timestamp, offset, row.leader_epoch)
 
     def find_offset_at(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
-        """The offset alone of what find_timestamp answers, or -1, -2 or -3 as there."""
+        """Return only the offset of find_timestamp's answer, or -1, -2 or -3 as there."""
         cdef BatchHeader row
         cdef RecordView view
         return self.seek(timestamp, start_offset, walk, times, &row, &view)
@@ -215,14 +214,14 @@ cdef class PointReader:
             position = row.position + row.size_bytes
 
     cdef int locate(self, int64_t offset, BatchHeader* row, bint may_check) noexcept nogil:
-        """The first batch that ends at or behind `offset`: OK, LIMIT where there is none, NOT_CHECKED or UNSURE."""
+        """Find the first batch that ends at or after `offset`: OK, LIMIT if there is none, NOT_CHECKED or UNSURE."""
         cdef int64_t slot = floor_slot(&self.offsets, relative_offset(offset, self.base_offset))
         cdef int64_t position = 0
         cdef int64_t before = self.base_offset - 1
         cdef int status
         self.expect_next(&self.offsets, slot)
         if slot >= 0 and value_at(&self.offsets, slot) != 0:
-            # The entry is a hint: it must lead to a batch that begins at or before its offset (Segment._leads_to).
+            # The entry is a hint: it must point to a batch that begins at or before its offset (Segment._leads_to).
             position = value_at(&self.offsets, slot)
             status = self.header_at(position, row, may_check)
             if status != OK:
@@ -247,10 +246,10 @@ cdef class PointReader:
             position += row.size_bytes
 
     cdef bint is_in_place(self, int64_t slot, const BatchHeader* row) noexcept nogil:
-        """Does the batch that the entry in `slot` leads to have the offset that it had when the entry was made?
+        """Whether the batch to which the entry in `slot` points has the offset that it had when the entry was made.
 
-        No checksum covers it. Kafka's entries name the first or the last offset of their batch; if this one names the
-        last of an append of several, the headers from the entry before it on tell.
+        No checksum covers it. Kafka's entries have the first or the last offset of their batch; if this one has the
+        last of an append of several, the headers from the entry before it on decide.
         """
         cdef BatchHeader passed
         cdef int64_t entry = absolute_offset(<int32_t>key_at(&self.offsets, slot), self.base_offset)
@@ -279,7 +278,7 @@ cdef class PointReader:
                 self.checked.expect(self.window.base, position)
 
     cdef int header_at(self, int64_t position, BatchHeader* row, bint may_check) noexcept nogil:
-        """The header there, its batch checked: OK, LIMIT at the end of the bytes, NOT_CHECKED or UNSURE."""
+        """Read the header there, and check its batch: OK, LIMIT at the end of the bytes, NOT_CHECKED or UNSURE."""
         if position == self.window.size:
             return LIMIT
         if position < 0 or header_in(self.window, self.window.size, position, row) != OK:
@@ -312,9 +311,9 @@ cdef class PointReader:
     cdef int64_t position_before(
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times
     ) noexcept:
-        """Of a batch before which nothing is as late as `timestamp`, or nothing has as large an offset.
+        """Find a batch before which nothing is as late as `timestamp`, or nothing has as large an offset.
 
-        -1: the minute index leads further before it than the time index might.
+        -1: the minute index leads further back than the time index might.
         """
         cdef Entries believed
         cdef int64_t slot, relative
@@ -361,7 +360,7 @@ cdef class PointReader:
         return LIMIT
 
     cdef OpenedBatch open(self, const BatchHeader* row):
-        """The records of the batch; None where it is not what it says."""
+        """Return the records of the batch; None if it is inconsistent."""
         cdef OpenedBatch batch = self.last_opened.batch
         cdef bint compressed = row.attributes & CODEC_MASK != CODEC_NONE
         if compressed and batch is not None and batch.segment is self.checked and batch.position == row.position:
@@ -389,7 +388,7 @@ cdef class PointReader:
 # --- in a batch ------------------------------------------------------------------------------
 
 cdef bint offsets_increase(Span records, const BatchHeader* row) noexcept nogil:
-    """Do the records of a v2 batch have offsets that increase, all of them within the batch?"""
+    """Whether the offsets of a v2 batch's records increase, and all are within the batch."""
     cdef Span record
     cdef int64_t timestamp_delta
     cdef int64_t next_delta = 0
@@ -412,7 +411,7 @@ cdef bint offsets_increase(Span records, const BatchHeader* row) noexcept nogil:
 
 
 cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexcept:
-    """The same for a wrapper, whose offset is its last message's."""
+    """The same for a wrapper, whose offset is that of its last message."""
     cdef Span s = batch.records
     cdef RecordView message
     cdef int64_t base = batch.inner_base
@@ -428,7 +427,7 @@ cdef bint messages_increase(OpenedBatch batch, const BatchHeader* wrapper) noexc
 cdef int find_record(
     OpenedBatch batch, const BatchHeader* row, int64_t offset, int64_t timestamp, RecordView* out
 ) noexcept:
-    """The first record with at least this offset and timestamp: OK, LIMIT where there is none, or what is wrong."""
+    """Find the first record with at least this offset and timestamp: OK, LIMIT if there is none, or an error."""
     cdef Span s = batch.records
     cdef int64_t left = batch.count
     cdef int64_t base = batch.inner_base
@@ -460,7 +459,7 @@ cdef int find_record(
 
 
 cdef inline int skip(Span* s, int64_t n, int64_t* left) noexcept nogil:
-    """Move past n records, by their lengths alone."""
+    """Move past n records, only by their lengths."""
     cdef int32_t length
     cdef int status
     while n > 0 and left[0] > 0:

@@ -1,8 +1,8 @@
-"""The producers of a log as rows of a .snapshot file: found by their id, and frozen in a step that copies none of them.
+"""The producers of a log as rows of a .snapshot file: found by id, and frozen in one step without copying them.
 
-Rows stand in chunks. `freeze` shares the chunks, and a row that changes then takes a copy of its chunk along: so a
-snapshot of a million producers holds nobody up, and is encoded without the GIL while the table goes on. The layout of
-the file: docs/formats/producer_snapshot.md.
+Rows are in chunks. `freeze` shares the chunks, and changing a row first copies its chunk: so a snapshot of a million
+producers delays no thread, and is encoded without the GIL while the table changes. For the layout of the file, see
+docs/formats/producer_snapshot.md.
 """
 import os
 
@@ -48,7 +48,7 @@ cdef struct Ordered:
     const Producer* row
 
 
-# Who writes a snapshot chooses the ids: they shall not all fall into one slot.
+# The writer of a snapshot chooses the ids: they must not all fall into one slot.
 cdef uint64_t seed = int.from_bytes(os.urandom(8), "little")
 
 
@@ -81,7 +81,7 @@ cdef tuple fields(const Producer* row):
 
 @cython.final
 cdef class FrozenProducers:
-    """The rows of a table at one moment. Threads may share it."""
+    """The rows of a table at one moment. Thread-safe."""
 
     cdef Chunk** chunks
     cdef Py_ssize_t chunk_count
@@ -100,7 +100,7 @@ cdef class FrozenProducers:
         return self.n
 
     cdef Ordered* ordered(self) noexcept nogil:
-        """The rows by producer id; the caller frees them. NULL: no memory."""
+        """Return the rows by producer id; the caller frees them. NULL: no memory."""
         cdef Ordered* rows = <Ordered*>malloc(<size_t>max(self.n, 1) * sizeof(Ordered))
         cdef Py_ssize_t slot
         cdef bint rises = True
@@ -116,7 +116,7 @@ cdef class FrozenProducers:
         return rows
 
     def rows(self):
-        """Tuples of the fields of an entry, by producer id."""
+        """Return tuples of the fields of an entry, by producer id."""
         cdef Ordered* rows = self.ordered()
         cdef Py_ssize_t slot
         if rows == NULL:
@@ -127,7 +127,7 @@ cdef class FrozenProducers:
             free(rows)
 
     def encode(self):
-        """The bytes of the snapshot file, by producer id. Without the GIL."""
+        """Encode the snapshot file, by producer id. Releases the GIL."""
         cdef Py_ssize_t size = HEADER_SIZE + self.n * ENTRY_SIZE
         cdef bytes raw = PyBytes_FromStringAndSize(NULL, size)
         cdef uint8_t* begin = <uint8_t*>PyBytes_AS_STRING(raw)
@@ -161,7 +161,7 @@ cdef class FrozenProducers:
 
 @cython.final
 cdef class ProducerTable:
-    """ProducerTable(): no producers yet. Threads may share it: every call that changes it holds the GIL."""
+    """ProducerTable(): no producers yet. Thread-safe: every call that changes it holds the GIL."""
 
     cdef Chunk** chunks
     cdef Py_ssize_t chunk_count
@@ -195,14 +195,14 @@ cdef class ProducerTable:
         return <Py_ssize_t>(mixed(producer_id) & <uint64_t>self.mask)
 
     cdef Py_ssize_t slot_of(self, int64_t producer_id) noexcept nogil:
-        """The slot that leads to its row, or the free one where it would."""
+        """Return the slot that points to its row, or the free one where it would."""
         cdef Py_ssize_t slot = self.home(producer_id)
         while self.slots[slot] and self.row(<Py_ssize_t>self.slots[slot] - 1).producer_id != producer_id:
             slot = (slot + 1) & self.mask
         return slot
 
     cdef Chunk* own(self, Py_ssize_t row) except NULL:
-        """The chunk of a row, after it is of this table alone."""
+        """Return the chunk of a row, after making it this table's own."""
         cdef Chunk* shared = self.chunks[row >> CHUNK_BITS]
         cdef Chunk* copy
         if shared.holders == 1:
@@ -217,11 +217,11 @@ cdef class ProducerTable:
         return copy
 
     cdef int make_room(self) except -1:
-        """For one row more, and its slot."""
+        """Make room for one more row, and its slot."""
         cdef Chunk** chunks
         cdef Chunk* chunk
         if self.n == INT32_MAX:
-            raise OverflowError("a snapshot counts its producers in an int32")
+            raise OverflowError("a snapshot cannot have more producers than an int32 can count")
         if self.n == self.chunk_count << CHUNK_BITS:
             chunk = <Chunk*>malloc(sizeof(Chunk))
             if chunk == NULL:
@@ -240,7 +240,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int spread(self, Py_ssize_t room) except -1:
-        """Over so many slots, a power of two."""
+        """Rebuild the slots; their number is a power of two."""
         cdef uint32_t* slots = <uint32_t*>calloc(<size_t>room, sizeof(uint32_t))
         cdef Py_ssize_t row, slot
         if slots == NULL:
@@ -274,7 +274,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int drop(self, int64_t producer_id) except -1:
-        """Its row; the last one takes its place."""
+        """Remove its row; the last row replaces it."""
         cdef Py_ssize_t slot = self.slot_of(producer_id)
         cdef Py_ssize_t row = <Py_ssize_t>self.slots[slot] - 1
         cdef Py_ssize_t last = self.n - 1
@@ -308,9 +308,9 @@ cdef class ProducerTable:
     # --- calls -----------------------------------------------------------------------------------
 
     def load(self, const uint8_t[::1] body not None):
-        """Take the entries of a snapshot, whole ones, the later one of two of the same producer.
+        """Add the complete entries of a snapshot; of two for the same producer, the later one counts.
 
-        As we would write them: without an offset there is no batch, and no transaction is open below offset 0.
+        In the form that we write: without an offset there is no batch, and no transaction is open below offset 0.
         """
         cdef Py_ssize_t count = body.shape[0] // ENTRY_SIZE
         cdef Py_ssize_t entry
@@ -336,7 +336,7 @@ cdef class ProducerTable:
         self, int64_t producer_id, int16_t producer_epoch, int32_t last_sequence, int64_t last_offset,
         int32_t offset_delta, int64_t timestamp, int32_t coordinator_epoch, int64_t first_offset,
     ):
-        """What is known of a producer now."""
+        """Set the state of a producer."""
         cdef Producer row
         row.producer_id, row.producer_epoch = producer_id, producer_epoch
         row.last_sequence, row.last_offset, row.offset_delta = last_sequence, last_offset, offset_delta
@@ -344,12 +344,12 @@ cdef class ProducerTable:
         self.store(&row)
 
     def get(self, int64_t producer_id):
-        """The fields of its entry; None where the producer is not known."""
+        """Return the fields of its entry; None if the producer is unknown."""
         cdef Py_ssize_t row = <Py_ssize_t>self.slots[self.slot_of(producer_id)] - 1
         return None if row < 0 else fields(self.row(row))
 
     def open_transactions(self):
-        """[(first offset, producer id)] of the producers whose transaction is open, in no order."""
+        """Return [(first offset, producer id)] of the producers with an open transaction, in no order."""
         cdef Py_ssize_t row
         cdef Producer* producer
         found = []
@@ -360,7 +360,7 @@ cdef class ProducerTable:
         return found
 
     def expire(self, int64_t until, Py_ssize_t at_most):
-        """Forget producers with no open transaction whose time is `until` or before, so many at most: their ids."""
+        """Forget `at_most` producers without open transactions whose time is up to `until`; return their ids."""
         cdef Py_ssize_t chunk, row
         cdef int64_t oldest
         cdef Producer* producer
@@ -385,7 +385,7 @@ cdef class ProducerTable:
         return gone
 
     def freeze(self):
-        """The rows as they are now, while the table goes on."""
+        """Return the rows as of now; the table may change afterwards."""
         cdef FrozenProducers frozen = FrozenProducers()
         cdef Py_ssize_t slot
         frozen.chunks = <Chunk**>malloc(<size_t>max(self.chunk_count, 1) * sizeof(Chunk*))

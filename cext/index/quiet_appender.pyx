@@ -1,10 +1,10 @@
-"""The appends to a segment that ask for a write and nothing else: nearly all of them.
+"""The appends to a segment that need only a write: nearly all of them.
 
-An append is quiet where the segment need not roll for it, no limit of the indexes is near, and room is set aside for it
-on the disk. Whoever appends knows beforehand how long it stays so, and says it in `quiet_bytes` and its neighbours;
-what is no quiet append goes the long way (seglog.segment.appender), which then says it anew. Both write the same
-bytes by the same calls. A log of small batches is as fast as this is: Python's frames around one pwrite cost twice
-as much as that.
+An append is quiet if the segment need not roll for it, no limit of the indexes is near, and disk space is reserved for
+it. The appender knows in advance how long this stays so, and states it in `quiet_bytes` and its neighbours; every other
+append takes the slow path (seglog.segment.appender), which then updates these. Both write the same bytes by the same
+calls. The speed of a log of small batches depends on this: Python's frames around one pwrite cost twice as much as it
+does.
 """
 from libc.stdint cimport int64_t
 
@@ -14,16 +14,16 @@ from .index_build cimport IndexBuilder
 from .status cimport OK
 
 cdef enum:
-    # So many index entries wait for each other, to be written together: see SegmentAppender.
+    # This many index entries wait to be written together: see SegmentAppender.
     WAITING_ENTRIES = 32
 
 
 cdef class QuietAppender:
-    """A segment's end, as most appends see it. A subclass has `write_entries` and `_fail`.
+    """A segment's end, for most appends. A subclass defines `write_entries` and `_fail`.
 
     written     up to where batches and their index entries are written
-    seen        an end that quiet appends put forward, too; None where there is none
-    quiet_*     an append of so many bytes, up to that time and offset, is quiet; -1: none is
+    seen        an end that quiet appends move forward, too; None if there is none
+    quiet_*     an append of up to this size, time and offset is quiet; -1: none is
     """
     cdef public GrowingEnd written
     cdef public GrowingEnd seen
@@ -35,7 +35,7 @@ cdef class QuietAppender:
     cdef public IndexBuilder _builder
 
     def append_quietly(self, raw not None, int64_t base_offset, int64_t last_offset, int64_t max_timestamp):
-        """Write one finished batch of which the caller knows that it says this. False: not quiet, and nothing is done.
+        """Write one finished batch that matches the arguments. Returns False if not quiet; then nothing was done.
 
         Raises StorageError; nothing can be appended then.
         """
@@ -71,5 +71,5 @@ cdef class QuietAppender:
 
     @property
     def has_enough_entries(self):
-        """Whether so many index entries wait that they are to be written."""
+        """Whether enough index entries wait to be written."""
         return self._builder.waiting_entries() >= WAITING_ENTRIES

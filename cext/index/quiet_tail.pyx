@@ -1,7 +1,7 @@
-"""The appends to a log that ask for a write, and the wait for its sync, and nothing else: nearly all of them.
+"""The appends to a log that need only a write, and the wait for its sync: nearly all of them.
 
-Each is one step, in which the interpreter delivers no exception: what a batch changes of the log, it changes as a
-whole. Every other append takes the slow path, `WriteGate.change` and seglog.log.tail, which writes the same bytes.
+Each is one step, in which the interpreter delivers no exception: so a batch changes the log completely or not at all.
+Every other append takes the slow path, `WriteGate.change` and seglog.log.tail, which writes the same bytes.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -14,7 +14,7 @@ from .batch_encode import encode_one
 
 
 cdef class QuietTail(ChangeGate):
-    """The end of a log. With the lock all of it is changed; each field may be read without.
+    """The end of a log. Changed only with the lock; each field may be read without it.
 
     active              the SegmentAppender that grows
     next_offset         one past the last offset written
@@ -23,11 +23,11 @@ cdef class QuietTail(ChangeGate):
     is_epoch_due        `leader_epoch` has not begun yet, or nothing was written since opening
     is_unordered        several batches were unsynced at a time, since opening
     publishes_synced    readers see what is durable, and appenders wait for that
-    is_old_format       what is made here is stored in format v0 or v1: never quietly
-    follows             what came last has its offsets from elsewhere: a mirror, a follower
-    encoder             what makes batches, and checks ready ones, as of now
-    announcements       a queue.SimpleQueue to which the log goes when readers may see more of it; None: nobody asks
-    is_announced        it stands there already: the next appends need not
+    is_old_format       records are stored in format v0 or v1: never quietly
+    follows             the last batches got their offsets elsewhere: a mirror, a follower
+    encoder             makes batches, and checks ready ones
+    announcements       a queue.SimpleQueue that gets the log when readers may see more of it; None: not wanted
+    is_announced        it is already in there: the next appends need not add it
     """
     cdef public object active
     cdef public int64_t next_offset
@@ -43,15 +43,15 @@ cdef class QuietTail(ChangeGate):
     cdef public bint is_announced
 
     cpdef announce(self):
-        """Have the log told of: readers may see more of it, or it was closed. Cheap again until that is done."""
+        """Announce the log: readers may see more of it, or it was closed. Cheap until the announcement is processed."""
         if self.announcements is not None and not self.is_announced:
             self.is_announced = True
             self.announcements.put(self)
 
     def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max, bint waits=True):
-        """Append a record as a batch of its own, uncompressed; its offset. -1: not quiet, and nothing is done.
+        """Append a record as its own uncompressed batch; return its offset. -1: not quiet; then nothing was done.
 
-        `waits`: where readers see what is durable, return when it is.
+        `waits`: if readers see only durable records, return when it is durable.
         Raises what encode_one raises, StorageError, LogFailedError.
         """
         cdef int64_t offset
@@ -71,7 +71,7 @@ cdef class QuietTail(ChangeGate):
         return offset
 
     def append_made(self, EncodedBatch made not None, bint waits=True):
-        """The same of a batch that was made here; the offset of its last record."""
+        """Append a batch that was made here; return the offset of its last record."""
         cdef int64_t last
         cdef int64_t number
         if not self.is_open():
@@ -89,7 +89,7 @@ cdef class QuietTail(ChangeGate):
         return last
 
     def append_ready(self, Assigned assigned not None, encoder, bint waits=True):
-        """The same of one batch that `encoder` checked, for these offsets or others; its last offset.
+        """Append one batch that `encoder` checked, for these offsets or others; return its last offset.
 
         Not quiet: a batch of a producer, which the log would have to remember, one with tags, and one that another
         encoder checked.
@@ -97,10 +97,10 @@ cdef class QuietTail(ChangeGate):
         return self.append_checked(assigned, encoder, waits, False)
 
     def append_followed(self, Assigned assigned not None, encoder, bint waits=True):
-        """The same of one v2 batch that keeps its offset and its epoch, as a follower's does, behind others of its
-        kind; its last offset.
+        """Append one v2 batch that keeps its offset and its epoch, as a follower's, after others of its kind; return
+        its last offset.
 
-        Not quiet: the first one since opening or behind batches of another kind, one of another epoch than the log's,
+        Not quiet: the first one since opening or after batches of another kind, one with another epoch than the log's,
         one of a producer.
         """
         return self.append_checked(assigned, encoder, waits, True)

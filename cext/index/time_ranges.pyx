@@ -1,11 +1,11 @@
-"""The time ranges of a segment: made from its records, and searched. The layout: docs/formats/time_ranges.md.
+"""Builds and searches the time ranges of a segment. For the layout, see docs/formats/time_ranges.md.
 
-Ranges come from records, never from what a header says of them: a wrapper may tell an earlier time than its messages,
-and no header tells the smallest time. So compressed batches are opened.
+Ranges come from records, never from headers: a wrapper may state an earlier time than that of its messages, and no
+header has the smallest time. So compressed batches are opened.
 
 Runs are grouped by sixteen, groups by sixteen again, up to a level of sixteen groups or fewer; each group has the
-smallest and the largest timestamp of what it groups. A search climbs from the run where it begins as far as groups hold
-nothing, and descends into the first one that may: at most 32 comparisons a level, 160 for a million runs.
+smallest and the largest timestamp of its members. A search climbs from its first run as long as groups exclude the
+time, and descends into the first one that may contain it: at most 32 comparisons a level, 160 for a million runs.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -51,12 +51,12 @@ cdef inline void widen(Range* total, int64_t smallest, int64_t largest) noexcept
 
 
 cdef inline bint meets(const Range* times, int64_t smallest, int64_t largest) noexcept nogil:
-    """May one of these times be in [smallest, largest]?"""
+    """Whether one of these times may be in [smallest, largest]."""
     return times.largest >= smallest and times.smallest <= largest
 
 
 cdef inline int64_t groups_of(int64_t count) noexcept nogil:
-    """How many groups the next level has; 0: there is none."""
+    """Return the number of groups of the next level; 0: there is none."""
     return (count + GROUP - 1) // GROUP if count > GROUP else 0
 
 
@@ -82,7 +82,7 @@ cdef class TimeRangesBuilder:
 
     def __cinit__(self, int64_t base_offset, int64_t run_bytes):
         if not 0 < run_bytes < 1 << 31:
-            raise InvalidArgumentError(f"a run of {run_bytes} bytes; expected 1 to {(1 << 31) - 1}")
+            raise InvalidArgumentError(f"a run must have 1 to {(1 << 31) - 1} bytes, not {run_bytes}")
         self.base_offset = self.first_offset = self.next_offset = base_offset
         self.run_bytes = run_bytes
         self.begin_run()
@@ -91,15 +91,15 @@ cdef class TimeRangesBuilder:
         free(self.runs.first)
 
     def add(self, BatchTable table not None, decompress):
-        """The next batches, whose checksums were found good. Raises what reading their records raises."""
+        """Add the next batches, whose checksums were checked. Raises what reading their records raises."""
         cdef Py_ssize_t slot
         cdef const BatchHeader* row
         for slot in range(table.n):
             row = &table.rows[slot]
             if row.position != self.end:
-                raise InvalidArgumentError(f"a batch at byte {row.position} after one that ends at {self.end}")
+                raise InvalidArgumentError(f"a batch at byte {row.position}, expected at {self.end}")
             if row.last_offset < self.next_offset:
-                raise InvalidArgumentError(f"a batch up to {row.last_offset} behind offset {self.next_offset - 1}")
+                raise InvalidArgumentError(f"a batch up to {row.last_offset} after offset {self.next_offset - 1}")
             self.add_times(table.window, row, decompress)
             self.end = row.position + row.size_bytes
             self.next_offset = row.last_offset + 1      # (parse_header: never the last int64)
@@ -109,7 +109,7 @@ cdef class TimeRangesBuilder:
                 raise MemoryError
 
     def finish(self):
-        """The file, as bytes."""
+        """Return the bytes of the file."""
         cdef int64_t count, below, made, slot
         cdef int64_t size
         cdef uint8_t* to
@@ -268,9 +268,9 @@ cdef Range range_over(const uint8_t* entries, int64_t count, int step, int64_t g
 
 
 cdef class TimeRangesSearch:
-    """TimeRangesSearch(window): the whole file. What it says is checked once, its places and groups too.
+    """TimeRangesSearch(window): a complete file. Its contents are checked once, including positions and groups.
 
-    Raises CorruptIndexError, UnsupportedVersionError. Threads may share it.
+    Raises CorruptIndexError, UnsupportedVersionError. Thread-safe.
     """
 
     def __cinit__(self, Window window not None):
@@ -283,14 +283,14 @@ cdef class TimeRangesSearch:
         cdef int64_t wrong
         name = self.window.name
         if self.window.size < CRC_FROM or load_u32(base) != MAGIC:
-            raise CorruptIndexError("no time ranges: the file does not begin with SGTR", file=name, position=0)
+            raise CorruptIndexError("not a file of time ranges: it does not begin with SGTR", file=name, position=0)
         if load_i32(base + 4) != VERSION:
             raise UnsupportedVersionError(
                 f"time ranges of version {load_i32(base + 4)}; this seglog reads version {VERSION}", file=name,
-                position=4, hint="a newer seglog wrote them: use that one, or remove the file; searches do without it",
+                position=4, hint="a newer seglog wrote them: use it, or remove the file; searches work without it",
             )
         if self.window.size < HEADER_BYTES:
-            raise CorruptIndexError(f"time ranges of {self.window.size} bytes", file=name, position=self.window.size)
+            raise CorruptIndexError(f"invalid size: {self.window.size} bytes", file=name, position=self.window.size)
         with nogil:
             wrong = update_crc32c(0, base + CRC_FROM, self.window.size - CRC_FROM) != load_u32(base + 8)
         if wrong:
@@ -313,7 +313,7 @@ cdef class TimeRangesSearch:
             wrong = self.first_wrong()
         if wrong >= 0:
             raise CorruptIndexError(
-                f"run {wrong} or a group of it does not fit the others", file=name,
+                f"run {wrong} or one of its groups does not match the others", file=name,
                 position=HEADER_BYTES + wrong * RUN_BYTES)
         return 0
 
@@ -423,7 +423,7 @@ cdef class TimeRangesSearch:
 
     @property
     def bounds(self):
-        """(smallest, largest) timestamp of all; (2^63 - 1, -2^63) where there is no record."""
+        """The (smallest, largest) timestamp of all; (2^63 - 1, -2^63) if there is no record."""
         cdef Range total
         cdef int top = self.levels - 1
         if top < 0:
@@ -433,7 +433,7 @@ cdef class TimeRangesSearch:
         return total.smallest, total.largest
 
     def run(self, int64_t slot):
-        """(first offset, offset behind it, position, end, smallest, largest timestamp) of a run."""
+        """Return (first offset, offset after it, position, end, smallest, largest timestamp) of a run."""
         cdef Range found
         if slot < 0 or slot >= self.n:
             raise IndexError(f"run {slot} of {self.n}")
@@ -444,18 +444,18 @@ cdef class TimeRangesSearch:
         )
 
     def slot_at(self, int64_t offset):
-        """The run that holds `offset`; the first one for offsets before it, the last one for those behind."""
+        """Return the run with `offset`; the first one for offsets before it, the last one for those after."""
         return self.slot_of(offset)
 
     def find(self, int64_t slot, int64_t smallest, int64_t largest):
-        """The first run from `slot` on that may hold a timestamp in [smallest, largest]; -1: none does."""
+        """Return the first run from `slot` on that may have a timestamp in [smallest, largest]; -1: none."""
         if slot < 0:
             raise IndexError(f"run {slot} of {self.n}")
         slot = self.first_from(slot, smallest, largest)
         return slot if slot < self.n else -1
 
     def find_end(self, int64_t slot, int64_t smallest, int64_t largest):
-        """The first run from `slot` on that holds no such timestamp; how many there are where all do."""
+        """Return the first run from `slot` on without such a timestamp; the number of runs if all have one."""
         cdef Range found
         if slot < 0:
             raise IndexError(f"run {slot} of {self.n}")
@@ -470,12 +470,12 @@ cdef class TimeRangesSearch:
         self, int64_t first, int64_t[::1] offsets not None, int64_t[::1] positions not None,
         int64_t[::1] smallest not None, int64_t[::1] largest not None,
     ):
-        """What the runs from `first` on say, one field to a column; as many as the columns hold."""
+        """Copy the runs from `first` on to columns, one for each field; as many as fit."""
         cdef Py_ssize_t i
         cdef Range found
         cdef Py_ssize_t n = offsets.shape[0]
         if not n == positions.shape[0] == smallest.shape[0] == largest.shape[0]:
-            raise InvalidArgumentError("columns of different lengths")
+            raise InvalidArgumentError("the columns have different lengths")
         if first < 0 or first > self.n or n > self.n - first:
             raise InvalidArgumentError(f"runs {first} to {first + n}: there are {self.n}")
         for i in range(n):
@@ -486,7 +486,7 @@ cdef class TimeRangesSearch:
             largest[i] = found.largest
 
     def describes(self, Window log not None):
-        """Were they made from this log? Its size and its last batch tell: what changed a log changed those."""
+        """Whether they were made from this log: any change of a log changes its size or its last batch."""
         cdef BatchHeader row
         if log.size != self.log_bytes:
             return False

@@ -1,8 +1,8 @@
-"""The aborted transactions of a .txnindex, held as numbers and searched for those that concern a range of offsets.
+"""The aborted transactions of a .txnindex in memory, searched for those that overlap a range of offsets.
 
-A file of 100 000 entries is parsed in about a millisecond, and what is appended to it is parsed alone (`extend`). The
-layout: docs/formats/transaction_index.md. What an entry may not be is refused by the caller, who has the words:
-`extend` stops before it.
+A file of 100 000 entries is parsed in about a millisecond, and appended entries are parsed separately (`extend`). For
+the layout, see docs/formats/transaction_index.md. The caller refuses invalid entries, with its messages: `extend` stops
+before them.
 """
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stddef cimport size_t
@@ -24,7 +24,7 @@ cdef struct Aborted:
 
 
 cdef class TransactionSearch:
-    """TransactionSearch(): no entries yet. Threads may share it: every call holds the GIL."""
+    """TransactionSearch(): no entries yet. Thread-safe: every call holds the GIL."""
 
     cdef Aborted* rows
     cdef Py_ssize_t n
@@ -37,7 +37,7 @@ cdef class TransactionSearch:
         return self.n
 
     def extend(self, const uint8_t[::1] raw not None):
-        """Take the entries of `raw`, whole ones; how many were. The one after those is of a newer version, ends before
+        """Add the complete entries of `raw`; return how many. The entry after those is of a newer version, ends before
         it began, or its marker does not rise (TransactionIndex.sanityCheck).
         """
         cdef Py_ssize_t count = raw.shape[0] // ENTRY_SIZE
@@ -76,15 +76,15 @@ cdef class TransactionSearch:
         return taken
 
     def entry(self, Py_ssize_t slot):
-        """(producer id, first offset, offset of the marker, last stable offset)"""
+        """Return (producer id, first offset, offset of the marker, last stable offset) of an entry."""
         cdef Aborted* row
         if not 0 <= slot < self.n:
-            raise IndexError(f"entry {slot} of {self.n}")
+            raise IndexError(f"entry {slot} is out of range: there are {self.n}")
         row = &self.rows[slot]
         return row.producer_id, row.first_offset, row.last_offset, row.last_stable_offset
 
     def slot_of(self, int64_t offset):
-        """The first entry whose marker stands at or behind `offset`."""
+        """Return the first entry whose marker is at or after `offset`."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self.n
         cdef Py_ssize_t middle
@@ -97,7 +97,7 @@ cdef class TransactionSearch:
         return low
 
     def between(self, int64_t from_offset, int64_t to_offset):
-        """The slots of those that reach into [from_offset, to_offset), and whether later segments can add none."""
+        """Return the slots that overlap [from_offset, to_offset), and whether later segments cannot add any."""
         cdef Py_ssize_t slot = self.slot_of(from_offset)
         cdef bint decided = False
         slots = []
@@ -109,7 +109,7 @@ cdef class TransactionSearch:
         return slots, decided or self._is_decided(slot, to_offset)
 
     def put_between(self, int64_t from_offset, int64_t to_offset, fields not None):
-        """Append producer id, first offset and marker of those of `between` to the array of int64 `fields`."""
+        """Append producer id, first offset and marker of the entries of `between` to the int64 array `fields`."""
         cdef Py_ssize_t slot = self.slot_of(from_offset)
         cdef Aborted row
         while slot < self.n and self.rows[slot].first_from < to_offset:
@@ -124,8 +124,8 @@ cdef class TransactionSearch:
         return self._is_decided(slot, to_offset)
 
     cdef bint _is_decided(self, Py_ssize_t slot, int64_t to_offset):
-        """Whether an entry from `slot` on says that all before `to_offset` was decided when it was written.
+        """Whether an entry from `slot` on says that everything before `to_offset` was decided when it was written.
 
-        Last stable offsets rise with the markers, so that the last entry knows best.
+        Last stable offsets rise with the markers, so the last entry decides.
         """
         return slot < self.n and self.rows[self.n - 1].last_stable_offset >= to_offset

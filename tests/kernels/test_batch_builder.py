@@ -338,7 +338,7 @@ def test_zstd_does_not_exist_below_v2():
 
 
 def test_a_wrapper_needs_messages_that_know_it():
-    with pytest.raises(InvalidArgumentError, match="a message at least"):
+    with pytest.raises(InvalidArgumentError, match="at least one message"):
         MessageSetBuilder(1, wrapped_from=0).wrap(b"", GZIP)
     builder = MessageSetBuilder(1)
     builder.append(0, 0, None, None)

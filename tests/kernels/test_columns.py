@@ -382,7 +382,7 @@ def test_a_wrapper_must_not_be_empty():
 
 
 def test_a_wrapper_must_not_hold_a_wrapper():
-    with pytest.raises(CorruptRecordError, match="wrapper holds"):
+    with pytest.raises(CorruptRecordError, match="wrapper contains"):
         columns_of(wrapper(wrapper(message())), decompress=gunzip)
 
 

@@ -204,14 +204,14 @@ def test_zero_tails_of_a_dead_broker(golden_kafka):
 @pytest.mark.parametrize("entries", [-1, 3, 2**62])
 @pytest.mark.parametrize(("search", "entry"), [(OffsetIndexSearch, OFFSET_ENTRY), (TimeIndexSearch, TIME_ENTRY)])
 def test_more_entries_than_the_window_holds_are_refused(search, entry, entries):
-    with pytest.raises(InvalidArgumentError, match="which holds 2"):
+    with pytest.raises(InvalidArgumentError, match="which has 2"):
         search(Window(packed(entry, [(1, 2), (3, 4)]) + b"\0"), 0, entries)
 
 
 def test_too_little_room_for_the_answers_is_refused():
-    with pytest.raises(InvalidArgumentError, match="room for 1 answers to 2 targets"):
+    with pytest.raises(InvalidArgumentError, match="room for 1 answers, but there are 2"):
         offset_index(spaced(2)).lookup_many(array("q", [1, 2]), array("q", [0]))
-    with pytest.raises(InvalidArgumentError, match="room for 1 answers to 2 targets"):
+    with pytest.raises(InvalidArgumentError, match="room for 1 answers, but there are 2"):
         time_index(spaced(2)).lookup_many(array("q", [1, 2]), array("q", [0]))
 
 

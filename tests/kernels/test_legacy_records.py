@@ -250,7 +250,7 @@ def test_offsets_that_do_not_increase_up_to_the_wrappers_are_refused(magic, offs
 
 
 def test_a_wrapper_inside_a_wrapper_is_refused():
-    refused(wrapper(wrapper(*inner(0), offset=0), offset=0), "a wrapper holds what it must not")
+    refused(wrapper(wrapper(*inner(0), offset=0), offset=0), "a wrapper contains another")
 
 
 def test_a_v2_batch_inside_a_wrapper_is_refused():
@@ -277,7 +277,7 @@ def test_a_bad_size_inside_a_wrapper_is_refused(size, words):
 
 
 def test_zeros_behind_the_last_message_of_a_wrapper_are_refused():
-    refused(wrapper(*inner(0), bytes(40), offset=0), "a size that cannot be")
+    refused(wrapper(*inner(0), bytes(40), offset=0), "an impossible size")
 
 
 def test_the_whole_wrapper_is_checked_before_its_first_record():

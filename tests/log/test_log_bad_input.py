@@ -193,7 +193,7 @@ def test_a_batch_that_is_refused_does_not_begin_its_leader_epoch(log):
 
 
 def test_a_followers_batch_begins_at_the_end_of_the_log_or_above(log):
-    with pytest.raises(InvalidRecordError, match="begins at offset 0, where 1 or more is due"):
+    with pytest.raises(InvalidRecordError, match="begins at offset 0, expected 1 or above"):
         log.append_batch(BATCH, assign_offsets=False)
     later = seglog.build_batch([(b"k", b"v")], base_offset=40)
     assert log.append_batch(later, assign_offsets=False) == (40, 40, False)

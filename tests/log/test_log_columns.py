@@ -138,16 +138,16 @@ def test_a_refused_row_keeps_all_of_its_stream_out(log):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({}, "without a key or a value"),
+        ({}, "need a key or a value"),
         (table().slice(0, 0), "at least one record"),
         (batch().slice(0, 0), "at least one record"),
         ([b"x"], "columns|list"),
         ({"value": {b"x"}}, "the column value"),
-        ({"value": pa.array([1, 2])}, "the column value is binary or string"),
+        ({"value": pa.array([1, 2])}, "the column value must be binary or string"),
         ({"value": pa.array([b"x"]), "timestamp": pa.array(["now"])}, "the column timestamp"),
-        ({"value": pa.array([b"x"]), "timestamp": array("i", [1])}, "the column timestamp is int64"),
+        ({"value": pa.array([b"x"]), "timestamp": array("i", [1])}, "the column timestamp must be int64"),
         ({"value": pa.array([b"x"]), "timestamp": pa.array([2**60]).cast(pa.timestamp("s"))}, "out of bounds"),
-        ({"value": pa.array([b"x"]), "key": pa.array([b"x", b"y"])}, "rows beside columns of"),
+        ({"value": pa.array([b"x"]), "key": pa.array([b"x", b"y"])}, "rows, but other columns have"),
         ({"values": pa.array([b"x"])}, "values"),
     ],
 )

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.oracle
 CASES = 3000
 # What only we refuse, by our words, and what only Kafka does; cext/build/append_rules.pyx says why.
 STRICTER = (
-    "relative offset", "LogAppendTime, which is the log's", "times begin at 0", "producer ",
+    "relative offset", "LogAppendTime, which only the log", "a timestamp must be 0 or more", "producer ",
     "that the record cannot hold",
 )
 LAXER_OF_COORDINATORS = "Invalid negative sequence number used"

@@ -120,7 +120,7 @@ def test_a_batch_that_no_index_entry_can_name_is_refused(tmp_path):
     window = Window(batch(BASE + 2**31))
     table = scan(window)
     with SegmentWriter(OsFileSystem(), tmp_path, BASE, LogConfig()) as writer:
-        with pytest.raises(CorruptRecordError, match="no index entry can name"):
+        with pytest.raises(CorruptRecordError, match="no index entry can express"):
             writer.append(window, table, 0, 1)
         assert (writer.size_bytes, writer.next_offset) == (0, BASE)
 
