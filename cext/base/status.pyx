@@ -4,7 +4,7 @@ from seglog.errors import CorruptIndexError, CorruptRecordError, SeglogError, Un
 _WORDS = {
     SHORT: "the bytes end before the field does",
     BAD_VARINT: "a variable-length integer that does not end",
-    BAD_SIZE: "an impossible size",
+    BAD_SIZE: "a size that is impossible",
     BAD_MAGIC: "an unknown format version (magic)",
     BAD_CRC: "the checksum does not match",
     BAD_COUNT: "a count that the bytes cannot hold",

@@ -329,7 +329,7 @@ def test_a_field_or_batch_beyond_two_gib_is_refused(tmp_path):
 def test_a_codec_needs_a_number_and_a_compressor():
     with pytest.raises(UnsupportedCompressionTypeError):
         encode_records([(b"k", b"v")], 0, NOW, codec=5, compress=flipped)
-    with pytest.raises(InvalidArgumentError, match="needs .compress"):
+    with pytest.raises(InvalidArgumentError, match=r"needs .compress"):
         encode_records([(b"k", b"v")], 0, NOW, codec=1)
     with pytest.raises(TypeError, match="the compressed payload"):
         encode_records([(b"k", b"v")], 0, NOW, codec=1, compress=lambda codec, payload: 5)

@@ -277,7 +277,7 @@ def test_a_bad_size_inside_a_wrapper_is_refused(size, words):
 
 
 def test_zeros_behind_the_last_message_of_a_wrapper_are_refused():
-    refused(wrapper(*inner(0), bytes(40), offset=0), "an impossible size")
+    refused(wrapper(*inner(0), bytes(40), offset=0), "a size that is impossible")
 
 
 def test_the_whole_wrapper_is_checked_before_its_first_record():

@@ -208,7 +208,7 @@ def test_a_length_that_does_not_end_is_refused():
 
 def test_a_length_below_the_least_is_refused():
     for length in (-1, 0, 5):
-        refused(plain.varint(length) + bytes(8), words="an impossible size")
+        refused(plain.varint(length) + bytes(8), words="a size that is impossible")
 
 
 def test_a_record_longer_than_its_batch_is_refused():
@@ -273,7 +273,7 @@ def test_headers_that_do_not_fill_the_record_are_refused(headers):
 
 def test_bytes_left_over_in_a_record_are_refused():
     body = bytes(3) + plain.varint(-1) * 2 + plain.varint(0) + b"?"
-    refused(plain.varint(len(body)) + body, words="an impossible size")
+    refused(plain.varint(len(body)) + body, words="a size that is impossible")
 
 
 def test_bytes_left_over_in_a_batch_are_refused_before_its_last_record():
