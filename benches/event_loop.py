@@ -113,7 +113,8 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         bench.limit(case, "MB", "memory", megabytes, 200)
         bench.limit(case, "ms", "append to record, p99", p99_ms, 5)
         bench.reported(case, "ms", "append to record, median", median_ms, "p99", p99_ms)
-        bench.reported(case, "ms", "garbage collections, all", gc_ms, "the longest", gc_worst_ms)
+        if gc_worst_ms:     # not where the run only shows that the bench works
+            bench.reported(case, "ms", "garbage collections, all", gc_ms, "the longest", gc_worst_ms)
         bench.reported(case, "us", "CPU a record and task", cpu_us, "microseconds a second", 1e6)
 
 
