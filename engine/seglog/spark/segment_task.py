@@ -8,6 +8,7 @@ alone: a retry would not help. A failure of the machine (StorageError of the wor
 elsewhere.
 """
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,11 +24,14 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.files import OsFileSystem
 from seglog.fs.refusals import storage_error
 from seglog.segment.segment import Segment
-from seglog.spark.plan import SourceSegment
+from seglog.spark.plan import SourceSegment, Task
 from seglog.spark.workplace import Marker, PartitionSurvey, Workplace
+from seglog.stores.side_by_side import side_by_side
 
 # `verify="sample"` reads about one segment in this many again, and at least one.
 SAMPLE_EVERY = 16
+# Of a small segment a task waits longer for the disk, or the server, than it works: so many are under way at a time.
+SMALL_BYTES, SMALL_AT_A_TIME = 1 << 20, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +64,54 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
     report = TaskReport()
     failed: set[str] = set()
     throttle = Throttle(workplace.lane_bytes_per_s)
-    for partition, segments in workplace.ranges(workplace.task(number)):
-        if partition in failed:
-            continue
+
+    def convert(piece: _Piece) -> bool | Failure:
+        """Whether there was anything to do."""
+        if piece.partition in failed:
+            return False
+        try:
+            if _is_done(workplace, piece):
+                return False
+            _convert(workplace, piece, attempt, throttle)
+        except (SeglogError, OSError) as error:
+            return Failure.of(piece.partition, of_the_partition(workplace, error))
+        return True
+
+    def add(done: bool | Failure) -> None:
+        if not isinstance(done, Failure):
+            report.segments += done
+        elif done.partition not in failed:
+            report.failures.append(done)
+            failed.add(done.partition)
+
+    def small() -> Iterator[_Piece]:
+        for piece in _pieces(workplace, workplace.task(number)):
+            if piece.segment.size_bytes > SMALL_BYTES or workplace.lane_bytes_per_s:
+                add(convert(piece))
+            else:
+                yield piece
+
+    for done in side_by_side(convert, small(), SMALL_AT_A_TIME):
+        add(done)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A segment of a task. `survey`: that of its partition."""
+
+    partition: str
+    segment: SourceSegment
+    survey: PartitionSurvey | None
+
+
+def _pieces(workplace: Workplace, task: Task) -> Iterator[_Piece]:
+    for partition, segments in workplace.ranges(task):
         survey = workplace.survey(partition)
         if survey is None and (workplace.options.to < 2 or segments[0].dialect.is_tagged):
             continue        # the survey failed
         for segment in segments:
-            try:
-                if _is_done(workplace, partition, segment, workplace.recipe(survey)):
-                    continue
-                _convert(workplace, partition, segment, survey, attempt, throttle)
-                report.segments += 1
-            except (SeglogError, OSError) as error:
-                report.failures.append(Failure.of(partition, of_the_partition(workplace, error)))
-                failed.add(partition)
-                break
-    return report
+            yield _Piece(partition, segment, survey)
 
 
 def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> SeglogError:
@@ -92,9 +127,10 @@ def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> Segl
     return error
 
 
-def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recipe: str) -> bool:
+def _is_done(workplace: Workplace, piece: _Piece) -> bool:
     """Whether the segment has a marker, and the files that the marker names exist."""
-    marker = workplace.marker(partition, segment, recipe)
+    partition = piece.partition
+    marker = workplace.marker(partition, piece.segment, workplace.recipe(piece.survey))
     if marker is None:
         return False
     staged = (workplace.store.file(workplace.staged(partition, name)) for name in marker.files)
@@ -104,15 +140,9 @@ def _is_done(workplace: Workplace, partition: str, segment: SourceSegment, recip
     )
 
 
-def _convert(
-    workplace: Workplace,
-    partition: str,
-    segment: SourceSegment,
-    survey: PartitionSurvey | None,
-    attempt: int,
-    throttle: Throttle,
-) -> None:
+def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Throttle) -> None:
     store, options = workplace.store, workplace.options
+    partition, segment, survey = piece.partition, piece.segment, piece.survey
     begin = time.perf_counter()
     dropped = () if survey is None else survey.dropped
     workplace.check_unchanged(partition, segment)
@@ -128,7 +158,8 @@ def _convert(
     seconds = round(time.perf_counter() - begin, 3)
     recipe = workplace.recipe(survey)
     marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted)
-    store.write(workplace.marker_path(partition, segment), marker.to_bytes())
+    # What it says is on the disk; it may be lost itself, and then the segment is converted again.
+    store.write_draft(workplace.marker_path(partition, segment), marker.to_bytes())
 
 
 # --- verification --------------------------------------------------------------------------------

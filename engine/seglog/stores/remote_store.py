@@ -7,9 +7,7 @@ import ipaddress
 import logging
 import os
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -18,7 +16,8 @@ from seglog.format import names
 from seglog.format.foreign_names import Shape, judged
 from seglog.fs.files import OsFileSystem, WritableFile
 from seglog.fs.scratch import scratch_directory
-from seglog.stores.store import Item, Result, Store
+from seglog.stores.side_by_side import Item, Result, side_by_side
+from seglog.stores.store import Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,16 +88,7 @@ class RemoteStore(Store):
             self.upload(attempt / name, f"{into}/{name}")
 
     def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        pool, waiting = ThreadPoolExecutor(_AT_A_TIME), deque[Future[Result]]()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > _AT_A_TIME:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        return side_by_side(work, items, _AT_A_TIME)
 
     def sync(self, path: str) -> None:
         """Does nothing: what the server has acknowledged is durable."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from seglog._kernels.mapping import file_part
 from seglog.errors import StorageError
@@ -21,10 +20,9 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals, storage_error
 from seglog.fs.staging import bottom_up
+from seglog.stores.side_by_side import Item, Result
 
 WORKPLACE_SUFFIX = ".seglog-spark"
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
