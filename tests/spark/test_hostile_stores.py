@@ -89,7 +89,7 @@ def test_webhdfs_cannot_name_a_partition_out_of_its_log_dir(hdfs, room, name):
 def test_a_conversion_takes_no_bad_name_from_webhdfs_either(hdfs, room, name):
     hdfs.put("/data", name)
     hdfs.put(f"/data/{name}", LOG, b"")
-    with pytest.raises(StorageError, match="not a name"):
+    with pytest.raises(StorageError, match="not the name"):
         convert_topics(SparkDouble(), f"{hdfs.url}/data", room.target)
     assert {name for name in room.rest() if "evil" in name} == set()
     assert room.partitions() == set()
@@ -98,7 +98,7 @@ def test_a_conversion_takes_no_bad_name_from_webhdfs_either(hdfs, room, name):
 @pytest.mark.parametrize("key", ["../x-0/1", "./x-0/1", "orders-0/..", "orders-0/.", "orders-0/a b", "orders-0/a\\b"])
 def test_an_object_store_cannot_name_a_file_out_of_its_partition(objects, room, key):
     objects.objects = {f"data/orders-0/{LOG}": b"x", f"data/{key}": PWNED}
-    with pytest.raises(StorageError, match="not a name"):
+    with pytest.raises(StorageError, match="not the name"):
         list(fetch_topics("s3://lake/data", room.target, store_options=objects.options))
     assert room.rest() == set()
     assert room.partitions() == set()
