@@ -7,6 +7,7 @@ import asyncio
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from seglog.log.fetched import FetchSlice
@@ -25,8 +26,9 @@ class ByteStream(Protocol):
     moved_at: float
     has_waited: bool
 
-    async def receive_into(self, view: memoryview) -> int:
-        """Receive into `view`, and return the number of bytes; 0: the other side has stopped sending."""
+    async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
+        """Read into what `room` gives, tell `came` how many bytes that were, and so on until it says True. False: the
+        other side sends no more."""
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
         """Send all of `data`. `more`: other bytes follow at once. Raises OSError."""
@@ -46,39 +48,82 @@ class PlainStream:
         self._number = sock.fileno()
         self.moved_at = time.monotonic()
         self.has_waited = False
-        # The pending receive, and where its bytes go. The loop keeps watching the socket between two requests: to start
-        # and stop watching costs more than the call that reads.
-        self._wanted: tuple[asyncio.Future[int], memoryview] | None = None
+        # The receive that waits. The loop keeps watching the socket between two requests: to begin and end that costs
+        # more than the call that reads.
+        self._receiving: tuple[asyncio.Future[bool], Callable[[], memoryview], Callable[[int], bool]] | None = None
         self._is_watched = False
+        self.is_paused = False
 
-    async def receive_into(self, view: memoryview) -> int:
-        try:
-            return self._socket.recv_into(view)
-        except BlockingIOError:
-            pass
+    async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
+        """`came` runs in callbacks of the loop, where it may `pause`, and `resume` later."""
+        if not self.is_paused:
+            try:
+                count = self._socket.recv_into(room())
+            except BlockingIOError:
+                pass
+            else:
+                if count == 0:
+                    return False
+                if came(count):
+                    return True
         self.has_waited = True
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._wanted = future, view
-        if not self._is_watched:
-            self._loop.add_reader(self._number, self._came)
-            self._is_watched = True
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._receiving = future, room, came
+        if not self.is_paused:
+            self._watch()
         try:
             return await future
         finally:
-            self._wanted = None
+            self._receiving = None
+
+    def pause(self) -> None:
+        """Let a receive that waits read nothing."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.is_paused = False
+        if self._receiving is not None and not self._receiving[0].done():
+            self._watch()
+
+    def wake(self) -> None:
+        """Let a receive that waits return as if `came` had said True."""
+        if self._receiving is not None and not self._receiving[0].done():
+            self._receiving[0].set_result(True)
+
+    def fail(self, error: BaseException) -> None:
+        """Let a receive that waits raise this."""
+        if self._receiving is not None and not self._receiving[0].done():
+            self._receiving[0].set_exception(error)
+
+    def send_at_once(self, data: "Buffer") -> int:
+        """How many bytes it takes now. Raises OSError."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
 
     def _came(self) -> None:
-        """The socket is readable. If no receive is pending, stop watching it: the loop would call this repeatedly."""
-        wanted = self._wanted
-        if wanted is None or wanted[0].done():
+        """The socket can be read. If no receive waits, stop watching it: the loop would call this again and again."""
+        receiving = self._receiving
+        if receiving is None or self.is_paused or receiving[0].done():
             self._stop_watching()
             return
+        future, room, came = receiving
         try:
-            wanted[0].set_result(self._socket.recv_into(wanted[1]))
+            count = self._socket.recv_into(room())
+            if count == 0 or came(count):
+                future.set_result(count > 0)
         except BlockingIOError:
             pass
-        except OSError as error:
-            wanted[0].set_exception(error)
+        except Exception as error:      # for whoever awaits
+            if not future.done():
+                future.set_exception(error)
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._loop.add_reader(self._number, self._came)
+            self._is_watched = True
 
     def _stop_watching(self) -> None:
         if self._is_watched:
@@ -165,18 +210,23 @@ class TlsStream:
                 await self._flush()
                 return
 
-    async def receive_into(self, view: memoryview) -> int:
+    async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
         while True:
+            view = room()
             try:
                 data = self._tls.read(len(view))
-                view[: len(data)] = data
-                return len(data)
             except ssl.SSLWantReadError:
                 await self._flush()
                 if not await self._feed():
-                    return 0
+                    return False
+                continue
             except ssl.SSLZeroReturnError:
-                return 0
+                return False
+            if not data:
+                return False
+            view[: len(data)] = data
+            if came(len(data)):
+                return True
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
         view = memoryview(data).cast("B")
@@ -190,10 +240,12 @@ class TlsStream:
         await self.send(slice.view())
 
     async def _feed(self) -> bool:
-        count = await self._stream.receive_into(memoryview(self._buffer))
-        if count == 0:
-            self._in.write_eof()
-            return False
+        if await self._stream.receive(lambda: memoryview(self._buffer), self._fed):
+            return True
+        self._in.write_eof()
+        return False
+
+    def _fed(self, count: int) -> bool:
         self._in.write(memoryview(self._buffer)[:count])
         return True
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from seglog.endpoint.authentication import Authentication
-from seglog.endpoint.byte_streams import ByteStream
+from seglog.endpoint.byte_streams import ByteStream, PlainStream
 from seglog.endpoint.converted_records import ConvertedRecords
 from seglog.endpoint.frame_reader import FrameReader, RequestMemory
 from seglog.endpoint.requests import DroppedError, Requests
@@ -36,7 +36,9 @@ class Connection:
         self._stream = stream
         self._requests = requests
         self._config = config
-        self._frames = FrameReader(stream, memory)
+        # Where answers can be sent at once; under TLS it takes a task.
+        self._plain = stream if isinstance(stream, PlainStream) else None
+        self._frames = FrameReader(stream, memory, self)
         self._converters = converters
         self._traffic = traffic
         self._authentication = authentication
@@ -45,6 +47,11 @@ class Connection:
         # Whether it waits to read or to send, and since when: neither may take forever.
         self._reads_since: float | None = time.monotonic()
         self._is_sending = False
+        # Of requests that were handled at once: answers that are to be sent, and what of them the socket did not take.
+        self._answers: list[Any] = []
+        self._rest: memoryview | None = None
+        self.is_waiting = self._is_taking = False
+        self._has_ended = False
 
     def idle_s(self, now: float) -> float:
         """How long the server has waited for the client to send, or to take, something."""
@@ -69,6 +76,7 @@ class Connection:
         except SeglogError as error:        # a file that cannot be read while it is sent
             _LOG.error("closed the connection of %s: %s", self._client_host, error)
         finally:
+            self._has_ended = True
             self._frames.done()
             self._stream.close()
 
@@ -94,6 +102,71 @@ class Connection:
         if segments is not None:
             await self._send(segments)
         return not authentication.has_failed
+
+    # --- at once (FrameTaker) --------------------------------------------------------------------
+
+    def take(self, frame: memoryview) -> bool:
+        if self._plain is None or self._rest is not None:
+            return False
+        self.is_waiting = self._is_taking = True
+        try:
+            is_taken = self._requests.answer_at_once(
+                frame, self._authentication, self._client_host, self._host, self._port, self._give)
+        except BaseException:
+            self.is_waiting = False
+            raise
+        finally:
+            self._is_taking = False
+        if not is_taken:
+            self.is_waiting = False
+            return False
+        self._traffic.received_bytes += len(frame) + 4
+        if self.is_waiting:
+            self._reads_since = None
+            self._plain.pause()
+        else:
+            self._reads_since = time.monotonic()
+        return True
+
+    def _give(self, segments: list[Any] | None) -> None:
+        """The answer to a request that was taken."""
+        self.is_waiting = False
+        if segments is not None:
+            self._answers += segments
+        plain = self._plain
+        if plain is None or self._is_taking or self._has_ended:
+            return      # `take` goes on with it, or nobody is there any more
+        self._reads_since = time.monotonic()
+        self._frames.done()
+        try:
+            has_work = self._frames.serve()
+        except Exception as error:      # for the task
+            plain.fail(error)
+            return
+        if not self.is_waiting:
+            plain.resume()
+        if has_work:
+            plain.wake()
+
+    def settle(self) -> bool:
+        answers = self._answers
+        if self._rest is None and answers:
+            assert self._plain is not None
+            data = answers[0] if len(answers) == 1 else b"".join(answers)
+            answers.clear()
+            sent = self._plain.send_at_once(data)
+            self._traffic.sent_bytes += sent
+            if sent < len(data):
+                self._rest = memoryview(data)[sent:]
+        return self._rest is None
+
+    async def drain(self) -> None:
+        while self._rest is not None:
+            await self._send([self._rest])
+            self._rest = None
+            self.settle()
+
+    # --- in its task -----------------------------------------------------------------------------
 
     async def _take_token(self, token: bytes) -> bool:
         self._frames.done()

@@ -1,13 +1,15 @@
 """Waits until appends of many connections are on the disk: one sync, and one request to the sync thread, for all.
 
-    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the sync thread ── futures
-                                      └──── while a log has a pending request, its next appends gather for the next one
+    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the thread that syncs ── those who wait
+                                      └──── while one question of a log is open, the next appends gather for the next
 
 A request and its answer are two thread switches, which cost more CPU time than the sync itself, so there are no more
 requests than syncs.
 """
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,11 @@ from seglog.config import Fsync
 from seglog.log.append import Written
 from seglog.log.log import Log
 
-_Waiting = list[tuple[Written[Any], "asyncio.Future[None] | None"]]
+_LOG = logging.getLogger(__name__)
+
+# Called in the loop: it is on the disk (None), or what `Log.when_durable` tells instead.
+Told = Callable[[BaseException | None], None]
+_Waiting = list[tuple[Written[Any], Told | None]]
 
 
 class Durability:
@@ -32,20 +38,24 @@ class Durability:
     def reached(self, log: Log, written: Written[Any]) -> "asyncio.Future[None]":
         """A future that is done when the append is on the disk. It raises the error that `Log.when_durable` reports."""
         future = self._loop.create_future()
-        self._gather(log, written, future)
+        self.tell(log, written, partial(_resolve, future))
         return future
+
+    def tell(self, log: Log, written: Written[Any], told: Told) -> None:
+        """Call `told` when it is on the disk. What it raises is logged."""
+        self._gather(log, written, told)
 
     def ask(self, log: Log, written: Written[Any]) -> None:
         """Request a sync without waiting for it: with fsync="batch", readers see an append only after its sync."""
         if self.fsync == "batch":
             self._gather(log, written, None)
 
-    def _gather(self, log: Log, written: Written[Any], future: "asyncio.Future[None] | None") -> None:
+    def _gather(self, log: Log, written: Written[Any], told: Told | None) -> None:
         waiting = self._gathered.get(log)
         if waiting is None:
             waiting = self._gathered[log] = []
-            self._loop.call_soon(self._question, log)       # after the other requests of this turn of the loop
-        waiting.append((written, future))
+            self._loop.call_soon(self._question, log)       # behind the other requests of this turn of the loop
+        waiting.append((written, told))
 
     def _question(self, log: Log) -> None:
         waiting = self._gathered[log]
@@ -70,12 +80,20 @@ class Durability:
         self._is_rung = False       # first: answers that come later ring again
         while self._answers:
             log, waiting, error = self._answers.popleft()
-            for _, future in waiting:
-                if future is None or future.done():     # nothing waits, or the connection is gone
-                    continue
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(error)
-            # After the requests that these answers trigger, so that they share the next sync.
+            for _, told in waiting:
+                if told is not None:
+                    try:
+                        told(error)
+                    except Exception:       # the others wait, too
+                        _LOG.exception("%s: an acknowledgement failed", log.path)
+            # Behind the requests that these answers let come: they share the next sync.
             self._loop.call_soon(self._question, log)
+
+
+def _resolve(future: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if future.done():       # nobody waits any more
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

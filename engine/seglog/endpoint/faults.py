@@ -29,6 +29,11 @@ class PlannedFaults:
         self._lock = threading.Lock()       # guards _planned
         self._planned: dict[int, list[Fault]] = {}
 
+    @property
+    def are_planned(self) -> bool:
+        """Whether there is one, of any API."""
+        return bool(self._planned)
+
     def plan(self, api: str, fault: Fault, times: int) -> None:
         if not isinstance(times, int) or isinstance(times, bool) or times < 1:
             raise InvalidArgumentError(f"times must be a positive integer, not {times!r}")

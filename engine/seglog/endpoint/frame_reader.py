@@ -1,6 +1,8 @@
 """Reads frames from a byte stream: a length of four bytes, followed by that many bytes."""
 import asyncio
+import struct
 from collections import deque
+from typing import Protocol
 
 from seglog.endpoint.byte_streams import ByteStream
 from seglog.errors import ProtocolError
@@ -12,6 +14,7 @@ _BUFFER_BYTES_MAX = 64 << 10
 # A claimed length alone allocates no more memory than this at first; the rest follows as the bytes arrive.
 _STEP_BYTES = 256 << 10
 _FRAME_BYTES_MIN = 8        # api key, version and correlation id
+_SIZE = struct.Struct(">i")
 
 
 class RequestMemory:
@@ -36,6 +39,13 @@ class RequestMemory:
         self.used_bytes += size_bytes
         self._wake()
 
+    def take_at_once(self, size_bytes: int) -> bool:
+        """The same if nobody has to wait for it; False: nothing was taken."""
+        if 0 < self._limit_bytes <= self.used_bytes:
+            return False
+        self.used_bytes += size_bytes
+        return True
+
     def give_back(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
         self._wake()
@@ -48,36 +58,66 @@ class RequestMemory:
                 return
 
 
+class FrameTaker(Protocol):
+    """Takes requests as they come, in the callback of the loop that read them: so a request takes no task and no
+    further turn of the loop."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """For the answer to a frame that it took: the next one is not for it, nor for anybody else."""
+
+    def take(self, frame: memoryview) -> bool:
+        """Have it handled. False: whoever awaits `FrameReader.next` is to do it, and nothing was done."""
+
+    def settle(self) -> bool:
+        """Send the answers that are there. False: the socket does not take them now, and `drain` has to."""
+
+    async def drain(self) -> None: ...
+
+
 class FrameReader:
     """The frames of one connection, one at a time: call `done` with each before you read the next one."""
 
-    def __init__(self, stream: ByteStream, memory: RequestMemory) -> None:
+    def __init__(self, stream: ByteStream, memory: RequestMemory, taker: FrameTaker) -> None:
         self._stream = stream
         self._memory = memory
+        self._taker = taker
         self._buffer = bytearray(_BUFFER_BYTES)
         self._start = self._end = 0
+        self._needed_bytes = 0      # behind `_start`: for less, nobody has to look
         self._taken_bytes = 0
+        self._limit_bytes = self._least_bytes = 0
+        self._is_stopped = False
 
     async def next(self, limit_bytes: int, least_bytes: int = _FRAME_BYTES_MIN) -> memoryview | None:
-        """Read a frame; the bytes are valid until `done`. None: the other side has stopped sending.
+        """The bytes of a frame that the taker does not take, good until `done`; None: the other side sends no more.
 
-        Raises ProtocolError for a length that is not allowed, OSError.
+        Raises ProtocolError for a length that no frame has, OSError, what the taker raises.
         """
-        if not await self._have(4):
-            return None
-        size_bytes = int.from_bytes(self._buffer[self._start : self._start + 4], "big", signed=True)
+        self._limit_bytes, self._least_bytes = limit_bytes, least_bytes
+        while True:
+            self.serve()
+            await self._taker.drain()
+            if self._is_stopped:
+                break
+            if not await self._stream.receive(self._room, self._came):
+                return None
+        size_bytes, = _SIZE.unpack_from(self._buffer, self._start)
         if not least_bytes <= size_bytes <= limit_bytes:
             raise ProtocolError(
                 f"a request of {size_bytes} bytes; expected {least_bytes} to {limit_bytes}",
                 hint="the client speaks another protocol, or socket.request.max.bytes is too small for it",
             )
-        await self._memory.take(size_bytes)
-        self._taken_bytes = size_bytes
-        self._start += 4
-        if size_bytes > len(self._buffer):
+        if not self._taken_bytes:
+            await self._memory.take(size_bytes)
+            self._taken_bytes = size_bytes
+        self._start += _SIZE.size
+        if size_bytes + _SIZE.size > len(self._buffer):
             return await self._large(size_bytes)
-        if not await self._have(size_bytes):
-            return None
+        self._needed_bytes = size_bytes
+        while self._end - self._start < size_bytes:
+            if not await self._stream.receive(self._room, self._has_come):
+                return None
         frame = memoryview(self._buffer)[self._start : self._start + size_bytes]
         self._start += size_bytes
         return frame
@@ -88,20 +128,57 @@ class FrameReader:
             self._memory.give_back(self._taken_bytes)
             self._taken_bytes = 0
 
-    async def _have(self, count: int) -> bool:
-        """Read until the buffer has `count` bytes, which must fit into it; False: the stream ended before."""
-        while self._end - self._start < count:
-            if self._start == self._end:
-                self._start = self._end = 0
-            elif self._start + count > len(self._buffer):
-                rest = self._buffer[self._start : self._end]
-                self._buffer[: len(rest)] = rest
-                self._start, self._end = 0, len(rest)
-            came = await self._stream.receive_into(memoryview(self._buffer)[self._end :])
-            if came == 0:
+    def serve(self) -> bool:
+        """Let the taker have the whole frames that came. Whether whoever awaits `next` has something to do."""
+        try:
+            self._is_stopped = self._serve()
+        finally:
+            is_settled = self._taker.settle()
+        return self._is_stopped or not is_settled
+
+    def _serve(self) -> bool:
+        """Whether it stopped before a frame, or the beginning of one, that is for `next`."""
+        taker, buffer = self._taker, self._buffer
+        while not taker.is_waiting:
+            have = self._end - self._start
+            self._needed_bytes = _SIZE.size
+            if have < _SIZE.size:
                 return False
-            self._end += came
-        return True
+            size_bytes, = _SIZE.unpack_from(buffer, self._start)
+            end = self._start + _SIZE.size + size_bytes
+            if not self._least_bytes <= size_bytes <= self._limit_bytes or end - self._start > len(buffer):
+                return True
+            if not self._taken_bytes:
+                if not self._memory.take_at_once(size_bytes):
+                    return True
+                self._taken_bytes = size_bytes
+            self._needed_bytes += size_bytes
+            if self._end < end:
+                return False
+            if not taker.take(memoryview(buffer)[self._start + _SIZE.size : end]):
+                return True
+            self._start = end
+            if not taker.is_waiting:
+                self.done()
+        return False
+
+    def _came(self, count: int) -> bool:
+        self._end += count
+        return self._end - self._start >= self._needed_bytes and self.serve()
+
+    def _has_come(self, count: int) -> bool:
+        self._end += count
+        return self._end - self._start >= self._needed_bytes
+
+    def _room(self) -> memoryview:
+        """Where the next bytes go; what `_needed_bytes` counts fits into the buffer."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start + self._needed_bytes > len(self._buffer):
+            rest = self._buffer[self._start : self._end]
+            self._buffer[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        return memoryview(self._buffer)[self._end :]
 
     async def _large(self, size_bytes: int) -> memoryview | None:
         """Read a frame into separate memory, which grows as the bytes arrive."""
@@ -111,13 +188,20 @@ class FrameReader:
         self._start = self._end = 0
         if size_bytes < _BUFFER_BYTES_MAX:
             self._buffer = bytearray(_BUFFER_BYTES_MAX)
-        while have < size_bytes:
+
+        def room() -> memoryview:
+            nonlocal frame
             if have == len(frame):
                 larger = bytearray(min(size_bytes, 2 * len(frame)))
                 larger[:have] = frame
                 frame = larger
-            came = await self._stream.receive_into(memoryview(frame)[have:])
-            if came == 0:
-                return None
-            have += came
+            return memoryview(frame)[have:]
+
+        def came(count: int) -> bool:
+            nonlocal have
+            have += count
+            return have == size_bytes
+
+        if have < size_bytes and not await self._stream.receive(room, came):
+            return None
         return memoryview(frame)

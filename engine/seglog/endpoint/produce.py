@@ -5,14 +5,16 @@
     acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (endpoint.durability)
 """
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
+from seglog.endpoint.answer import Answer
 from seglog.endpoint.durability import Durability
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.messages import ApiKey, ProduceRequest, ProduceResponse
 from seglog.endpoint.refusals import error_of, message_of
 from seglog.endpoint.refused_records import RefusedRecord, refused_records
-from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
 from seglog.log.append import AppendResult, Written
@@ -40,6 +42,9 @@ _OF_RECORDS = frozenset((Errors.INVALID_RECORD, Errors.INVALID_TIMESTAMP))
 
 _Row = ProduceResponse.PartitionProduceResponse
 
+# The log of a partition, why it cannot be opened, or None: there is no such partition.
+_Found: TypeAlias = Log | SeglogError | None
+
 
 class _Appended(NamedTuple):
     """What was written, and the row that says so."""
@@ -57,38 +62,75 @@ class Produce:
         self._durability = durability
         self._verify = verify
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
+        self.AT_ONCE: dict[ApiKey, AtOnce] = {ApiKey.PRODUCE: self.produce_at_once}
 
     async def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+        logs: list[_Found] = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                try:
+                    logs.append(await self._topics.opened(topic.name, data.index))
+                except SeglogError as error:
+                    logs.append(error)
+        answer: Answer[ProduceResponse | None] = Answer()
+        self._produce(request, context, logs, answer.give)
+        return await answer
+
+    def produce_at_once(
+        self, request: ProduceRequest, context: RequestContext, give: Callable[[ProduceResponse | None], None]
+    ) -> bool:
+        """Where the logs are open: opening one may take its time."""
+        logs: list[_Found] = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                log = self._topics.open_log(topic.name, data.index)
+                if log is None:
+                    return False
+                logs.append(log)
+        self._produce(request, context, logs, give)
+        return True
+
+    def _produce(
+        self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
+        give: Callable[[ProduceResponse | None], None],
+    ) -> None:
+        """Append to `logs`, one for each partition of the request, and give the answer when it is due."""
         responses, done = [], []
+        acks = request.acks
+        found = iter(logs)
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
-                row = _Row(index=data.index, base_offset=-1)
-                if request.acks not in (0, 1, ACKS_ALL):
+                row = _Row(data.index, 0, -1)
+                log = next(found)
+                if acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
                 else:
-                    appended = await self._append(request, context, topic.name, data, row)
+                    appended = self._append(request, context, topic.name, data, log, row)
                     if appended is not None:
                         done.append(appended)
                 rows.append(row)
-            responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=rows))
-        await self._acknowledge(request.acks, done)
-        if request.acks == 0:
+            responses.append(ProduceResponse.TopicProduceResponse(topic.name, rows))
+        if acks == 0:
+            self._acknowledge(acks, done, _nothing)
             failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
             if failed is not None:
                 raise ProtocolError(f"a batch with acks=0 was refused: {Errors(failed.error_code).name}")
-            return None
-        return ProduceResponse(responses=responses)
+            give(None)
+        else:
+            self._acknowledge(acks, done, lambda: give(ProduceResponse(responses)))
 
-    async def _append(
+    def _append(
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
-        row: _Row,
+        found: _Found, row: _Row,
     ) -> _Appended | None:
         """Append the batches of one partition. None: refused, with the reason in the row, or nothing to write."""
         records = memoryview(b"" if data.records is None else data.records)
         log = None
         try:
-            log = await self._topics.opened(topic, data.index)
+            if isinstance(found, SeglogError):
+                raise found
+            log = found
             if log is None:
                 _refuse(row, Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 return None
@@ -126,27 +168,46 @@ class Produce:
         row.log_start_offset = log.log_start_offset
         return _Appended(row, log, written)
 
-    async def _acknowledge(self, acks: int, done: list[_Appended]) -> None:
+    def _acknowledge(self, acks: int, done: list[_Appended], then: Callable[[], None]) -> None:
+        """Call `then` when what was written is as durable as `acks` asks, and the rows say what became of it."""
         durability = self._durability
         if durability.fsync != "batch":
             for appended in done:
                 _tell_time(appended)
+            then()
             return
         waits = []
         for appended in done:
             # The time that the log gave a batch can be read once it is published, which is when it is durable.
             if acks == ACKS_ALL or (acks == 1 and _has_time_of_log(appended.log)):
-                waits.append((appended, durability.reached(appended.log, appended.written)))
+                waits.append(appended)
             else:
                 durability.ask(appended.log, appended.written)
-        for appended, reached in waits:
+        if not waits:
+            then()
+            return
+        left = len(waits)
+
+        def told(appended: _Appended, error: BaseException | None) -> None:
+            nonlocal left
             try:
-                await reached
-            except SeglogError as error:
+                if error is None:
+                    _tell_time(appended)
+            except SeglogError as failure:
+                error = failure
+            if error is not None:
                 appended.row.base_offset = -1
                 _refuse(appended.row, error_of(error), message_of(error))
-            else:
-                _tell_time(appended)
+            left -= 1
+            if left == 0:
+                then()
+
+        for appended in waits:
+            durability.tell(appended.log, appended.written, partial(told, appended))
+
+
+def _nothing() -> None:
+    """What follows where no answer goes back."""
 
 
 def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:

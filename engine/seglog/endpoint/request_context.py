@@ -22,3 +22,7 @@ class RequestContext(NamedTuple):
 
 # Answers a request; None: there is no answer (Produce with acks=0).
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+# The same in the callback of the loop in which the request came, without a task: it is told what to call with the
+# answer, now or later, and says whether it did. False: it would have to wait for something, and has done nothing.
+AtOnce = Callable[[Any, RequestContext, Callable[[Any], None]], bool]

@@ -5,7 +5,7 @@ authentication.
 """
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seglog.endpoint.authentication import BEFORE, Authentication
@@ -15,7 +15,7 @@ from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.faults import Fault, PlannedFaults
 from seglog.endpoint.messages import ApiKey, ApiVersionsResponse, RequestHeader
 from seglog.endpoint.refusals import error_of
-from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,9 @@ class Requests:
     faults      planned by tests of clients
     """
 
-    def __init__(self, *handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(self, *handlers: Mapping[ApiKey, Handler], at_once: Mapping[ApiKey, AtOnce]) -> None:
+        """`at_once`: of APIs that clients use all the time."""
+        self._at_once: dict[int, AtOnce] = {int(key): handler for key, handler in at_once.items()}
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
         self.faults = PlannedFaults()
@@ -75,6 +77,35 @@ class Requests:
         if fault is not None and fault.drops_after:
             raise DroppedError
         return None if response is None else encode_response(header, response)
+
+    def answer_at_once(
+        self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int,
+        give: Callable[[list[Any] | None], None],
+    ) -> bool:
+        """Handle a request without a task, and call `give`, now or later, with what `answer` returns. False: `answer`
+        is to be asked, and nothing was done. Raises what `answer` raises."""
+        handler = self._at_once.get(int.from_bytes(frame[:2], "big"))
+        if handler is None or self.faults.are_planned or not authentication.is_done:
+            return False
+        header, request = decode_request(frame)
+        key, version = header.request_api_key, header.request_api_version
+
+        def encode(response: Any) -> None:
+            give(None if response is None else encode_response(header, response))
+
+        try:
+            is_taken = handler(
+                request, RequestContext(version, header.client_id, client_host, host, port, authentication.principal),
+                encode)
+        except (ProtocolError, OSError):
+            raise
+        except Exception as error:
+            _LOG.exception("%s v%d failed", ApiKey(key).name, version)
+            encode(_told(key, request, error_of(error)))
+            is_taken = True
+        if is_taken:
+            self.counts[key, version] = self.counts.get((key, version), 0) + 1
+        return is_taken
 
     async def _handled(self, key: int, request: Any, context: RequestContext) -> Any:
         try:

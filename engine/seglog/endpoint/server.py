@@ -111,8 +111,9 @@ class Server:
         self._polls = LongPolls(loop)
         self._converters = ThreadPoolExecutor(_CONVERTERS, "seglog-convert")
         self._memory = RequestMemory(options.config.queued_max_request_bytes)
+        produce = Produce(self.topics, self._durability, self.transactions.verify)
         self.requests = Requests(
-            Produce(self.topics, self._durability, self.transactions.verify).HANDLERS,
+            produce.HANDLERS,
             Fetch(self.topics, self._polls, self._converters, options.config.fetch_max_bytes).HANDLERS,
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
@@ -122,6 +123,7 @@ class Server:
             GroupCommits(self.groups).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
+            at_once=produce.AT_ONCE,
         )
         self.traffic.requests = self.requests.counts
         try:
