@@ -218,7 +218,7 @@ def test_a_file_shorter_than_what_was_published_is_not_mapped(tmp_path):
         path = log.segments[0].path
         shorter = tmp_path / path.name
         shorter.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(IndexError, match="cut"):
+        with pytest.raises(IndexError, match="truncated"):
             Segment(shorter, published=log.segments[0].published).get(0)
 
 
