@@ -40,11 +40,12 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     time_entries, rest_of_times = divmod(time_index.size_bytes, dialect.time_entry_bytes)
     if rest or rest_of_times:
         return False
+    log_bytes = log.size_bytes
     # Entries are further apart than the interval. (It may have been another one when they were written: then this costs
     # one read.)
-    if offset_entries * index_interval_bytes >= log.size_bytes and offset_entries:
+    if offset_entries * index_interval_bytes >= log_bytes and offset_entries:
         relative_offset, position = last_entry(offset_index)
-        if relative_offset <= 0 or not 0 < position < log.size_bytes:
+        if relative_offset <= 0 or not 0 < position < log_bytes:
             return False
     # At most one with each offset entry, and one from closing the segment.
     if time_entries > offset_entries + 1 and not any(_tail(time_index, dialect.time_entry_bytes)):
@@ -53,7 +54,7 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
         indexes.get(names.MINUTE_INDEX_SUFFIX), time_index, offset_index
     ):
         return False
-    if log.size_bytes == 0:
+    if log_bytes == 0:
         return offset_entries == time_entries == 0
     return bool(offset_entries and time_entries) or not _wants_entries(
         log, wants_offset=not offset_entries, wants_time=not (time_entries or dialect.has_one_index),
@@ -77,15 +78,16 @@ def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index
     """Whether the minute index ends in the minute of the last time entry that was made with an offset entry."""
     if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
         return False
-    if not offset_index.size_bytes:
+    offset_bytes = offset_index.size_bytes
+    if not offset_bytes:
         return minute_index.size_bytes == 0     # no entry was made with an offset entry: no file need be opened
     times, minutes = _tail(time_index, time_index.size_bytes), _tail(minute_index, minute_index.size_bytes)
-    entries, offset_entries = len(times) // TimeIndex.ENTRY_SIZE, offset_index.size_bytes // OffsetIndex.ENTRY_SIZE
     last_times, last_minutes = _last_times(times, 2), _last_times(minutes, 1)
-    ends = {timestamp // MINUTE_MS for timestamp, _ in last_times + last_minutes}
-    if len(ends) == 1 and last_minutes and last_times:      # both time entries are in that minute: either will do
-        return _is_part_of(minutes, times)
-    if entries > offset_entries:
+    if last_times and last_minutes:
+        end = last_minutes[0][0] // MINUTE_MS
+        if end == last_times[0][0] // MINUTE_MS == last_times[-1][0] // MINUTE_MS:
+            return _is_part_of(minutes, times)      # both time entries are in that minute: either will do
+    if len(times) // TimeIndex.ENTRY_SIZE > offset_bytes // OffsetIndex.ENTRY_SIZE:
         del last_times[-1:]         # the closing entry: each other one was made with an offset entry
     else:       # an offset entry may have been made without a time entry: there may still be a closing entry
         last_offset = last_entry(offset_index)[0]
@@ -97,6 +99,8 @@ def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index
 
 def _is_part_of(minutes: bytes, times: bytes) -> bool:
     """Whether each entry of a minute index is one of the time index, in the same order."""
+    if times.startswith(minutes):
+        return True
     at = 0
     for start in range(0, len(minutes), TimeIndex.ENTRY_SIZE):
         entry = minutes[start : start + TimeIndex.ENTRY_SIZE]

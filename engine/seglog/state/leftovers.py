@@ -41,11 +41,11 @@ class File:
 
     __slots__ = ("_size_bytes", "directory", "location", "name")
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, location: str) -> None:
+        """`location`: the path as text, for building a Path takes longer than reading an index entry."""
         self.directory = directory
         self.name = name
-        # The path as text: building a Path takes longer than reading an index entry.
-        self.location = f"{directory}{os.sep}{name}"
+        self.location = location
         self._size_bytes = -1
 
     @property
@@ -93,11 +93,12 @@ class FoundSegment:
 
     def _all(self) -> dict[str, File]:
         if self._files is None:
-            renamed = self._renamed or {}
-            self._files = {
-                suffix: File(self.directory, renamed.get(suffix) or names.file_name(self.base_offset, suffix))
-                for suffix in self.suffixes
-            }
+            renamed, files = self._renamed or {}, {}
+            before = f"{self.directory}{os.sep}"
+            for suffix in self.suffixes:
+                name = renamed.get(suffix) or names.file_name(self.base_offset, suffix)
+                files[suffix] = File(self.directory, name, before + name)
+            self._files = files
         return self._files
 
     @property
