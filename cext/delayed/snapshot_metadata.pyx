@@ -45,7 +45,7 @@ cdef int parse_times(const Span* segment, SegmentSpan* out) noexcept nogil:
     """The two times of a segment; its bitmaps are passed over."""
     cdef Span s = segment[0]
     cdef Span ignored
-    cdef uint64_t tag, value
+    cdef uint64_t tag, value = 0
     cdef int seen = 0
     cdef int rc
     out.fields = segment[0]
@@ -73,7 +73,7 @@ cdef int parse_times(const Span* segment, SegmentSpan* out) noexcept nogil:
 cdef int next_bitmap(Span* fields, bint* found, int64_t* ledger_id, Span* bitmap) noexcept nogil:
     """The next bitmap of a segment that `parse_times` has passed; a ledger or bitmap not given is 0 or empty."""
     cdef Span entry
-    cdef uint64_t tag, value
+    cdef uint64_t tag, value = 0
     cdef int rc
     found[0] = False
     while fields.p != fields.end:
@@ -151,7 +151,7 @@ cdef class MetadataReader:
         """Fill `segments`, and `times`."""
         cdef Span s
         cdef Span fields
-        cdef uint64_t tag, value
+        cdef uint64_t tag, value = 0
         cdef int64_t entries = 1
         cdef int64_t before = self.last_at
         cdef int64_t i, first

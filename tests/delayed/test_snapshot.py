@@ -201,7 +201,7 @@ def test_keys_of_one_bin_come_latest_first():
         (b"\x0a", "end before"),
         (b"\x0a\x02\x08\x01", "end before"),  # two fields are missing
         (b"\x0a\x0c\x08" + b"\xff" * 11, "does not end"),
-        (b"\x0b\x00", "cannot be"),  # a group
+        (b"\x0b\x00", "impossible"),  # a group
         (b"\x11\x00", "end before"),  # a fixed64 without its bytes
         (b"\x0a\x07\x08\x01\x10\x01\x18\xff", "end before"),
         (b"\x0a\x0a\x08\x01\x10\x01\x18\x80\x80\x80\x80\x10", "outside"),  # entry 2^32
