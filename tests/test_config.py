@@ -145,6 +145,12 @@ def test_a_value_outside_its_limits_is_refused_with_them(key, value):
     assert error.value.exit_status == 2
 
 
+def test_a_value_that_is_no_choice_is_refused_with_the_choices_alone():
+    with pytest.raises(InvalidConfigError) as error:
+        LogConfig.of({"message.timestamp.type": "now"})
+    assert error.value.what == "message.timestamp.type must be CreateTime or LogAppendTime, not 'now'"
+
+
 @given(st.integers(0, 2**40), st.sampled_from(["k", "m", "g", "t"]), st.sampled_from(["", "b", "ib"]))
 def test_units_are_powers_of_1024(number, unit, rest):
     scale = 1024 ** ("kmgt".index(unit) + 1)

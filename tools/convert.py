@@ -106,7 +106,7 @@ def command(
     try:
         version = version_of(to)
     except InvalidArgumentError as error:
-        raise click.BadParameter(error.what, param_hint="--to") from None
+        raise click.BadParameter(f"{error.what}; {error.hint}", param_hint="--to") from None
     prove_again = proof_every if _INDEPENDENT in proofs else 0
     proof_files = [Path(proof) for proof in proofs if proof != _INDEPENDENT]
     proof_file = proof_files[-1] if proof_files else None

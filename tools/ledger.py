@@ -238,6 +238,7 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
     Without --in-place, show a dry run. After a crash this is not needed: opening a managed ledger recovers it. Cursors
     do not change; properties of a damaged manifest are lost. Status 0 if no bytes of entries are lost, otherwise 1.
     """
+    path.stat()
     if path.is_file() or not is_managed_ledger(path):
         raise NotALogError("not a managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
     plan = plan_recovery(path)

@@ -125,7 +125,7 @@ def convert(
     try:
         version = version_of(to)
     except InvalidArgumentError as error:
-        raise click.BadParameter(error.what, param_hint="--to") from None
+        raise click.BadParameter(f"{error.what}; {error.hint}", param_hint="--to") from None
     if end is not None:
         if end == "finalize" and partitions:
             raise click.UsageError("--finalize keeps everything that was published: leave out --partition")

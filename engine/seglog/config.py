@@ -122,11 +122,11 @@ class Key:
         """The value, in the key's unit. Raises InvalidConfigError."""
         if value is None and self.may_be_unset:
             return None
+        if self.choices:
+            if value in self.choices:
+                return value
+            raise InvalidConfigError(f"{self.name} must be {self.limits}, not {value!r}")
         try:
-            if self.choices:
-                if value in self.choices:
-                    return value
-                raise ValueError("not one of these")
             if self.unit == "boolean":
                 return parse_bool(value)
             if self.unit == "record format":

@@ -115,6 +115,11 @@ def test_what_cannot_be_meant_is_status_2(source, wrong):
     assert len(seglog("convert", source, *wrong, status=2).stderr.splitlines()) == 3
 
 
+def test_an_unknown_version_is_refused_with_the_known_ones(source):
+    error = seglog("convert", source, "--to", 7, status=2).stderr
+    assert "unknown record format '7'; expected 0, 1, 2 or tagged" in error
+
+
 def test_one_log_file_is_no_partition(source):
     assert "[not_a_log]" in seglog("convert", source / "00000000000000000000.log", status=4).stderr
 

@@ -134,6 +134,11 @@ def test_seek_finds_by_the_brokers_time_by_publish_time_and_by_index(topic):
     seglog("ledger", "seek", topic.parent, "--index", 4, status=4)
 
 
+@pytest.mark.parametrize("command", ["ls", "verify", "recover"])
+def test_a_path_that_does_not_exist_is_said_to_be_missing(tmp_path, command):
+    assert "no such file or directory" in seglog("ledger", command, tmp_path / "none", status=3).stderr
+
+
 def test_a_sound_topic_is_clean(topic):
     summary, = seglog_json("ledger", "verify", topic)
     assert summary == {

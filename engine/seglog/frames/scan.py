@@ -91,7 +91,11 @@ def scan(
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """
-    sources = (paths,) if isinstance(paths, str | os.PathLike | LogReader) else tuple(paths)
+    if isinstance(paths, str | os.PathLike | LogReader):
+        paths = (paths,)
+    elif not isinstance(paths, Iterable):
+        raise InvalidArgumentError(f"expected a path or an open log, not {paths!r}")
+    sources = tuple(paths)
     if not sources:
         raise InvalidArgumentError("scan() needs at least one path")
     for source in sources:

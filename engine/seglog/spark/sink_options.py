@@ -42,7 +42,7 @@ class SinkOptions:
             LogConfig.of(config)
         except InvalidConfigError as error:
             raise InvalidArgumentError(
-                f"expected one of {', '.join(_OURS)}, or a key of the topic configuration: {error}"
+                f"{error.what} (options are {', '.join(_OURS)}, and the keys of the topic configuration)"
             ) from error
         path = options.get("path")
         if not path:
