@@ -1,4 +1,4 @@
-"""Runs jobs in a thread that exists as long as there are any, such as writing files that nobody waits for."""
+"""Runs jobs in a thread that exists as long as there are any, such as writing files that no caller waits for."""
 import logging
 from _thread import allocate_lock, start_new_thread
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
 The disk writes sectors, each as a whole or not at all, and the file has zeros where a sector did not arrive
 (docs/durability.md). A sync that returned is proof: so if a sector is missing, no sync has covered it, nor anything
-written after it, and nobody was told that it is on the disk. Bits that flipped on the disk look different.
+written after it, and no caller was told that it is on the disk. Bits that flipped on the disk look different.
 """
 from seglog.segment.recovery import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, Damage
 

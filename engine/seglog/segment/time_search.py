@@ -67,7 +67,7 @@ class TimeSearch:
     def proves_wrappers(self, segment: Searched) -> bool:
         """Whether no message is later than its wrapper says. Opens each wrapper, once for each opening of the log.
 
-        Skips damage: whoever reads there gets the error.
+        Skips damage: reading there raises the error.
         """
         for table in segment.tables(self._proved_to, on_lost=lambda _: None):
             slot = table.find_unbounded()

@@ -52,7 +52,7 @@ _OF_PARTITIONS = {
         "unreadable": Kind(_E, "a file cannot be read, so nothing in it was checked",
                            "check the file, its permissions and its disk, then run again"),
         "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint does not parse, or its epochs or offsets go back",
-                               "remove it: a broker rebuilds it from the batches"),
+                               "remove the checkpoint: a broker rebuilds it from the batches"),
         "timeindex_none": Kind(_N, "messages have timestamps, but there is no .timeindex at all, as with Kafka 0.10.0",
                                "nothing: 0.10.1 and later create them when they load the log"),
     }),
@@ -169,7 +169,7 @@ _OF_PARTITIONS = {
     }),
     **_found_in("other_files.py", {
         "snapshot_corrupt": Kind(_W, "a producer snapshot fails its checksum",
-                                 "remove it: a broker rebuilds producer state from the log"),
+                                 "remove the snapshot: a broker rebuilds producer state from the log"),
         "epochs_missing": Kind(_W, "batches have leader epochs, but there is no leader-epoch-checkpoint",
                                "a broker rebuilds it at an unclean start"),
         "metadata_corrupt": Kind(_W, "a partition.metadata does not parse: a broker refuses the directory",

@@ -240,4 +240,4 @@ def _checksums(segment: Segment, position: int) -> tuple[str, str]:
     batch = scan(segment.window, position, max_batches=1)[0]
     raw = batch.raw()
     computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
-    return f"checksum {batch.crc:08x}", f"{computed:08x}, of the bytes as they are"
+    return f"checksum {batch.crc:08x}", f"{computed:08x}, computed from its bytes"
