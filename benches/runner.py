@@ -9,7 +9,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Generic, TypeVar
 
@@ -91,13 +91,13 @@ class Bench:
         contenders: dict[str, Callable[[], object] | Fresh],
         goals: dict[tuple[str, str], Goal],
         *,
-        clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] | Mapping[str, Callable[[], float]] = time.thread_time,
         rounds: int = 1,
     ) -> None:
         """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`.
 
         `rounds`: so many times the repetitions that were asked for. `clock`: time.process_time, where other threads do
-        a part of the work.
+        a part of the work; one for each contender, where each is a process of its own.
         """
         if not self.wanted(case):
             return
@@ -105,7 +105,7 @@ class Bench:
         _begin_case()
         for repetition in range((self.repetitions * rounds if self.repetitions > 1 else 1) + 1):
             for name, contender in contenders.items():
-                cpu, wall = _measure(contender, clock)
+                cpu, wall = _measure(contender, clock if callable(clock) else clock[name])
                 if repetition:      # the first round warms caches and pools
                     timings[name].cpu_s.append(cpu)
                     timings[name].wall_s.append(wall)
