@@ -344,16 +344,22 @@ class LogAppender:
         batch = linger.batch
         if not batch and self._housekeeping is not None:
             self._housekeeping.linger()     # first: no record may wait unless a thread will write it
-        if not linger.add(key, value, headers, timestamp, now_ms):
+        # Fast path: what `linger.add` does with a record that no check refuses, without calling it.
+        at = now_ms if timestamp is None else timestamp
+        if not (
+            self._times_from <= at <= now_ms and now_ms - at <= self._before_max_ms
+            and (key is not None or not linger.needs_keys) and batch.add(key, value, headers, at)
+        ) and not linger.add(key, value, headers, timestamp, now_ms):
             tail.write_lingering()
             tail.is_changing = False
             if self._housekeeping is not None:
                 self._housekeeping.linger()
             linger.add(key, value, headers, timestamp, now_ms)
         offset = tail.next_offset + len(batch) - 1
-        if batch.size_bytes >= linger.full_bytes:
-            tail.write_lingering()
-        return offset, tail.number + (1 if batch else 0)
+        if batch.size_bytes < linger.full_bytes:
+            return offset, tail.number + 1
+        tail.write_lingering()
+        return offset, tail.number
 
     def _write_checked(
         self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,

@@ -25,7 +25,7 @@ class Linger:
         self.batch = encoder.growing(self._bytes_max)
         self.full_bytes = config.linger_bytes
         self._encoder = encoder
-        self._needs_keys = config.is_compacted
+        self.needs_keys = config.is_compacted
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._times_from = encoder.times_from
 
@@ -45,7 +45,7 @@ class Linger:
             timestamp = now_ms
         elif not self._times_from <= timestamp <= now_ms or now_ms - timestamp > self._before_max_ms:
             self._encoder.one(0, now_ms, key, value, headers, timestamp)
-        if key is None and self._needs_keys:
+        if key is None and self.needs_keys:
             self._encoder.one(0, now_ms, key, value, headers)
         if self.batch.add(key, value, headers, timestamp):
             return True
