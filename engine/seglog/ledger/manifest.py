@@ -175,7 +175,8 @@ def _read_bytes(directory: Path) -> bytes:
     try:
         return read_file(directory / FILE_NAME)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotALogError(f"no managed ledger: it has no {FILE_NAME}", file=directory, hint=NO_MANIFEST_HINT) from None
+        raise NotALogError(
+            f"not a managed ledger: it has no {FILE_NAME}", file=directory, hint=NO_MANIFEST_HINT) from None
 
 
 def _manifest(body: dict[str, object]) -> Manifest:
