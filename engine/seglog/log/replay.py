@@ -188,7 +188,8 @@ def put_producers(
             taken.append(snapshots.take(state, due.pop(0), sync_names=False))
         aborted: list[AbortedTransaction] = []
         if segment.check is None or segment.check.has_producers:
-            for table in segment.tables(offset):
+            # All of a recovered segment, even below the log start: its .txnindex is written again (LogSegment.recover).
+            for table in segment.tables(offset if segment.check is None else segment.base_offset):
                 aborted += state.add_table(table)
         if segment.check is not None:
             _put_transaction_index(fs, segment.path, aborted, rewrites=rewrites)
