@@ -13,6 +13,7 @@ import pytest
 import seglog
 import seglog.polars
 from seglog.errors import CorruptRecordError, MissingLibraryError
+from seglog.frames import polars_source
 from seglog.frames import rows as rows_module
 from seglog.frames.bounds import Bounds, bounds_of_text
 from seglog.frames.polars_source import bounds_of
@@ -115,6 +116,20 @@ def test_a_topic_without_a_record_has_its_columns_everywhere(tmp_path):
 
 def when(n):
     return dt.datetime.fromtimestamp((T + n) / 1000, dt.UTC)
+
+
+def test_polars_gets_views_and_makes_none_of_its_own(orders, monkeypatch):
+    taken = []
+    made = polars_source._frame
+
+    def frame(library, rows):
+        taken.append(pyarrow.schema(rows).field("value").type)
+        return made(library, rows)
+
+    monkeypatch.setattr(polars_source, "_frame", frame)
+    seglog.polars.scan_topic(orders).collect()
+    seglog.scan(orders).to_polars()
+    assert set(taken) == {pyarrow.binary_view()}
 
 
 C = polars.col

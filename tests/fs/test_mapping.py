@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -309,3 +310,36 @@ def test_the_size_of_a_file_is_what_the_system_says(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         file_size(tmp_path / "gone")
     assert caught.value.filename == tmp_path / "gone"
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what is in its page cache")
+def test_load_brings_what_is_not_there_into_the_page_cache():
+    def is_cached(position):
+        try:
+            return os.preadv(opened.fileno(), [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+
+    # In the sources' file system: tmp_path may lie in memory, which nobody evicts.
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(__file__)) as opened:
+        opened.write(bytes(8 << 20))
+        opened.flush()
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_cached(3 << 20):      # (To ask brings this page in: so it is none that is asked for below.)
+            pytest.skip("this file system keeps what it is told not to need")
+        with Mapping(opened.name) as mapping:
+            mapping.load(2 << 20, 4 << 20)
+            assert is_cached(2 << 20)
+            assert is_cached((6 << 20) - 1)
+            mapping.load(7 << 20, 1 << 30)
+            assert is_cached((8 << 20) - 1)
+
+
+def test_load_of_what_is_gone_or_closed_is_no_error(mapping, path):
+    mapping.load(0, 1 << 20)
+    mapping.load(len(mapping), 1)
+    path.unlink()
+    mapping.load(0, 1)
+    mapping.close()
+    mapping.load(0, 1)

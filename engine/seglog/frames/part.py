@@ -133,6 +133,8 @@ def _tables(
 ) -> Iterator[BatchTable]:
     """The batch headers of [position, end), for about `chunk_bytes` of batches at a time. Nothing from `end` on is
     read."""
+    log = segment.files().log
+    log.load(position, min(chunk_bytes, end - position))
     for table in segment.tables(position, check_crc=on_lost is not None, max_bytes=chunk_bytes, on_lost=on_lost):
         if len(table) and table[0].position >= end:
             return
@@ -140,6 +142,7 @@ def _tables(
             yield table
         if table.end >= end:
             return
+        log.load(table.end, min(chunk_bytes, end - table.end))
 
 
 def _batches_before(table: BatchTable, end: int) -> int:

@@ -25,7 +25,7 @@ _BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "No
 def frame(scan: RowScan) -> Any:
     """See scan.TopicScan.to_polars."""
     polars = library("polars")
-    frames = [_frame(polars, rows) for rows in scan.batches(KEPT)]
+    frames = [_frame(polars, rows) for rows in scan.with_views().batches(KEPT)]
     return polars.concat(frames, rechunk=False) if frames else polars.DataFrame(schema=_schema(polars, scan))
 
 
@@ -38,7 +38,8 @@ def lazy(scan: RowScan) -> Any:
     def read(columns: list[str] | None, predicate: Any, limit: int | None, _: int | None) -> Iterator[Any]:
         asked = list(columns or scan.columns)
         needed = () if predicate is None else predicate.meta.root_names()
-        wanted = scan.select(asked + [name for name in scan.columns if name in needed and name not in asked])
+        more = [name for name in scan.columns if name in needed and name not in asked]
+        wanted = scan.with_views().select(asked + more)
         # With both a limit and a filter, polars limits the rows before the filter: so none may be pruned here.
         if predicate is not None and limit is None:
             wanted = wanted.narrowed(bounds_of(predicate))

@@ -83,6 +83,10 @@ class RowScan:
             ),
         )
 
+    def with_views(self) -> Self:
+        """The same with bytes and text as Arrow's views, for a library that would make views of them itself."""
+        return self._with(replace(self._options, binary_view=True), self._limits)
+
     @property
     def key_is_text(self) -> bool:
         return self._options.key_text is not None
