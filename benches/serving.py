@@ -39,6 +39,11 @@ class ServerProcess:
         tasks = Path(f"/proc/{self._pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
+    def pin(self, core: int) -> None:
+        """Let all of its threads, and those that they start, run on this core only."""
+        for task in Path(f"/proc/{self._pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {core})
+
     def anonymous_mib(self) -> float:
         rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
         return int(rollup.split("Anonymous:")[1].split()[0]) / 1024
@@ -164,6 +169,26 @@ def _beside_kafka(bench: Bench, directory: Path, messages: int) -> None:
                 {"seglog": partial(work, server, messages), f"Kafka {KAFKA}": partial(work, broker, messages)},
                 {("seglog", f"Kafka {KAFKA}"): Goal(goal)}, clock=clock,
             )
+        _throughput(bench, server, broker, messages)
+
+
+def _throughput(bench: Bench, server: ServerProcess, broker: ServerProcess, messages: int) -> None:
+    """By wall time, each server on one core and the clients on another. Neither syncs before it acknowledges."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return
+    for each in (server, broker):
+        each.pin(cores[0])
+    os.sched_setaffinity(0, {cores[1]})
+    try:
+        for work in (produce, consume):
+            bench.compare(
+                f"serve {work.__name__}, throughput", messages / 1e6, "M rec/s",
+                {"seglog": partial(work, server, messages), f"Kafka {KAFKA}": partial(work, broker, messages)},
+                {("seglog", f"Kafka {KAFKA}"): Goal()}, clock=time.perf_counter,
+            )
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _memory(bench: Bench, server: ServerProcess) -> None:
