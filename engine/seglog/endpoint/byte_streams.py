@@ -104,7 +104,7 @@ class PlainStream:
             return 0
 
     def _came(self) -> None:
-        """The socket can be read. If no receive waits, stop watching it: the loop would call this again and again."""
+        """The socket is readable. If no receive is pending, stop watching it: the loop would call this repeatedly."""
         receiving = self._receiving
         if receiving is None or self.is_paused or receiving[0].done():
             self._stop_watching()
@@ -116,7 +116,7 @@ class PlainStream:
                 future.set_result(count > 0)
         except BlockingIOError:
             pass
-        except Exception as error:      # for whoever awaits
+        except Exception as error:      # raised by `receive`
             if not future.done():
                 future.set_exception(error)
 

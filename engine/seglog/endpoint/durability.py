@@ -1,7 +1,7 @@
 """Waits until appends of many connections are on the disk: one sync, and one request to the sync thread, for all.
 
-    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the thread that syncs ── those who wait
-                                      └──── while one question of a log is open, the next appends gather for the next
+    append_batch(wait=False) ── gathered in the loop ── Log.when_durable ── the sync thread ── callbacks
+                                      └──── while a log has a pending request, its next appends gather
 
 A request and its answer are two thread switches, which cost more CPU time than the sync itself, so there are no more
 requests than syncs.

@@ -59,18 +59,18 @@ class RequestMemory:
 
 
 class FrameTaker(Protocol):
-    """Takes requests as they come, in the callback of the loop that read them: so a request takes no task and no
-    further turn of the loop."""
+    """Takes requests in the event loop callback that reads them, so that a request needs no task and no extra turn of
+    the loop."""
 
     @property
     def is_waiting(self) -> bool:
-        """For the answer to a frame that it took: the next one is not for it, nor for anybody else."""
+        """Whether the answer to a frame that it took is pending. Until then, no other frame is handled."""
 
     def take(self, frame: memoryview) -> bool:
-        """Have it handled. False: whoever awaits `FrameReader.next` is to do it, and nothing was done."""
+        """Handle it. False: nothing was done, and the caller of `FrameReader.next` has to handle it."""
 
     def settle(self) -> bool:
-        """Send the answers that are there. False: the socket does not take them now, and `drain` has to."""
+        """Send the answers that are ready. False: the socket does not take them now, so call `drain`."""
 
     async def drain(self) -> None: ...
 
@@ -84,7 +84,7 @@ class FrameReader:
         self._taker = taker
         self._buffer = bytearray(_BUFFER_BYTES)
         self._start = self._end = 0
-        self._needed_bytes = 0      # behind `_start`: for less, nobody has to look
+        self._needed_bytes = 0      # after `_start`, before it is worth looking
         self._taken_bytes = 0
         self._limit_bytes = self._least_bytes = 0
         self._is_stopped = False
@@ -129,7 +129,7 @@ class FrameReader:
             self._taken_bytes = 0
 
     def serve(self) -> bool:
-        """Let the taker have the whole frames that came. Whether whoever awaits `next` has something to do."""
+        """Give the taker the whole frames that came. Returns whether the caller of `next` has something to do."""
         try:
             self._is_stopped = self._serve()
         finally:
@@ -163,8 +163,7 @@ class FrameReader:
         return False
 
     def _came(self, count: int) -> bool:
-        self._end += count
-        return self._end - self._start >= self._needed_bytes and self.serve()
+        return self._has_come(count) and self.serve()
 
     def _has_come(self, count: int) -> bool:
         self._end += count

@@ -115,8 +115,9 @@ class Mapping(FileMap):
             buffer = bytearray(_LOAD_BYTES)
             while position <= last and (count := os.preadv(file.fileno(), [buffer], position)) > 0:
                 position += count
-        except (OSError, StorageError):     # a file system that cannot tell, no descriptor left, a bad sector: who
-            pass                            # looks at the bytes learns of it
+        # A file system without RWF_NOWAIT, no free descriptor, a bad sector: access to the bytes reports what matters.
+        except (OSError, StorageError):
+            pass
 
     def __enter__(self) -> Self:
         return self

@@ -46,11 +46,11 @@ class LogCutter:
             )
         if offset < tail.next_offset:
             tail.before_change()
-            # Whatever a crash leaves of the cut, and whoever opens it next: no reader passes over what comes then.
+            # Before the cut: after a crash in the middle of it, no reader may skip records that are appended later.
             lower_cursors(tail.fs, tail.path, offset)
             tail.is_changing = True
             tail.alone_within(self._truncate, extent, offset)
-            # Again, for who committed meanwhile; from here on, the cut is told of when that is tried.
+            # Again, for commits made meanwhile. Later commits see the cut and are refused.
             lower_cursors(tail.fs, tail.path, tail.next_offset)
         return tail.next_offset
 

@@ -139,8 +139,7 @@ class LogCursor(OpenHandle):
 
     def _commit(self, offset: int) -> None:
         self._check()
-        # Whoever cuts the log lowers cursors in such a turn, behind the cut: either that sees what is put here, or this
-        # sees the cut.
+        # After a cut, the writer lowers cursors under the same lock: either it sees this commit, or this sees the cut.
         with closing(turns(self._fs, self._directory.parent)) as turn, turn:
             self._check_cuts(offset)
             if self.is_shared:
@@ -156,7 +155,7 @@ class LogCursor(OpenHandle):
         if seen is None:
             self._epoch = ends.epoch
             return
-        # A lower epoch: the file was lost, and began anew.
+        # A lower epoch means that .seglog.live was lost and its count starts from zero again.
         cut = ends.cut_since(seen if seen <= ends.epoch else -1)
         if cut is not None and cut < offset:
             self._epoch = ends.epoch

@@ -102,12 +102,12 @@ def lower_cursors(fs: FileSystem, directory: Path, end: int, names: Iterable[str
             try:
                 cursor = ReaderCursor.read(directory, name)
             except (CorruptCheckpointError, UnsupportedVersionError) as error:
-                _LOG.warning("whether a reader goes on behind the end of the log, %d, is not known: %s", end, error)
+                _LOG.warning("cannot tell whether a reader's position is beyond the log end offset %d: %s", end, error)
                 continue
             if cursor is not None and cursor.offset > end:
                 replace(cursor, offset=end).put(fs, directory)
                 _LOG.warning(
-                    "%s: the reader %r goes on at %d, where the log was cut; it had committed %d",
+                    "%s: moved reader %r back to offset %d, where the log was cut; it had committed %d",
                     directory, name, end, cursor.offset,
                 )
 
