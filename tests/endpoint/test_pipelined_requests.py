@@ -1,4 +1,5 @@
 """Requests that a client sends without waiting for answers: the server handles them as they come, several at a time."""
+import asyncio
 import random
 import struct
 import threading
@@ -183,6 +184,42 @@ def test_answers_that_wait_for_the_disk_keep_their_turn_among_others(in_memory, 
                    for header in (durable, written)]
         assert offsets == [1, 2]
         assert client.receive(versions).error_code == 0
+
+
+def test_while_the_socket_takes_no_more_the_next_request_waits_and_the_next_answer(in_memory, monkeypatch):
+    """Three requests arrive together. The socket takes half of the first answer; then the second request's batch is
+    durable. Until the client takes the other half, the server may neither send the second answer nor handle the third
+    request."""
+    with seglog.serve(in_memory / "data", topics={"orders": 1}, fsync="batch") as server, WireClient(server) as client:
+        client.ask(produce_request("orders", 0, SMALL), 11)     # so that the log is open
+        log = server.log("orders")
+        held, halved, client_reads = [], [], threading.Event()
+        when_durable, send = Log.when_durable, PlainStream.send
+
+        def send_half(stream, data):
+            halved.append(stream)
+            return stream._socket.send(memoryview(data)[: len(data) // 2])
+
+        async def send_later(stream, data, *, more=False):
+            while stream in halved and not client_reads.is_set():
+                await asyncio.sleep(0.001)
+            await send(stream, data, more=more)
+
+        monkeypatch.setattr(PlainStream, "send_at_once", send_half)
+        monkeypatch.setattr(PlainStream, "send", send_later)
+        monkeypatch.setattr(Log, "when_durable", lambda log, token, callback: when_durable(
+            log, token, lambda error: held.append(lambda: callback(error))))
+        frames = [client.frame(produce_request("orders", 0, SMALL, acks=acks), 11) for acks in (1, -1, 1)]
+        client.socket.sendall(b"".join(raw for _, raw in frames))
+        wait_for(lambda: held)
+        held[0]()
+        with WireClient(server) as other:
+            other.ask(ApiVersionsRequest(), 0)      # the loop has had that callback before it
+        assert len(halved) == 1
+        assert log.log_end_offset == 3
+        client_reads.set()
+        rows = [client.receive(header).responses[0].partition_responses[0] for header, _ in frames]
+        assert [(row.error_code, row.base_offset) for row in rows] == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_a_client_that_sends_without_a_pause_leaves_others_their_turn(server):
