@@ -12,6 +12,7 @@ import shutil
 import struct
 import tempfile
 import textwrap
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from seglog.endpoint.codec import decode_versioned
 from seglog.endpoint.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
 from seglog.endpoint.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from seglog.endpoint.producer_ids import ProducerIds
+from seglog.endpoint.topic_deletion import FILE_NAME as DELETION_FILE
+from seglog.endpoint.topic_deletion import mark
 from seglog.format.compression import Codec, decompress
 from seglog.format.dialect import TAGGED
 from seglog.format.live_ends import FILE_NAME as LIVE_FILE
@@ -623,6 +626,14 @@ def producer_ids():
     return f"After the first producer of a directory came, on 14 November 2023:\n\n{text}"
 
 
+def topic_deletion():
+    with tempfile.TemporaryDirectory() as directory:
+        mark(OsFileSystem(), Path(directory), "orders", uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes)
+        raw = (Path(directory) / DELETION_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"While `orders` is deleted:\n\n{text}"
+
+
 def live_ends():
     with tempfile.TemporaryDirectory() as log_dir:
         path = Path(log_dir) / "orders-0"
@@ -791,6 +802,7 @@ EXAMPLES = {
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
+    "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},
     "partition_lock.md": {"partition-lock": partition_lock},
     "reader_cursor.md": {"reader-cursor": reader_cursor},

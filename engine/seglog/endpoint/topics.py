@@ -8,6 +8,7 @@ the order of the requests.
 """
 import asyncio
 import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seglog.endpoint import topic_deletion
 from seglog.endpoint.durability import Durability
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
 from seglog.format import names
@@ -31,6 +33,8 @@ from seglog.state.partition_metadata import PartitionMetadata
 # Kafka's internal topics (Topic.INTERNAL_TOPICS).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ZERO_ID = bytes(16)
+
+_LOG = logging.getLogger(__name__)
 
 _Done = TypeVar("_Done")
 
@@ -216,6 +220,10 @@ class Topics:
         """Delete a topic, and return how many partitions it had; 0: there is no such topic. Raises StorageError."""
         return await self._in_worker(self._delete, name)
 
+    async def finish_deletions(self) -> None:
+        """Delete the rest of topics that a crash left partly deleted. Call it before clients connect."""
+        await self._in_worker(self._finish_deletions)
+
     async def configure(self, name: str, changes: Mapping[str, object]) -> None:
         """Change settings of a topic in all of its partitions. Raises InvalidConfigError, StorageError."""
         await self._in_worker(self._configure, name, checked_changes(changes))
@@ -278,16 +286,32 @@ class Topics:
         if topic is None:
             return 0
         self._by_id.pop(topic.topic_id, None)
+        made = [partition for partition in range(topic.partitions) if self._directory(name, partition).is_dir()]
+        last = self._directory(name, topic.partitions - 1)
         try:
-            for partition in reversed(range(topic.partitions)):
+            if len(made) > 1:
+                topic_deletion.mark(self._fs, last, name, topic.topic_id)
+            # The last one goes last: until then, the directories show how many partitions the topic has.
+            for partition in made:
                 self._logs.pop((name, partition), None)
                 self._epochs.pop((name, partition), None)
-                if self._directory(name, partition).is_dir():
-                    self._log_dir.delete(name, partition)
+                self._log_dir.delete(name, partition)
         except BaseException:
             self._show(topic)       # so that a client can try again
+            with contextlib.suppress(SeglogError):
+                topic_deletion.unmark(self._fs, last)
             raise
         return topic.partitions
+
+    def _finish_deletions(self) -> None:
+        for topic in list(self._topics.values()):
+            try:
+                if topic_deletion.is_marked(
+                    self._directory(topic.name, topic.partitions - 1), topic.name, topic.topic_id
+                ):
+                    self._delete(topic.name)
+            except SeglogError as error:
+                _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, error)
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
         for partition in range(self.partition_count(name)):
