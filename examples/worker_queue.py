@@ -23,7 +23,7 @@ def run(directory: str) -> None:
     with ManagedLedger(directory) as topic, DelayedDelivery(topic) as queue:
         jobs = queue.dispatcher(topic.open_cursor("workers", "earliest"))
         if not topic.entry_count:
-            queue.publish(b"later", delay=0.3)
+            queue.publish(b"later", delay=1)
             queue.publish(b"flaky")
             queue.publish(b"now")
         while entries := jobs.read(max_entries=10, timeout_s=1):

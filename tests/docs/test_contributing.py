@@ -26,7 +26,7 @@ def test_the_examples_of_recipes_stand_in_the_code():
         for name, lines in re.findall(r"^# ([\w/]+\.py)[: ].*\n(?:# .*\n)?((?:[^#].*\n)+)", example, re.MULTILINE):
             code = (TOP / name).read_text()
             for line in lines.splitlines():
-                assert f"\n{line}" in code, (name, line)
+                assert f"\n{line}" in code, f"CONTRIBUTING.md quotes this line of {name}: change it there, too: {line}"
 
 
 def test_every_target_that_is_named_is_one_of_make():
