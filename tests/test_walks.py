@@ -36,6 +36,12 @@ def test_a_quiet_append(log, calls):
     assert calls(lambda: log.append_many([(b"key", b"value")] * 3)) <= 6 + syncs
 
 
+def test_a_record_that_lingers(in_memory, calls):
+    with seglog.open(in_memory / "orders-0", fsync="never", config={"linger.ms": 3_600_000}) as log:
+        log.append(b"the first one wakes a thread")
+        assert calls(lambda: log.append(b"value", key=b"key")) <= 4
+
+
 def test_a_read_of_one_record_from_an_offset_on(log, calls):
     next(log.read(3))
     assert calls(lambda: next(log.read(3))) <= 40

@@ -26,13 +26,6 @@ cdef class GrowingBatch:
     It does not grow beyond `max_bytes`, uncompressed. `codec`, `compress`: as in encode_records.
     `taken`: the batch that was taken last, until it is set to None.
     """
-    cdef EncodedBatch made              # None: no record has come
-    cdef public EncodedBatch taken
-    cdef Output encoded_headers
-    cdef object compress
-    cdef int codec
-    cdef bint is_log_append_time
-    cdef int64_t max_bytes
 
     def __cinit__(self, int64_t max_bytes, int codec, compress, bint is_log_append_time, /):
         self.max_bytes = max_bytes
@@ -57,6 +50,11 @@ cdef class GrowingBatch:
 
         Raises TypeError, InvalidArgumentError.
         """
+        return self.put(key, value, headers, timestamp, self.max_bytes)
+
+    cdef bint put(
+        self, object key, object value, object headers, int64_t timestamp, int64_t max_bytes
+    ) except -1:
         cdef RecordView record
         cdef Field key_field
         cdef Field value_field
@@ -79,10 +77,10 @@ cdef class GrowingBatch:
             record.timestamp = timestamp
             size += max(record.key_size, 0) + <int64_t>max(record.value_size, 0) + record.headers_size
             if self.made is None:
-                if size > self.max_bytes - V2_HEADER_SIZE:
+                if size > max_bytes - V2_HEADER_SIZE:
                     return False
                 self.begin(timestamp)
-            elif size > self.max_bytes - self.made.out.size:
+            elif size > max_bytes - self.made.out.size:
                 return False
             record.offset = self.made.batch.count
             status = append_record(&self.made.out, &self.made.batch, &record, NULL)

@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from .append_result cimport Assigned
 from .batch_encode cimport EncodedBatch
-from .batch_header cimport CODEC_NONE, BatchHeader, codec_of
+from .batch_header cimport CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
+from .growing_batch cimport GrowingBatch
 from .write_gate cimport ChangeGate
 
 from .batch_encode import encode_one
@@ -28,6 +29,8 @@ cdef class QuietTail(ChangeGate):
     encoder             makes batches, and checks ready ones
     announcements       a queue.SimpleQueue that gets the log when readers may see more of it; None: not wanted
     is_announced        it is already in there: the next appends need not add it
+    lingering           the records that wait to be written together; None: each append writes its own
+    lingering_bytes     they are written when they have this size
     """
     cdef public object active
     cdef public int64_t next_offset
@@ -41,6 +44,8 @@ cdef class QuietTail(ChangeGate):
     cdef public object encoder
     cdef public object announcements
     cdef public bint is_announced
+    cdef public GrowingBatch lingering
+    cdef public int64_t lingering_bytes
 
     cpdef announce(self):
         """Announce the log: readers may see more of it, or it was closed. Cheap until the announcement is processed."""
@@ -68,6 +73,24 @@ cdef class QuietTail(ChangeGate):
         self.lock.give()
         if waits and offset >= 0 and self.publishes_synced:
             self.wait(number)
+        return offset
+
+    def append_lingering(self, int64_t timestamp, key, value, headers):
+        """Add a record to those that wait to be written together; return its offset. -1: not quiet, as for the first of
+        them and for one that may make them due to be written; then nothing was done.
+
+        Raises what GrowingBatch.add raises.
+        """
+        cdef int64_t offset
+        if not self.is_open():
+            return -1
+        self.lock.take()
+        try:
+            offset = self.put_lingering(timestamp, key, value, headers)
+        except BaseException as error:
+            self.give_after(error)
+            raise
+        self.lock.give()
         return offset
 
     def append_made(self, EncodedBatch made not None, bint waits=True):
@@ -132,6 +155,16 @@ cdef class QuietTail(ChangeGate):
         if len(made) > bytes_max or not self.write_quietly(made, offset, offset, timestamp):
             return -1
         return offset
+
+    cdef int64_t put_lingering(self, int64_t timestamp, object key, object value, object headers) except -2:
+        cdef GrowingBatch batch = self.lingering
+        cdef int64_t bytes_max
+        if batch is None or batch.made is None or not self.is_open():
+            return -1
+        bytes_max = min(batch.max_bytes, self.lingering_bytes - 1 + V2_HEADER_SIZE)
+        if not batch.put(key, value, headers, timestamp, bytes_max):
+            return -1
+        return self.next_offset + batch.made.batch.count - 1
 
     cdef int64_t put_made(self, EncodedBatch made) except -2:
         cdef int64_t first = self.next_offset

@@ -1,13 +1,14 @@
 """Records that wait in memory for one write, and what a log does by itself."""
 import os
 import sys
+import threading
 import time
 
 import pytest
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.errors import InvalidArgumentError, InvalidTimestampError, RecordTooLargeError
+from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 
 NOW = 1_700_000_000_000
 LONG = {"linger.ms": 3_600_000}
@@ -102,6 +103,62 @@ def test_a_lingering_batch_stays_within_the_largest_message(path):
         sizes = [batch.size_bytes for batch in log.batches()]
         assert max(sizes) <= 1000
         assert len(sizes) < 20
+
+
+@pytest.mark.parametrize("bytes_max", ["linger.bytes", "max.message.bytes"])
+def test_each_batch_is_as_large_as_its_limit_allows(path, bytes_max):
+    """The record that makes a batch due is written with it; one for which there is no room begins the next."""
+    config = LONG | {"linger.bytes": "1MiB"} | {bytes_max: 1000}
+    with seglog.open(path, fsync="never", config=config, clock=ManualClock(NOW)) as log:
+        for n in range(200):
+            assert log.append(b"x" * (n % 100)) == n
+        log.flush()
+        batches = list(log.batches())
+        assert [record.value for record in log.read()] == [b"x" * (n % 100) for n in range(200)]
+    header, largest_record = 61, 110
+    for batch in batches[:-1]:
+        if bytes_max == "linger.bytes":
+            assert 1000 <= batch.size_bytes - header < 1000 + largest_record
+        else:
+            assert 1000 - largest_record < batch.size_bytes <= 1000
+
+
+def test_threads_whose_records_linger_get_each_offset_once(path):
+    offsets = [[] for _ in range(4)]
+    with seglog.open(path, fsync="never", config=LONG | {"linger.bytes": 300}) as log:
+        def append(mine, name):
+            for n in range(500):
+                mine.append((log.append(b"%d %d" % (name, n)), b"%d %d" % (name, n)))
+
+        threads = [threading.Thread(target=append, args=(mine, name)) for name, mine in enumerate(offsets)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        log.flush()
+        given = sorted(pair for mine in offsets for pair in mine)
+        assert given == [(record.offset, record.value) for record in log.read()]
+        assert len(given) == 2000
+
+
+def test_a_record_that_lingers_is_durable_when_its_token_says_so(path):
+    with seglog.open(path, fsync="never", config=LONG) as log:
+        for n in range(3):
+            token = log.append(b"%d" % n, wait=False)
+            assert token.result == n
+            assert log.log_end_offset == 0
+        told = []
+        log.when_durable(token, told.append)
+        eventually(lambda: told, [None])
+        assert log.durable_offset == 3
+
+
+def test_records_that_linger_in_a_compacted_log_need_keys(path):
+    with seglog.open(path, fsync="never", config=LONG | {"cleanup.policy": "compact"}) as log:
+        log.append(b"x", key=b"k")
+        with pytest.raises(InvalidRecordError):
+            log.append(b"x")
+        assert log.append(b"y", key=b"k") == 1
 
 
 # --- by itself -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing_extensions import Buffer, disjoint_base
 
 from seglog._kernels.append_result import Assigned
 from seglog._kernels.batch_encode import EncodedBatch, Headers
+from seglog._kernels.growing_batch import GrowingBatch
 from seglog._kernels.quiet_appender import QuietAppender
 from seglog._kernels.write_gate import ChangeGate
 
@@ -22,10 +23,15 @@ class QuietTail(ChangeGate):
     encoder: object
     announcements: SimpleQueue[Any] | None
     is_announced: bool
+    lingering: GrowingBatch | None
+    lingering_bytes: int
     def announce(self) -> None: ...
     def append_one(
         self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, bytes_max: int,
         waits: bool | None = True,
+    ) -> int: ...
+    def append_lingering(
+        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None
     ) -> int: ...
     def append_made(self, made: EncodedBatch, waits: bool | None = True) -> int: ...
     def append_ready(self, assigned: Assigned, encoder: object, waits: bool | None = True) -> int: ...

@@ -86,6 +86,7 @@ class LogAppender:
         self._batch_bytes_max = config.batch_bytes_max
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._times_from = encoder.times_from
+        self._needs_keys = config.is_compacted
         # Whether a record without a timestamp can be encoded with nothing to look up.
         self._is_plain = (
             encoder.codec is Codec.NONE and not encoder.uses_log_append_time and not config.is_compacted
@@ -247,7 +248,15 @@ class LogAppender:
         now_ms = self._now_ms()
         if timestamp is not None and type(timestamp) is not int:
             timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
+        at = now_ms if timestamp is None else timestamp
         try:
+            # Fast path: others wait already, and no check refuses the record.
+            if self._times_from <= at <= now_ms and now_ms - at <= self._before_max_ms and not (
+                key is None and self._needs_keys
+            ):
+                offset = self._tail.append_lingering(at, key, value, headers)
+                if offset >= 0:
+                    return offset if wait else Written(offset, self._tail.number + 1)
             offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
@@ -344,12 +353,7 @@ class LogAppender:
         batch = linger.batch
         if not batch and self._housekeeping is not None:
             self._housekeeping.linger()     # first: no record may wait unless a thread will write it
-        # Fast path: what `linger.add` does with a record that no check refuses, without calling it.
-        at = now_ms if timestamp is None else timestamp
-        if not (
-            self._times_from <= at <= now_ms and now_ms - at <= self._before_max_ms
-            and (key is not None or not linger.needs_keys) and batch.add(key, value, headers, at)
-        ) and not linger.add(key, value, headers, timestamp, now_ms):
+        if not linger.add(key, value, headers, timestamp, now_ms):
             tail.write_lingering()
             tail.is_changing = False
             if self._housekeeping is not None:

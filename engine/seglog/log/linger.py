@@ -3,12 +3,13 @@
 Waiting records have their offsets already; if the process dies, they are lost. Not thread-safe: the log's lock guards
 it.
 """
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog.config import LogConfig
 from seglog.errors import RecordTooLargeError
 from seglog.format.batch import BatchEncoder
+from seglog.format.old_format import MessageEncoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,9 +26,15 @@ class Linger:
         self.batch = encoder.growing(self._bytes_max)
         self.full_bytes = config.linger_bytes
         self._encoder = encoder
-        self.needs_keys = config.is_compacted
+        self._needs_keys = config.is_compacted
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._times_from = encoder.times_from
+
+    @classmethod
+    def of(cls, config: LogConfig, encoder: BatchEncoder) -> Self | None:
+        """None if each append is written at once, as in formats v0 and v1, whose records are made with their offsets.
+        """
+        return cls(config, encoder) if config.linger_ms and not isinstance(encoder, MessageEncoder) else None
 
     def add(
         self,
@@ -45,7 +52,7 @@ class Linger:
             timestamp = now_ms
         elif not self._times_from <= timestamp <= now_ms or now_ms - timestamp > self._before_max_ms:
             self._encoder.one(0, now_ms, key, value, headers, timestamp)
-        if key is None and self.needs_keys:
+        if key is None and self._needs_keys:
             self._encoder.one(0, now_ms, key, value, headers)
         if self.batch.add(key, value, headers, timestamp):
             return True

@@ -172,9 +172,9 @@ class LogTail(WriteGate, QuietTail):
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
-        # (Records of v0 and v1 are made with their offsets: nothing lingers there.)
-        lingers = config.linger_ms and not self.is_old_format
-        self.linger = Linger(config, self.encoder) if lingers else None
+        self.linger = Linger.of(config, self.encoder)
+        self.lingering = None if self.linger is None else self.linger.batch
+        self.lingering_bytes = config.linger_bytes
         self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
 
     def mend(self) -> None:

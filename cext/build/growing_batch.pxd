@@ -1,0 +1,19 @@
+"""A batch to which records are added one by one. See growing_batch.pyx."""
+from libc.stdint cimport int64_t
+
+from .batch_encode cimport EncodedBatch
+from .output cimport Output
+
+
+cdef class GrowingBatch:
+    cdef EncodedBatch made              # None: no record has come
+    cdef public EncodedBatch taken
+    cdef Output encoded_headers
+    cdef object compress
+    cdef int codec
+    cdef bint is_log_append_time
+    cdef int64_t max_bytes
+
+    # `add`, up to `max_bytes`, the header of the batch included.
+    cdef bint put(self, object key, object value, object headers, int64_t timestamp, int64_t max_bytes) except -1
+    cdef int begin(self, int64_t timestamp) except -1
