@@ -1,26 +1,27 @@
-"""What compaction leaves of a batch: which records stay, and the batch around them, as Kafka's cleaner writes it.
+"""Filters a batch for compaction: decides which records stay and writes the batch around them, as Kafka's cleaner does.
 
     the batch                           goes out as
     all its records stay                the same bytes
     some stay, v2                       the same header: base and last offset, producer, sequence, epochs, flags, codec;
                                         base timestamp of the first record that stays, max timestamp of all of them
     some stay, v0 or v1 wrapper         a wrapper of the same version and codec at the offset of the last that stays
-    none stays                          nothing, or 61 bytes of a v2 header alone, where a producer's state hangs on it
+    none stays                          nothing, or a v2 header alone (61 bytes) if it carries a producer's state
     a null value, or the marker of a    once with a delete horizon: attribute bit 6, and the time in the place of the
     transaction without data, stays     base timestamp (KIP-534)
     v0, v1 and `upgrade`                always v2, first offset and base timestamp of the first record that stays
-    some stay, a wrapper with tags      a wrapper at the offset of the first that stays, up to where it reached; its own
-                                        tags and those of its messages stay, but for what they say of offsets, keys,
-                                        count and largest time
-    a control message with tags         the same bytes: nothing says which producer it belongs to
+    some stay, a wrapper with tags      a wrapper at the offset of the first that stays, covering the same last offset;
+                                        it and its messages keep their tags, except those about offsets, keys, count
+                                        and largest time
+    a control message with tags         the same bytes, because nothing names its producer
 
-One batch in is one batch out, never merged or split. (Cleaner.java shouldRetainRecord, MemoryRecords.filterTo)
+Each input batch gives one output batch, never merged or split. (Cleaner.java shouldRetainRecord,
+MemoryRecords.filterTo)
 
-A record stays if its offset is above `latest_offset`, up to where the map was made; else if it has a key, is not below
-the offset that the map has for the key, and is no tombstone whose time has come.
+A record stays if its offset is above `latest_offset`, the end of what the map covers. Any other record stays if it has
+a key, its offset is not below the map's offset for that key, and it is not an expired tombstone.
 
-With `erases` it is no compaction: the records of all keys in the map go, whatever their offsets, and no others. Every
-v2 batch stays, if need be without records, so that no offset is given again; nothing gets a delete horizon.
+With `erases` this is not compaction: it removes all records of the keys in the map, at any offset, and no others. Every
+v2 batch stays, without records if necessary, so that no offset is assigned twice; no batch gets a delete horizon.
 """
 cimport cython
 from libc.stdint cimport int8_t, int16_t, int64_t, uint8_t
@@ -57,25 +58,25 @@ cdef extern from *:
     void prefetch "__builtin_prefetch" (const void* p) nogil
 
 cdef enum:
-    # What a caller knows of one batch.
-    KEEP_EMPTY = 1          # a producer's state hangs on it
-    DROP_RECORDS = 2        # of an aborted transaction, or a marker that has served
+    # What a caller knows about one batch.
+    KEEP_EMPTY = 1          # it carries a producer's state
+    DROP_RECORDS = 2        # of an aborted transaction, or a marker that is no longer needed
     EMPTY_TRANSACTION = 4   # the marker of a transaction that has no data left
 
-    # How sure a record's key is compared before it goes: `exact`.
+    # How thoroughly a record's key is compared before the record is removed: `exact`.
     BY_HASH = 0
-    WHERE_PLACED = 1        # with the record that the map's slot points at, which it does where there is no codec
-    ALWAYS = 2              # there, too, by asking `find_key`
+    WHERE_PLACED = 1        # with the record that the map's slot points to; slots point to uncompressed records only
+    ALWAYS = 2              # with compressed records too, by calling `find_key`
 
 
-# A segment that the map's positions are of.
+# A segment that the map's positions refer to.
 cdef struct Place:
     int64_t base_offset
     const uint8_t* bytes
     const uint8_t* end
 
 
-# A record of a turn whose slot is on its way.
+# A record of a turn whose slot is being prefetched.
 cdef struct Asked:
     seg_key_hash hash
     const seg_key_slot* slot
@@ -84,36 +85,36 @@ cdef struct Asked:
 
 @cython.final
 cdef class BatchFilter(Packer):
-    """Takes batches of a BatchTable, gives what compaction leaves of them. One thread at a time.
+    """Takes batches of a BatchTable, gives what compaction leaves of them. Not thread-safe.
 
-    latest_offset: the map tells of all records up to there.
-    now_ms, delete_retention_ms: a tombstone without a delete horizon gets their sum, once.
+    latest_offset: the map covers all records up to this offset.
+    now_ms, delete_retention_ms: their sum is the delete horizon of a tombstone that has none yet.
     upgrade: what is left of v0 and v1 becomes v2.
     decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
     compress: Callable[[codec, magic, payload], bytes-like].
-    places: [(base offset, Window)] of the segments that the map was made of, for `exact`, in order.
-    exact: compare a key with that of the record that is to stay: 0 never, 1 where the map knows its place, 2 always.
+    places: [(base offset, Window)] of the segments that the map was built from, in order; for `exact`.
+    exact: compare keys, not only hashes: 0 never, 1 if the map knows the record's position, 2 always.
     find_key: Callable[[offset], bytes or None], the key of a record, for exact=2.
-    erases: take away the records of the map's keys, instead of compacting.
+    erases: remove the records of the map's keys, instead of compacting.
 
-    keeps_legacy_tombstones: whether those of v0 and v1 stay; as of the segment that comes.
+    keeps_legacy_tombstones: whether those of v0 and v1 stay; the caller sets it for each segment.
     """
     cdef KeyMap map
-    cdef Output inner               # the records of a batch that goes through a codec
-    cdef Output others              # tags of a wrapper that have no meaning here
-    cdef RecordView* views          # owned: of one batch, the records that stay
+    cdef Output inner               # the records of a batch, before compression
+    cdef Output others              # tags of a wrapper that no field of the batch holds
+    cdef RecordView* views          # owned: the records of one batch that stay
     cdef int64_t view_capacity
     cdef Place* places              # owned
     cdef Py_ssize_t place_count
     cdef bint places_are_tagged
-    cdef list windows               # keep what `places` borrow
+    cdef list windows               # keep alive what `places` borrow
     cdef object find_key
     cdef int exact
-    # Of the batch being filtered:
+    # About the batch being filtered:
     cdef int64_t kept
     cdef int64_t total
     cdef bint has_null_value
-    cdef bint is_mixed              # a message in a wrapper of another version (KAFKA-4298): to be written again
+    cdef bint is_mixed              # it holds a message of another version (KAFKA-4298), so it must be rewritten
     cdef readonly int64_t latest_offset
     cdef readonly int64_t now_ms
     cdef readonly int64_t delete_retention_ms
@@ -122,11 +123,11 @@ cdef class BatchFilter(Packer):
     cdef public bint keeps_legacy_tombstones
     cdef readonly int64_t records_read
     cdef readonly int64_t records_kept
-    cdef readonly int64_t superseded        # records that went for a later one of their key
-    cdef readonly int64_t tombstones        # that went since their time has come
-    cdef readonly int64_t keyless           # that went since they have no key
-    cdef readonly int64_t dropped           # with their transaction, or as a marker
-    cdef readonly int64_t collisions        # that stay, for the map's record has another key
+    cdef readonly int64_t superseded        # records removed because their key has a later one
+    cdef readonly int64_t tombstones        # expired ones, removed
+    cdef readonly int64_t keyless           # records removed because they have no key
+    cdef readonly int64_t dropped           # removed with their transaction, or as a marker
+    cdef readonly int64_t collisions        # records kept because the map's record has another key
 
     def __cinit__(
         self,
@@ -185,9 +186,9 @@ cdef class BatchFilter(Packer):
         self, BatchTable table not None, Py_ssize_t slot, *, bint keep_empty=False, bint drop_records=False,
         bint empty_transaction=False,
     ):
-        """Filter one batch of which the caller knows more: `add` takes all others.
+        """Filter one batch about which the caller knows more; `add` filters all others.
 
-        keep_empty: it stays, without records if need be. drop_records: none of its records stays.
+        keep_empty: the batch stays, without records if necessary. drop_records: none of its records stays.
         empty_transaction: it is the marker of a transaction without data, and gets a delete horizon.
         """
         cdef int flags = (
@@ -223,7 +224,7 @@ cdef class BatchFilter(Packer):
         return self.filter_with_codec(table, row, 0)
 
     cdef int filter_plain(self, BatchTable table, const BatchHeader* row, int flags) noexcept nogil:
-        """Filter a batch without a codec, or one that nobody need open. NEEDS_GIL: it goes through a codec."""
+        """Filter a batch without a codec, or one that need not be opened. NEEDS_GIL: it needs a codec."""
         cdef Source source
         cdef int status
         open_plain(&source, row, table.window.base, table.window.base + table.window.size)
@@ -242,15 +243,15 @@ cdef class BatchFilter(Packer):
             return self.copy(source.raw, row.size_bytes)
         if self.becomes_v2(row):
             return self.write_plain(&source, flags)
-        return self.copy(source.raw, row.size_bytes)    # one message: it stays, or it does not
+        return self.copy(source.raw, row.size_bytes)    # one message: it stays or goes
 
     cdef int filter_with_codec(self, BatchTable table, const BatchHeader* row, int flags) except -1:
         cdef Source source
-        cdef Window _opened         # keeps what `source` and the views borrow
+        cdef Window _opened         # keeps alive what `source` and the views borrow
         cdef int status
         _opened = self.open_source(table, row, &source)
         with nogil:
-            # Only a wrapper does not tell where it begins.
+            # A wrapper's header does not say where it begins.
             status = self.judge(&source, table.end_before(row) if row.magic < 2 else -1)
         self.raise_status_of(status, table, row)
         if self.kept == 0 and not (self.erases and self.total == 0):
@@ -278,7 +279,7 @@ cdef class BatchFilter(Packer):
     cdef int judge(self, Source* source, int64_t previous) noexcept nogil:
         """Parse the records of an opened batch; those that stay are `views[0:kept]`. OK, or what is wrong with it.
 
-        `previous`: the offset that all of them are above.
+        `previous`: all their offsets are above this one.
         """
         cdef const BatchHeader* row = source.row
         cdef RecordView* views
@@ -298,7 +299,7 @@ cdef class BatchFilter(Packer):
         views = self.views
         while done < self.total:
             turn = min(self.total - done, <int64_t>TURN)
-            # The turn's records stand behind those that stay, and move up as it becomes clear that they do.
+            # The turn's records are behind those that stay; each moves up once it is known to stay.
             for i in range(turn):
                 start = source.records.p
                 status = parse_next(source, &views[self.kept + i])
@@ -329,7 +330,7 @@ cdef class BatchFilter(Packer):
     cdef void choose(
         self, RecordView* views, const Asked* asked, int64_t turn, bint is_control, bint keeps_tombstones
     ) noexcept nogil:
-        """Move those of a turn that stay up to `views[kept]`."""
+        """Move the records of a turn that stay up to `views[kept]`."""
         cdef RecordView* from_ = views + self.kept
         cdef int64_t i
         for i in range(turn):
@@ -378,7 +379,7 @@ cdef class BatchFilter(Packer):
     # --- the same key, or the same hash --------------------------------------------------------
 
     cdef void expect_records(self, const RecordView* views, Asked* asked, int64_t turn) noexcept nogil:
-        """Look up the slots of a turn, and have the records that they point at come from memory."""
+        """Look up the slots of a turn, and prefetch the records that they point to."""
         cdef const uint8_t* record
         cdef int64_t i
         for i in range(turn):
@@ -389,7 +390,7 @@ cdef class BatchFilter(Packer):
                     prefetch(record)
 
     cdef const uint8_t* record_at(self, const seg_key_slot* slot, const uint8_t** end) noexcept nogil:
-        """Where the record of a slot lies; NULL where the map does not know."""
+        """Where the record of a slot lies; NULL if the map does not know."""
         cdef int64_t offset = offset_of(slot)
         cdef int64_t position = position_of(slot)
         cdef Py_ssize_t low = 0
@@ -412,7 +413,7 @@ cdef class BatchFilter(Packer):
         return self.places[low].bytes + position
 
     cdef bint has_same_key(self, const RecordView* record, const seg_key_slot* slot) noexcept nogil:
-        """Is the record's key that of the record which the slot points at?"""
+        """Does the record have the same key as the one that the slot points to?"""
         cdef BatchHeader nobody
         cdef RecordView other
         cdef Span span
@@ -434,7 +435,7 @@ cdef class BatchFilter(Packer):
         else:
             memset(&nobody, 0, sizeof(BatchHeader))
             status = parse_record_v2(&span, &nobody, &other)
-        # A record that is not there has no key: then nothing goes.
+        # A missing record has no key, so nothing is removed.
         return status == OK and other.key_size == record.key_size and (
             record.key_size == 0 or memcmp(other.key, record.key, record.key_size) == 0)
 
@@ -442,7 +443,7 @@ cdef class BatchFilter(Packer):
         try:
             return self.find_key(offset) == record.key[:record.key_size]
         except Exception:
-            return False        # what cannot be read cannot be the reason why another record goes
+            return False        # an unreadable record is no reason to remove another one
 
     # --- the batch around them -----------------------------------------------------------------
 
@@ -469,7 +470,7 @@ cdef class BatchFilter(Packer):
         return self.becomes_v2(row) and self.has_null_value
 
     cdef void describe(self, BatchHeader* header, const BatchHeader* row, int flags) noexcept nogil:
-        """What the header of the rewritten v2 batch says of it as a whole."""
+        """Set the header fields that describe the rewritten v2 batch as a whole."""
         cdef int16_t shared = TIMESTAMP_TYPE_BIT
         header[0] = row[0]
         if row.magic == 2:
@@ -483,7 +484,7 @@ cdef class BatchFilter(Packer):
         elif header.attributes & DELETE_HORIZON_BIT == 0:
             header.base_timestamp = self.views[0].timestamp
         if header.attributes & TIMESTAMP_TYPE_BIT == 0:
-            header.max_timestamp = -1       # append_record counts it up
+            header.max_timestamp = -1       # append_record raises it
 
     cdef int append_kept(self, Output* out, BatchHeader* header, const Source* source) noexcept nogil:
         cdef int64_t i
@@ -493,7 +494,7 @@ cdef class BatchFilter(Packer):
             if status != OK:
                 return status
         if source.row.magic == 2:
-            # The producer's last sequence hangs on it.
+            # It carries the producer's last sequence.
             header.last_offset = source.row.last_offset
         return OK
 
@@ -515,7 +516,7 @@ cdef class BatchFilter(Packer):
         return OK
 
     cdef int write_empty(self, const BatchHeader* row) noexcept nogil:
-        """DefaultRecordBatch.writeEmptyHeader."""
+        """Write a header without records, as DefaultRecordBatch.writeEmptyHeader."""
         cdef Output* out = &self.chunk.out
         cdef BatchHeader header = row[0]
         cdef int64_t size = out.size
@@ -557,7 +558,7 @@ cdef class BatchFilter(Packer):
         return 0
 
     cdef int write_wrapper(self, BatchTable table, Source* source) except -1:
-        """The messages that stay of a wrapper as one wrapper of the same version."""
+        """Write the messages of a wrapper that stay as one wrapper of the same version."""
         cdef const BatchHeader* row = source.row
         cdef Output* out = &self.chunk.out
         cdef int8_t magic = row.magic
@@ -579,7 +580,7 @@ cdef class BatchFilter(Packer):
         return 0
 
     cdef int write_tagged_wrapper(self, BatchTable table, Source* source) except -1:
-        """The messages that stay of a wrapper with tags, each with all its tags, as one wrapper."""
+        """Write the messages of a tagged wrapper that stay, with all their tags, as one wrapper."""
         cdef const BatchHeader* row = source.row
         cdef int64_t reach = self.views[self.kept - 1].offset if has_open_end(row) else row.last_offset
         cdef Window compressed

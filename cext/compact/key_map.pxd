@@ -1,11 +1,11 @@
-"""Which offset a key was seen at last, within a bound on memory. See key_map.pyx and seg_key_map.h."""
+"""The last offset of each key, within a memory limit. See key_map.pyx and seg_key_map.h."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_source cimport Source
 from .segment_scan cimport BatchTable
 
 cdef enum:
-    TURN = 16               # keys whose slots come from memory at a time
+    TURN = 16               # keys whose slots are prefetched together
 
 cdef extern from "seg_key_map.h" nogil:
     ctypedef struct seg_key_hash:
@@ -38,25 +38,25 @@ cdef extern from "seg_key_map.h" nogil:
     int64_t seg_key_get(const seg_key_table* t, seg_key_hash hash)
 
 
-# Of a slot that is in use.
+# The offset in a slot that is in use.
 cdef inline int64_t offset_of(const seg_key_slot* slot) noexcept nogil:
     return <int64_t>slot.offset_plus_1 - 1
 
 
-# Where the record lies in its segment; -1: not known.
+# The record's position in its segment; -1: unknown.
 cdef inline int32_t position_of(const seg_key_slot* slot) noexcept nogil:
     return slot.position if slot.position >= -1 else -2 - slot.position
 
 
-# Whether a message of v0 or v1 lies there.
+# Whether the record is a v0 or v1 message.
 cdef inline bint is_message(const seg_key_slot* slot) noexcept nogil:
     return slot.position < -1
 
 
-# Keys whose slots are on their way.
+# Keys whose slots are being prefetched.
 cdef struct Turn:
     int count
-    int put                 # how many of them a full map took
+    int put                 # how many of them a full map accepted
     seg_key_hash[TURN] hash
     int64_t[TURN] offset
     int32_t[TURN] position
@@ -65,13 +65,13 @@ cdef struct Turn:
 cdef class KeyMap:
     cdef seg_key_table table
     cdef seg_key_hash secret
-    cdef seg_key_hash identity_mask     # all ones, but where a test asks for collisions
+    cdef seg_key_hash identity_mask     # all ones, except in tests that force collisions
     cdef readonly int64_t max_bytes
-    cdef readonly int64_t keyless       # records without a key that batches had
+    cdef readonly int64_t keyless       # records without a key in the batches added
 
     cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil
 
-    # The slot of a key; NULL: it is not known.
+    # The slot of a key; NULL: the key is not in the map.
     cdef const seg_key_slot* slot_of(self, seg_key_hash hash) noexcept nogil
 
     cdef Py_ssize_t add_table(

@@ -1,12 +1,12 @@
-"""Which offset a key was seen at last, within a bound on memory: what compaction asks of every record.
+"""The last offset of each key, within a memory limit: compaction looks up every record here.
 
-A key is known by 128 bits of its SipHash-1-3 under a secret that each map draws for itself (seg_key_map.h). Kafka
-takes the key's MD5, and anybody who chooses keys can make two of them collide.
+A key is identified by 128 bits of its SipHash-1-3, under a secret that each map draws for itself (seg_key_map.h). Kafka
+uses the key's MD5, for which anybody who chooses keys can produce collisions.
 
-A map takes memory as it grows, up to `max_bytes`: 28 bytes a slot, of which at most `load_factor` are in use. So a
-key takes 31.1 bytes at Kafka's default of 0.9. A full map says so and takes no other key; those it has go on.
+A map allocates memory as it grows, up to `max_bytes`: 28 bytes a slot, and at most the share `load_factor` of the slots
+is used, so a key takes 31.1 bytes at Kafka's default of 0.9. A full map refuses new keys, and still updates known ones.
 
-Hash and lookup go in turns of some records each: while one is hashed, the slots of the ones before come from memory.
+Keys are hashed and looked up in turns: while one turn is hashed, the slots of the previous one are prefetched.
 """
 import os
 
@@ -29,7 +29,7 @@ cdef enum:
     SECRET_BYTES = 16
     DIGEST_BYTES = 16
     MIN_SLOTS = 16
-    # Beside SEG_KEY_FULL and the Status of the parsers: the batch goes through a codec.
+    # Besides SEG_KEY_FULL and the Status of the parsers: the batch needs a codec.
     NEEDS_CODEC = 2
 
 
@@ -46,12 +46,12 @@ cdef int put_turn(seg_key_table* table, Turn* turn) noexcept nogil:
 
 
 cdef inline int32_t place_of(int64_t position, int magic) noexcept nogil:
-    """What a slot keeps of where a record lies: the sign says whether it is a message. `position_of` undoes it."""
+    """The position as a slot stores it: the sign says whether the record is a message. `position_of` reverses this."""
     return <int32_t>(position if magic == 2 else -2 - position)
 
 
 def siphash(data not None, secret not None, *, int rounds=1, int last_rounds=3, int digest_bytes=DIGEST_BYTES):
-    """SipHash of bytes under a secret of 16 bytes, as bytes: 8, or 16. Rounds are those of the paper: 1-3 or 2-4."""
+    """SipHash of `data` under a secret of 16 bytes: 8 or 16 bytes. Rounds are named as in the paper: 1-3 or 2-4."""
     cdef seg_key_hash key, hashed
     cdef Field field
     if (rounds, last_rounds) not in ((1, 3), (2, 4)) or digest_bytes not in (8, DIGEST_BYTES):
@@ -83,11 +83,11 @@ cdef seg_key_hash secret_of(object secret) except *:
 
 @cython.final
 cdef class KeyMap:
-    """KeyMap(max_bytes): the highest offset of every key, one thread at a time.
+    """KeyMap(max_bytes): the highest offset of every key. Not thread-safe.
 
-    load_factor: how much of its slots a map uses (log.cleaner.io.buffer.load.factor).
-    expected_keys: take the memory of so many at once, rather than growing to it.
-    secret: 16 bytes, only for a test that must repeat. identity_bits: fewer than 128 only to force collisions.
+    load_factor: the largest share of its slots that a map uses (log.cleaner.io.buffer.load.factor).
+    expected_keys: allocate memory for this many keys at once, instead of growing to it.
+    secret: 16 bytes, only for reproducible tests. identity_bits: fewer than 128 only to force collisions.
     """
 
     def __cinit__(
@@ -114,7 +114,7 @@ cdef class KeyMap:
         elif identity_bits < 128:
             self.identity_mask.b = <uint64_t>-1 << (128 - identity_bits)
         self.table.load_factor = load_factor
-        # One slot stays empty: a search ends there.
+        # One slot stays empty, because that ends a search.
         self.table.max_keys = min(<int64_t>(self.table.max_slots * load_factor), self.table.max_slots - 1)
         if expected_keys:
             wanted = self.table.max_slots
@@ -131,25 +131,25 @@ cdef class KeyMap:
 
     @property
     def max_keys(self):
-        """How many keys there is room for, within `max_bytes`."""
+        """How many keys fit within `max_bytes`."""
         return self.table.max_keys
 
     @property
     def is_full(self):
-        """Whether another key would be one too many."""
+        """Whether no further key fits."""
         return self.table.key_count >= self.table.max_keys
 
     @property
     def nbytes(self):
-        """The memory that the map has taken so far."""
+        """The bytes of memory that the map has allocated so far."""
         return self.table.slot_count * <int64_t>sizeof(seg_key_slot)
 
     # --- one key -------------------------------------------------------------------------------
 
     def put(self, key not None, int64_t offset, int32_t position=-1):
-        """Remember an offset, 0 or above, unless the key's is higher. False: the key is new and the map is full.
+        """Store an offset (0 or above) unless the key has a higher one. False: the key is new and the map is full.
 
-        `position`: of the record in its segment, for who will look whether it has this very key.
+        `position`: of the record in its segment, for a later comparison of the keys themselves.
         """
         cdef seg_key_hash hashed = self.hash_object(key)
         cdef int status
@@ -161,11 +161,11 @@ cdef class KeyMap:
         return status == OK
 
     def get(self, key not None):
-        """The highest offset of the key, -1 where it is not known."""
+        """The highest offset of the key; -1 if it is unknown."""
         return seg_key_get(&self.table, self.hash_object(key))
 
     def position(self, key not None):
-        """The position that was given with the key's highest offset; -1 where none was."""
+        """The position given with the key's highest offset; -1 if none was given."""
         cdef const seg_key_slot* slot = self.slot_of(self.hash_object(key))
         return -1 if slot == NULL else position_of(slot)
 
@@ -177,10 +177,10 @@ cdef class KeyMap:
     ):
         """Put the keys of the batches [start, stop) of a table (stop -1: to its end), at their offsets.
 
-        Leaves out control batches, records without a key (`keyless` counts them) and those below `first_offset`.
-        Answers the first slot that was not taken whole: below `stop`, the map is full. Checks no CRC. Raises
-        CorruptRecordError (position, offset) for records that cannot be, and what the table's `decompress` raises.
-        with_positions: keep where records lie that are not compressed.
+        Skips control batches, records without a key (`keyless` counts them) and those below `first_offset`. Returns the
+        first slot that was not added completely: if it is below `stop`, the map is full. Checks no CRC. Raises
+        CorruptRecordError (position, offset) for malformed records, and what the table's `decompress` raises.
+        with_positions: also store the positions of uncompressed records.
         """
         if stop == -1:
             stop = table.n
@@ -216,7 +216,7 @@ cdef class KeyMap:
     ) except -1:
         cdef Source source
         cdef Turn turn
-        cdef Window _opened     # keeps what `source` borrows
+        cdef Window _opened     # keeps alive what `source` borrows
         cdef const BatchHeader* row
         cdef Py_ssize_t i = start
         cdef int status
@@ -244,7 +244,7 @@ cdef class KeyMap:
     cdef int add_plain(
         self, BatchTable table, Py_ssize_t* i, Py_ssize_t stop, int64_t first_offset, bint is_placed, Turn* turn
     ) noexcept nogil:
-        """Put the keys of rows from i[0] on, and count it up. At SEG_KEY_FULL, i[0] is the first row not put whole."""
+        """Put the keys of rows from i[0] on, and advance it. At SEG_KEY_FULL, i[0] is the first incomplete row."""
         cdef const uint8_t* bytes = table.window.base
         cdef const BatchHeader* row
         cdef Source source
@@ -267,7 +267,7 @@ cdef class KeyMap:
         if status == OK:
             status = put_turn(&self.table, turn)
         if status == SEG_KEY_FULL:
-            # The key that was one too many may be of a batch before: those go into the map some at a time.
+            # The first key refused may belong to an earlier batch, because keys are put in turns.
             while i[0] > first and table.rows[i[0] - 1].last_offset >= turn.offset[turn.put]:
                 i[0] -= 1
         return asked if status == OK else status
@@ -275,9 +275,9 @@ cdef class KeyMap:
     cdef int add_source(
         self, Source* source, int64_t previous, int64_t first_offset, const uint8_t* bytes, Turn* turn
     ) noexcept nogil:
-        """Hash the keys of an opened batch; full turns go into the map. `bytes`: of the segment, or NULL: no places.
+        """Hash the keys of an opened batch, and put full turns. `bytes`: the segment's; NULL: store no positions.
 
-        `previous`: the offset that all its records are above.
+        `previous`: all its records' offsets are above this one.
         """
         cdef const BatchHeader* row = source.row
         cdef RecordView record

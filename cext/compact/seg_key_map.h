@@ -1,10 +1,11 @@
-/* Which offset a key was seen at last: SipHash of the key, and a table of slots with open addressing.
+/* The last offset of each key: SipHash of the key, and a table of slots with open addressing.
  *
- * SipHash (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) is a function of a secret: nobody who does
- * not know it can make two keys collide. One round a word and three at the end, as in hash tables; the answer has
+ * SipHash (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) is keyed with a secret: without it, nobody
+ * can construct two keys that collide. One round a word and three at the end, as in hash tables; the result has
  * 128 bits. Words are little-endian on every machine.
  *
- * A slot has 28 bytes, without padding. Slots are found by the upper bits of the hash, and then one by one.
+ * A slot has 28 bytes, without padding. The upper bits of the hash choose the first slot; the search then probes the
+ * following ones.
  */
 #ifndef SEG_KEY_MAP_H
 #define SEG_KEY_MAP_H
@@ -40,7 +41,7 @@ static inline uint64_t seg_load_le64(const uint8_t *p)
     return v;
 }
 
-/* The last size % 8 of `size` bytes, which begin at `rest`, as a word. Reads none but those of the whole. */
+/* The last size % 8 of `size` bytes, which begin at `rest`, as a word. Reads no other bytes. */
 static inline uint64_t seg_last_bytes(const uint8_t *rest, int64_t size)
 {
     int count = (int)(size & 7);
@@ -54,7 +55,7 @@ static inline uint64_t seg_last_bytes(const uint8_t *rest, int64_t size)
     return word;
 }
 
-/* `rounds` a word and `last_rounds` at the end; `is_wide`: 128 bits, else `b` is 0. The compiler knows them all. */
+/* `rounds` a word and `last_rounds` at the end; `is_wide`: 128 bits, else `b` is 0. Callers pass constants for all. */
 static inline __attribute__((always_inline)) seg_key_hash seg_siphash(
     seg_key_hash secret, const uint8_t *bytes, int64_t size, int rounds, int last_rounds, int is_wide)
 {
@@ -103,20 +104,20 @@ static inline seg_key_hash seg_siphash13(seg_key_hash secret, const uint8_t *byt
 typedef struct __attribute__((packed, aligned(4))) {
     seg_key_hash hash;
     uint64_t offset_plus_1;     /* 0: the slot is empty */
-    int32_t position;           /* of the record in its segment; of v0 and v1, -2 - position; -1: not known */
+    int32_t position;           /* of the record in its segment; for v0 and v1, -2 - position; -1: unknown */
 } seg_key_slot;
 
 typedef struct {
     seg_key_slot *slots;        /* owned */
-    int64_t slot_count;         /* 0: there is no table yet */
+    int64_t slot_count;         /* 0: no table is allocated yet */
     int64_t max_slots;
     int64_t key_count;
-    int64_t key_limit;          /* of the table as it is */
+    int64_t key_limit;          /* of the table as allocated now */
     int64_t max_keys;
     double load_factor;
 } seg_key_table;
 
-/* Answers: whether the key was there, was put, or would be one too many; NO_MEMORY is Status's. */
+/* Results besides 0: the key does not fit; no memory, with the value that Status gives it. */
 #define SEG_KEY_FULL 1
 #define SEG_KEY_NO_MEMORY (-17)
 
@@ -131,13 +132,13 @@ static inline void seg_key_expect(const seg_key_table *t, seg_key_hash hash)
         __builtin_prefetch(&t->slots[seg_key_home(t, hash)], 1);
 }
 
-/* Slots, all empty. Those of a large table lie in large pages where the system has some: nearly each lookup goes to
- * another page, and finding where that lies costs as much as the slot. NULL: no memory. Given back by seg_key_free.
+/* Allocates slots, all empty. A large table uses large pages if the system has some: nearly each lookup goes to another
+ * page, and the address translation costs as much as the slot. NULL: no memory. seg_key_free frees it.
  */
 #define SEG_LARGE_PAGE ((size_t)2 << 20)
 
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-/* How much of the address space a table of this size has; 0: it comes from calloc. */
+/* The address space, in bytes, that a table of this size maps; 0: it comes from calloc. */
 static inline size_t seg_key_mapped(size_t size)
 {
     return size < 2 * SEG_LARGE_PAGE ? 0 : (size + SEG_LARGE_PAGE - 1) / SEG_LARGE_PAGE * SEG_LARGE_PAGE;
@@ -165,7 +166,7 @@ static inline seg_key_slot *seg_key_slots(int64_t slot_count)
     pages += before;
     if (before < SEG_LARGE_PAGE)
         munmap(pages + mapped, SEG_LARGE_PAGE - before);
-    /* Not the last one if a part of it is beyond the table. A refusal costs time only. */
+    /* Exclude a last page that is partly beyond the table. If the system refuses, lookups are only slower. */
     madvise(pages, size / SEG_LARGE_PAGE * SEG_LARGE_PAGE, MADV_HUGEPAGE);
     return (seg_key_slot *)pages;
 #endif
@@ -184,7 +185,7 @@ static inline void seg_key_free(seg_key_slot *slots, int64_t slot_count)
     free(slots);
 }
 
-/* The slot of this key, or the empty one where it would go. At least one is always empty. */
+/* The slot of this key, or the empty slot where it belongs. At least one slot is always empty. */
 static inline seg_key_slot *seg_key_find(const seg_key_table *t, seg_key_hash hash)
 {
     seg_key_slot *slot = &t->slots[seg_key_home(t, hash)];
@@ -195,7 +196,7 @@ static inline seg_key_slot *seg_key_find(const seg_key_table *t, seg_key_hash ha
     return slot;
 }
 
-/* A table of so many slots, with what the one before held. 0 or SEG_KEY_NO_MEMORY. */
+/* Replace the table with one of this many slots and the same contents. 0 or SEG_KEY_NO_MEMORY. */
 static inline int seg_key_resize(seg_key_table *t, int64_t slot_count)
 {
     seg_key_table grown = *t;
@@ -214,7 +215,7 @@ static inline int seg_key_resize(seg_key_table *t, int64_t slot_count)
     return 0;
 }
 
-/* Remember the offset unless a higher one is known. 0, SEG_KEY_FULL or SEG_KEY_NO_MEMORY, which change nothing. */
+/* Store the offset unless a higher one is known. 0, SEG_KEY_FULL or SEG_KEY_NO_MEMORY; the last two change nothing. */
 static inline int seg_key_put(seg_key_table *t, seg_key_hash hash, int64_t offset, int32_t position)
 {
     seg_key_slot *slot = t->slot_count ? seg_key_find(t, hash) : NULL;
@@ -222,8 +223,8 @@ static inline int seg_key_put(seg_key_table *t, seg_key_hash hash, int64_t offse
         if (t->key_count >= t->max_keys)
             return SEG_KEY_FULL;
         if (t->key_count >= t->key_limit) {
-            /* By eight or more, to an eighth of the bound, and then to that: while both tables are there, they take an
-             * eighth more than the larger one. */
+            /* Grow eightfold or more, to an eighth of the limit, and then to the limit: while both tables exist, they
+             * take an eighth more than the larger one. */
             int64_t wanted = t->max_slots;
             while (wanted / 8 >= 1024 && wanted / 8 >= t->slot_count * 8)
                 wanted /= 8;
@@ -241,7 +242,7 @@ static inline int seg_key_put(seg_key_table *t, seg_key_hash hash, int64_t offse
     return 0;
 }
 
-/* -1: the key is not known. */
+/* The highest offset of the key; -1: the key is unknown. */
 static inline int64_t seg_key_get(const seg_key_table *t, seg_key_hash hash)
 {
     return t->slot_count ? (int64_t)seg_key_find(t, hash)->offset_plus_1 - 1 : -1;

@@ -1,8 +1,8 @@
-"""Batches of one log on their way into another, without a look inside: other offsets, another epoch, another time.
+"""Moves batches of one log to another without opening them: new offsets, another leader epoch, another timestamp.
 
-None of that needs a batch to be opened. The offset of a v2 batch and its leader epoch stand under no checksum, nor does
-the offset of a message; the time of a wrapper, or of a v2 batch, asks for the checksum anew and for nothing else. A v0
-wrapper alone has its offsets inside of what is compressed.
+None of these needs the records. No checksum covers a v2 batch's offset and leader epoch, or a message's offset; a new
+timestamp of a wrapper or a v2 batch only needs a new checksum. The exception is a v0 wrapper, whose compressed part
+contains offsets.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -24,11 +24,11 @@ cdef extern from "<stdint.h>" nogil:
 
 
 def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_holes=False):
-    """The first slot from `first` on that cannot get other offsets by its header; the number of batches if all can.
+    """The first slot from `first` on that cannot get new offsets through its header; the number of batches if all can.
 
-    That is a v0 wrapper, and one with tags that does not say how many messages it holds, or has no tag to say whether
-    their offsets count from it. close_holes: offsets are to follow each other; so it is also a v1 wrapper, which does
-    not say how many records it holds, and a v2 batch with fewer records than offsets.
+    That is a v0 wrapper, and a tagged one that lacks its message count or the tag that says whether offsets count from
+    it. close_holes: offsets must become contiguous, so it is also a v1 wrapper, which does not store its record count,
+    and a v2 batch with fewer records than offsets.
     """
     cdef Py_ssize_t i = max(first, 0)
     cdef bint is_tagged = table.window.is_tagged
@@ -46,7 +46,7 @@ def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_h
 
 
 def moves_unopened(BatchTable table not None, Py_ssize_t slot):
-    """Whether one batch can get other offsets by its header."""
+    """Whether one batch can get new offsets through its header."""
     cdef TagPlaces tags
     check_slots(table, slot, slot + 1)
     if not table.window.is_tagged:
@@ -56,7 +56,7 @@ def moves_unopened(BatchTable table not None, Py_ssize_t slot):
 
 
 def says_no_keys(BatchTable table not None, Py_ssize_t slot):
-    """Whether a set of messages with tags says that none of them has a key (tag 65)."""
+    """Whether a set of tagged messages says that none of them has a key (tag 65)."""
     cdef const BatchHeader* row
     cdef const uint8_t* value = NULL
     cdef int32_t size = 0
@@ -80,15 +80,15 @@ cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogi
     return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_holes)
 
 
-# Where those tags of a wrapper stand that decide its offsets.
+# The positions of a wrapper's tags that determine its offsets.
 cdef struct TagPlaces:
     uint8_t* count
     uint8_t* honours
-    uint8_t* last_delta         # NULL: it has none
+    uint8_t* last_delta         # NULL: absent
 
 
 cdef bint find_places(const uint8_t* p, TagPlaces* out) noexcept nogil:
-    """Of a message whose tags were parsed: whether it says its count, and has a tag to make its offsets contiguous."""
+    """For a message whose tags were parsed: whether it has its count, and a tag that makes its offsets contiguous."""
     cdef const uint8_t* value = NULL
     cdef int32_t size = 0
     cdef int tag = 0
@@ -107,7 +107,7 @@ cdef bint find_places(const uint8_t* p, TagPlaces* out) noexcept nogil:
 
 
 cdef int64_t make_contiguous(uint8_t* bytes, BatchHeader* row) noexcept nogil:
-    """Clear tag 64 of a wrapper, which asks for another checksum. How many offsets it takes then: its tag 32."""
+    """Clear tag 64 of a wrapper, which then needs a new checksum. Returns how many offsets it takes: its tag 32."""
     cdef uint8_t* p = bytes + row.position
     cdef TagPlaces tags
     cdef int32_t count
@@ -127,17 +127,17 @@ def moved(
     BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
     int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False, int64_t opened_span=-1,
 ):
-    """(the batches [first, stop), which follow each other in the window, in bytes of their own, one past their last
-    offset). Checksums are as they were, right or wrong, but where a time is replaced.
+    """(the batches [first, stop), which must be adjacent in the window, in newly allocated bytes; one past their last
+    offset). Checksums stay as they were, right or wrong, unless a timestamp is replaced.
 
-    next_offset: where the first one goes; -1: all keep their offsets and leader epochs. A v2 batch takes as many
-        offsets as it has now, holes inside too. A message takes as many as lie between it and the batch before it,
-        whose last offset is `previous` for the first one: so holes stay.
-    close_holes: a message takes one offset, whatever lay before it; for batches that need not be opened for that.
-    opened_span: how many offsets a single wrapper with tags takes, if only opening it tells that; its own relative ones
-        stay. All others take as many as they have messages (tag 32), and offsets inside follow each other (tag 64).
-    leader_epoch: of v2 batches that get other offsets.
-    log_append_time: ms; replaces the timestamp, and makes the type LogAppendTime. None: times stay.
+    next_offset: the first batch's new offset; -1: all keep their offsets and leader epochs. A v2 batch takes as many
+        offsets as it has now, inner holes included. A message takes as many as lie between it and the previous batch,
+        so holes stay; `previous` is the last offset before the first batch.
+    close_holes: a message takes one offset, whatever preceded it; only for batches that need not be opened for this.
+    opened_span: how many offsets a single tagged wrapper takes, if only opening it tells; its relative offsets stay.
+        Any other takes as many as it has messages (tag 32), and gets contiguous inner offsets (tag 64).
+    leader_epoch: for v2 batches that get new offsets.
+    log_append_time: ms; replaces the timestamp and sets the type to LogAppendTime. None: timestamps stay.
     """
     cdef const uint8_t* source = table.window.base
     cdef const BatchHeader* last
@@ -174,7 +174,7 @@ def moved(
             row.last_offset = next_offset - 1
             store_u64(out + row.position, <uint64_t>row.base_offset)
         elif is_placed:
-            # Unsigned: offsets may be anything. (A table's v2 batches end at or behind their beginning.)
+            # Unsigned, because offsets may have any value. (No v2 batch of a table ends before its base offset.)
             before = row.base_offset if row.magic == 2 else row.last_offset if close_holes else previous + 1
             span = <int64_t>(<uint64_t>row.last_offset - <uint64_t>before)
             if (row.magic < 2 and row.last_offset <= previous) or not 0 <= span < INT64_MAX - next_offset:
@@ -196,7 +196,7 @@ def moved(
 
 
 def kept(BatchTable table not None, Py_ssize_t first, Py_ssize_t stop):
-    """The batches [first, stop) as they are and where they are: a table of them alone, of the same bytes."""
+    """A table of the batches [first, stop) alone, over the same bytes."""
     cdef BatchTable part
     cdef Py_ssize_t i
     check_slots(table, first, stop)
@@ -209,7 +209,7 @@ def kept(BatchTable table not None, Py_ssize_t first, Py_ssize_t stop):
 
 
 def run_of(BatchTable table not None):
-    """The bytes of a table's batches, which follow each other, as a memoryview."""
+    """The bytes of a table's batches, which must be adjacent, as a memoryview."""
     cdef int64_t begin
     if table.n == 0:
         raise InvalidArgumentError("a table without batches")
@@ -224,7 +224,7 @@ cdef int check_slots(BatchTable table, Py_ssize_t first, Py_ssize_t stop) except
 
 
 cdef BatchTable empty_table(BatchTable like, Window window, int64_t end):
-    """For batches that end at `end`."""
+    """An empty table for batches that end at the position `end`."""
     cdef BatchTable table = BatchTable.__new__(BatchTable)
     table.window, table.decompress = window, like.decompress
     table.end = table.size = end

@@ -1,25 +1,25 @@
-"""Turn batches of any format version into v2 batches, without leaving memory.
+"""Converts batches of any format version to v2 batches, in memory.
 
-Without options the result is what Kafka 4.1.1 makes of old data at rest when its cleaner rewrites it
+Without options the result equals what the cleaner of Kafka 4.1.1 makes of old data when it rewrites them
 (MemoryRecords.filterTo and buildRetainedRecordsInto, KAFKA-13093), record for record and batch for batch:
 
     in                      out: one v2 batch
     v2 batch                the same bytes
-    v0, v1 message          of one record
-    v0, v1 wrapper          of its messages, same codec, first offset = its first message's
+    v0, v1 message          with one record
+    v0, v1 wrapper          with its messages, same codec, first offset = its first message's
     v0                      CreateTime, timestamps -1
-    v1                      the timestamp type kept; LogAppendTime: max timestamp = the wrapper's
+    v1                      keeps the timestamp type; LogAppendTime: max timestamp = the wrapper's
     v0, v1, tagged          leader epoch, producer and sequence -1
-    tagged                  times as in v1; unknown tags as headers; commits and aborts as markers, other control
-                            messages not at all
+    tagged                  times as in v1; unknown tags become headers, commits and aborts become markers, other
+                            control messages are left out
 
-What changes that: `repack_bytes` gathers records into larger batches, `codec` recompresses,
-`delete_horizon_ms` sets the flag that the cleaner sets on batches with null values (KIP-534).
-Offsets, timestamps, keys, values and headers stay in every case.
+Options change that: `repack_bytes` gathers records into larger batches, `codec` recompresses, `delete_horizon_ms` sets
+the flag that the cleaner sets on batches with null values (KIP-534). Offsets, timestamps, keys, values and headers
+always stay.
 
-Which records share a batch under `repack_bytes` is said in open_batch.pxd.
-Control batches and batches without records are copied and end a run. A v2 batch goes into a larger
-one whole, never in parts: producer state and transaction indexes name its last offset.
+open_batch.pxd says which records may share a batch under `repack_bytes`. Control batches and batches without records
+are copied, and end the open batch. A v2 batch goes into a larger one as a whole, never in parts, because producer state
+and transaction indexes name its last offset.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -49,17 +49,17 @@ from .tagged_message cimport CONTROL_TYPE_SHIFT, TYPE_ABORT, TYPE_COMMIT, TYPE_L
 from .window cimport Window
 
 cdef enum:
-    # Beside NEEDS_GIL and the Status of the record parsers: what comes next does not fit the open batch. End it, then
-    # ask again.
+    # Besides NEEDS_GIL and the Status of the record parsers: the next records do not fit the open batch. End it, then
+    # call again.
     NEEDS_CLOSE = 2
 
-    # How far CRCs are checked before the same bytes are converted: they shall still be in the cache.
+    # How many batches' CRCs are checked ahead of conversion: few enough that the bytes stay in the cache.
     CRCS_AHEAD = 64
     CRC_BYTES_AHEAD = 64 << 10
 
 
 cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ssize_t n) noexcept nogil:
-    """How many of these batches have the CRC they should before one has not. Stops early at large ones."""
+    """The number of leading batches whose CRC is correct. Stops early at large ones."""
     cdef Py_ssize_t i
     cdef int64_t size = 0
     for i in range(n):
@@ -73,22 +73,22 @@ cdef Py_ssize_t count_whole(const uint8_t* bytes, const BatchHeader* rows, Py_ss
 
 @cython.final
 cdef class BatchPacker(Packer):
-    """Takes batches of a BatchTable, gives v2 batches. One thread at a time.
+    """Takes batches of a BatchTable, gives v2 batches. Not thread-safe.
 
-    repack_bytes: gather records into batches of up to so many bytes before compression (0: do not).
+    repack_bytes: gather records into batches of up to this many bytes before compression (0: do not).
     codec: recompress everything but control batches with this codec (-1: keep each batch's own).
     decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
     compress: Callable[[codec, payload], bytes-like].
-    delete_horizon_ms: the flag of the cleaner's (-1: leave as is). Not together with repack_bytes.
-    check_crc: refuse a batch whose checksum does not fit.
+    delete_horizon_ms: set the cleaner's flag and horizon (-1: leave as is). Not together with repack_bytes.
+    check_crc: refuse a batch whose checksum is wrong.
 
-    Runs that need no codec convert without the GIL, from message to batch in one pass.
+    Batches that need no codec are converted without the GIL, from message to batch in one pass.
     """
     cdef OpenBatch pack
-    cdef int64_t crcs_stored_to     # ended batches from here on lack theirs
+    cdef int64_t crcs_stored_to     # the CRCs of ended batches from here on are not stored yet
     cdef int crcs_lacking
-    cdef bytes lone                 # the open, compressed batch as it was read, while it has no more
-    cdef int32_t lone_count         # records than these
+    cdef bytes lone                 # the open, compressed batch as it was read, as long as it has
+    cdef int32_t lone_count         # exactly this many records
     cdef Output headers             # of a tagged message
     cdef readonly int64_t repack_bytes
     cdef readonly int64_t delete_horizon_ms
@@ -123,7 +123,7 @@ cdef class BatchPacker(Packer):
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
-        """Convert from row i[0] on, and count it up. NEEDS_GIL: that row is whole, but needs a codec."""
+        """Convert from row i[0] on, and advance it. NEEDS_GIL: row i[0] is checked, but needs a codec."""
         cdef const uint8_t* bytes = table.window.base
         cdef const uint8_t* end = bytes + table.window.size
         cdef const BatchHeader* row
@@ -133,7 +133,7 @@ cdef class BatchPacker(Packer):
         while i[0] < last:
             row = &table.rows[i[0]]
             if self.check_crc and i[0] >= checked:
-                # Some ahead: the processor then works on several small messages' CRCs at a time.
+                # Several ahead, because the processor then overlaps the CRCs of small messages.
                 checked = i[0] + count_whole(bytes, row, min(last - i[0], CRCS_AHEAD))
                 if checked == i[0]:
                     return BAD_CRC
@@ -152,7 +152,7 @@ cdef class BatchPacker(Packer):
             elif row.magic == 2:
                 status = self.add_plain_batch(bytes, end, row)
             elif self.goes_on_with(row):
-                # Fast path: as many as go into the open batch without a second look.
+                # Fast path: as many as certainly fit the open batch.
                 run = append_run(
                     &self.chunk.out, &self.pack.header, self.repack_bytes, self.pack.has_time,
                     bytes, end, row, (checked if self.check_crc else last) - i[0],
@@ -162,7 +162,7 @@ cdef class BatchPacker(Packer):
                     continue
                 status = self.add_plain_message(bytes, end, row)
             else:
-                # Slow path: a message that opens a batch, or ends one, or is wrong.
+                # Slow path: a message that begins or ends a batch, or is malformed.
                 status = self.add_plain_message(bytes, end, row)
             if status != OK:
                 return status
@@ -199,7 +199,7 @@ cdef class BatchPacker(Packer):
         return status
 
     cdef int add_marker(self, const uint8_t* bytes, const uint8_t* end, const BatchHeader* row) noexcept nogil:
-        """A control message of the tagged dialect: the marker of a commit or an abort, of nobody. Others have none."""
+        """Convert a tagged control message: commit or abort to a marker without a producer; leave others out."""
         cdef Span span
         cdef RecordView record
         cdef int status
@@ -239,21 +239,21 @@ cdef class BatchPacker(Packer):
         return status
 
     cdef bint is_copied(self, const BatchHeader* row) noexcept nogil:
-        """Does this v2 batch go out as it stands?"""
+        """Is this v2 batch copied unchanged?"""
         if row.attributes & CONTROL_BIT or row.count == 0:
             return True
         if self.codec >= 0 and codec_of(row) != self.codec:
             return False
         if self.repack_bytes:
             return row.size_bytes >= self.repack_bytes
-        # Only its records tell whether the cleaner would set its delete horizon.
+        # Only the records tell whether the cleaner would set a delete horizon.
         return self.delete_horizon_ms < 0 or (row.attributes & DELETE_HORIZON_BIT) != 0
 
     cdef inline int codec_for(self, const BatchHeader* row) noexcept nogil:
         return codec_of(row) if self.codec < 0 else self.codec
 
     cdef inline int64_t new_horizon_ms(self, const BatchHeader* row, bint has_null_value) noexcept nogil:
-        """The delete horizon that a batch of these records gets; -1: none, or it has one."""
+        """The delete horizon for a batch of these records; -1: none, or the batch has one already."""
         if has_null_value and not (row.magic == 2 and row.attributes & DELETE_HORIZON_BIT):
             return self.delete_horizon_ms
         return -1
@@ -261,7 +261,7 @@ cdef class BatchPacker(Packer):
     # --- into the open batch -----------------------------------------------------------------
 
     cdef int put_source(self, Source* source) noexcept nogil:
-        """Write the records that are left. NEEDS_CLOSE: of a v2 batch none, of a wrapper some are written."""
+        """Write the remaining records. NEEDS_CLOSE: none of a v2 batch, but maybe some of a wrapper were written."""
         cdef const BatchHeader* row = source.row
         cdef int codec = self.codec_for(row)
         cdef int64_t horizon_ms = self.new_horizon_ms(row, source.has_null_value)
@@ -341,7 +341,7 @@ cdef class BatchPacker(Packer):
             if status == OK:
                 status = append_record(out, &self.pack.header, &record, source.readable_end)
             ahead.left -= 1
-        # Too large: alone, and as it was where nothing else asks for a change.
+        # Too large: it gets a batch of its own, unchanged if no option changes it.
         if status == OK and self.repack_bytes and out.size - self.pack.header.position > self.repack_bytes:
             if before.is_open:
                 status = NEEDS_CLOSE
@@ -353,7 +353,7 @@ cdef class BatchPacker(Packer):
             out.size = size
             self.pack = before
             return status
-        # Offsets that compaction emptied at the end of the batch stay covered.
+        # The batch still covers the offsets at its end that compaction removed.
         self.pack.header.last_offset = row.last_offset
         return OK
 
@@ -364,7 +364,7 @@ cdef class BatchPacker(Packer):
     cdef inline bint joins(
         self, const BatchHeader* row, int64_t first_offset, int64_t last_offset, bint has_time, int codec
     ) noexcept nogil:
-        """May records of this row, at these offsets, go into the open batch? Without repacking: of the same wrapper."""
+        """May records of this row, at these offsets, join the open batch? If not repacking: if of the same wrapper."""
         return offsets_join(&self.pack, first_offset, last_offset) and (
             self.repack_bytes == 0 or headers_join(&self.pack, row, first_offset, has_time, codec)
         )
@@ -375,7 +375,7 @@ cdef class BatchPacker(Packer):
         return self.pack.header.position if self.pack.is_open else self.chunk.out.size
 
     cdef int close_plain(self) noexcept nogil:
-        """End the open batch, if there is one, as it stands."""
+        """End the open batch, if any, without a codec."""
         cdef int status
         if not self.pack.is_open:
             return OK
@@ -396,7 +396,7 @@ cdef class BatchPacker(Packer):
         self.crcs_lacking = 0
 
     cdef int copy_whole(self, const uint8_t* raw, int64_t size) noexcept nogil:
-        """Take a v2 batch over as it stands. No batch is open."""
+        """Copy a v2 batch unchanged. No batch may be open."""
         cdef int status
         self.store_crcs()
         status = self.copy(raw, size)
@@ -415,7 +415,7 @@ cdef class BatchPacker(Packer):
     cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1:
         """Convert a row whose CRC add_plain has checked."""
         cdef Source source
-        cdef Window _opened         # keeps what `source` borrows
+        cdef Window _opened         # keeps alive what `source` borrows
         cdef int status
         if row.magic == 2 and self.is_copied(row):
             self.close()
@@ -442,13 +442,13 @@ cdef class BatchPacker(Packer):
             self.close()
         elif row.magic == 2 and self.pack.is_open and self.pack.header.count == row.count:
             if codec_of(row) == self.pack.codec != CODEC_NONE:
-                # If nothing joins it, there is no need to compress it again.
+                # If nothing joins it, it need not be compressed again.
                 self.lone = PyBytes_FromStringAndSize(<const char*>source.raw, row.size_bytes)
                 self.lone_count = row.count
         return 0
 
     cdef int close(self) except -1:
-        """End the open batch, if there is one, through its codec."""
+        """End the open batch, if any, compressing it."""
         cdef Output* out = &self.chunk.out
         cdef Window compressed
         cdef int64_t payload
@@ -463,7 +463,7 @@ cdef class BatchPacker(Packer):
                 raise MemoryError
             return 0
         if self.pack.codec != CODEC_NONE:
-            self.is_broken = True       # until the codec has answered
+            self.is_broken = True       # until the codec has returned
             payload = self.pack.header.position + V2_HEADER_SIZE
             compressed = self.compressed(
                 self.pack.codec, out.first + payload, out.size - payload, self.pack.header.base_offset

@@ -1,15 +1,15 @@
-"""The records of one batch, opened, and the batches that are made of them for other logs: without its holes, or one for
-each partition that its keys go to. What batch_mover.pyx cannot do, since it looks at headers alone.
+"""The records of one opened batch, and the batches made of them for other logs: one without offset holes, or one for
+each partition that its keys belong to. batch_mover.pyx cannot do this, because it reads only headers.
 
     a piece of         keeps                                            gets
-    a v2 batch         codec, producer and epoch, transaction bit,      offsets that follow each other, the records' own
-                       timestamp type, delete horizon, headers          base and largest timestamp, a sequence (below)
-    a wrapper          version, codec, timestamp type                   the same, but for the sequence
-    a set with tags    codec, all tags of its messages, its own but     offsets that follow each other
-                       for those that say what is in it
+    a v2 batch         codec, producer and epoch, transaction bit,      contiguous offsets, the records' own base and
+                       timestamp type, delete horizon, headers          largest timestamp, a sequence (below)
+    a wrapper          version, codec, timestamp type                   the same, except the sequence
+    a tagged set       codec, all tags of its messages, its own except  contiguous offsets
+                       those that describe its contents
 
-A piece with all records of a batch keeps the sequence of the batch's last one, which is what its producer goes on from.
-A piece with some of them has no sequence, and a producer only if it is in a transaction: the marker has to find it.
+A piece with all records of a batch keeps the sequence of the batch's last record, from which its producer continues. A
+piece with some of them has no sequence, and keeps the producer only in a transaction, so that the marker applies to it.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -41,10 +41,10 @@ cdef enum:
     V2_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 
 
-# --- which partition a key goes to --------------------------------------------------------------
+# --- the partition of a key ---------------------------------------------------------------------
 
 cdef uint32_t murmur2(const uint8_t* p, int64_t size) noexcept nogil:
-    """Kafka's Utils.murmur2. Its words are little-endian on every machine."""
+    """Kafka's Utils.murmur2. It reads little-endian words on every machine."""
     cdef uint32_t h = <uint32_t>0x9747b28c ^ <uint32_t>size
     cdef uint32_t k
     while size >= 4:
@@ -69,7 +69,7 @@ cdef inline int32_t partition_of(const uint8_t* key, int64_t size, int32_t parti
 
 
 def partition_for_key(const uint8_t[::1] key not None, Py_ssize_t partitions):
-    """Where Kafka's producers send a record with this key (BuiltInPartitioner.partitionForKey)."""
+    """The partition to which Kafka's producers send a record with this key (BuiltInPartitioner.partitionForKey)."""
     check_partitions(partitions)
     return partition_of(&key[0] if key.shape[0] else NULL, key.shape[0], <int32_t>partitions)
 
@@ -84,23 +84,23 @@ cdef int check_partitions(Py_ssize_t partitions) except -1:
 
 @cython.final
 cdef class BatchPieces:
-    """BatchPieces(table, slot, *, decompress=None): all records of a batch, checked. One thread at a time.
+    """BatchPieces(table, slot, *, decompress=None): all records of a batch, checked. Not thread-safe.
 
-    count           how many records there are
-    first_offset    of the first of them; where the batch begins, if there is none
-    last_offset     of the last of them; -1 if there is none
-    is_dense        they fill the offsets from the batch's first to its last: it can be moved by its header. (A wrapper
-                    does not say where it begins; that is where its first record is.)
-    has_keys        one of them has a key
+    count           the number of records
+    first_offset    of the first record; the batch's first offset if it has no records
+    last_offset     of the last record; -1 if there is none
+    is_dense        the records fill the offsets from the batch's first to its last: it can be moved through its header.
+                    (A wrapper does not store its first offset, so its first record's counts.)
+    has_keys        at least one record has a key
 
     Raises CorruptRecordError, and what `decompress` (None: the table's) raises.
     """
-    cdef Window window              # keeps the batch's own bytes
-    cdef Window opened              # keeps what the views borrow
+    cdef Window window              # keeps the batch's own bytes alive
+    cdef Window opened              # keeps alive what the views borrow
     cdef BatchHeader row
     cdef RecordView* records        # owned
-    cdef RecordView* chosen         # owned: those of a piece
-    cdef int32_t* targets           # owned: of each record, which piece it goes to
+    cdef RecordView* chosen         # owned: the records of a piece
+    cdef int32_t* targets           # owned: the target of each record
     cdef const uint8_t* readable_end
     cdef int32_t target_count
     cdef readonly int64_t count
@@ -159,14 +159,14 @@ cdef class BatchPieces:
         if self.row.magic == 2:
             self.is_dense &= self.first_offset == self.row.base_offset and last == self.row.last_offset
             return OK
-        if self.row.magic == TAGGED_MAGIC:      # it may reach further than its last message
+        if self.row.magic == TAGGED_MAGIC:      # it may cover offsets after its last message
             self.is_dense &= self.first_offset == self.row.base_offset and last >= self.row.last_offset
         return check_last(&self.row, last)
 
     def route(self, Py_ssize_t targets, Py_ssize_t keyless):
-        """Choose for each record one of so many targets: by its key as Kafka's producers do, `keyless` if it has none.
+        """Choose one of `targets` targets for each record: by its key, as Kafka's producers do; without key `keyless`.
 
-        How many records each target gets.
+        Returns how many records each target gets.
         """
         cdef int64_t i
         check_partitions(targets)
@@ -187,8 +187,8 @@ cdef class BatchPieces:
     ):
         """The records of one target as a batch of the same format and codec, at the offsets from `base_offset` on.
 
-        compress: Callable[[codec, bytes], bytes-like]. log_append_time: ms; replaces the timestamp, as of batch_mover.
-        Raises InvalidArgumentError if the target has none, RecordTooLargeError, and what `compress` raises.
+        compress: Callable[[codec, bytes], bytes-like]. log_append_time: ms; replaces the timestamp, as in batch_mover.
+        Raises InvalidArgumentError if the target has no records, RecordTooLargeError, and what `compress` raises.
         """
         cdef int64_t count = self.choose(target)
         cdef Output out
@@ -236,7 +236,7 @@ cdef class BatchPieces:
             header.attributes = <int16_t>(header.attributes | TIMESTAMP_TYPE_BIT)
             header.max_timestamp = log_append_time
         elif header.attributes & TIMESTAMP_TYPE_BIT == 0:
-            header.max_timestamp = -1       # append_record counts it up
+            header.max_timestamp = -1       # append_record raises it
         if count < self.count:
             header.base_sequence = -1
             if header.attributes & TRANSACTIONAL_BIT == 0:
@@ -296,7 +296,7 @@ cdef class BatchPieces:
         return 0
 
     cdef int write_set(self, Output* out, Output* inner, int64_t count, int64_t base_offset, compress) except -1:
-        """Messages with tags: each as it is, but for its offset."""
+        """Write tagged messages, each unchanged except for its offset."""
         cdef Output others
         cdef Window compressed
         cdef int64_t i

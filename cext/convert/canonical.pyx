@@ -1,12 +1,12 @@
-"""One stream of bytes for records of every format: what a proof digest is computed over.
+"""Records of any format as one stream of bytes, over which a conversion's digest is computed.
 
     record := offset: int64, timestamp: int64, bytes(key), bytes(value), header_count: int32, header*
     header := bytes(key), bytes(value)
     bytes  := size: int32 (-1: null), data
 
-All big-endian; timestamp -1 where there is none. Two logs hold the same records in the same order
-exactly if their streams are equal, whatever formats, batches and codecs they are stored in. `with_time=False` and
-`with_headers=False` leave out what an older format cannot hold: every timestamp is then -1, every count 0.
+All big-endian; a missing timestamp is -1. Two logs hold the same records in the same order if and only if their streams
+are equal, whatever formats, batches and codecs store them. `with_time=False` and `with_headers=False` leave out what an
+older format cannot hold: every timestamp is then -1, every header count 0.
 """
 from libc.stdint cimport int64_t, uint8_t
 
@@ -24,7 +24,7 @@ cdef extern from "seg_canonical.h" nogil:
     uint8_t* seg_canonical(const seg_columns* c, int64_t row, int64_t n, int without, uint8_t* out)
 
 cdef enum:
-    # A slice that the second-level cache holds while it is written and hashed.
+    # A slice that stays in the second-level cache while it is written and hashed.
     SLICE_BYTES = 256 << 10
 
 
@@ -37,7 +37,7 @@ def canonical_bytes(
 ):
     """The stream of the rows [start, stop) (-1: to the end), as a read-only memoryview.
 
-    Its memory is an arena of the columns' pool, back there when the last view is gone.
+    Its memory is an arena of the columns' pool, and returns there with the last view.
     """
     if stop == -1:
         stop = columns.c.rows
@@ -56,8 +56,8 @@ def canonical_bytes(
 def update_digest(
     Columns columns not None, hasher, int64_t start=0, int64_t stop=-1, *, bint with_time=True, bint with_headers=True
 ):
-    """Feed the stream of the rows [start, stop) (-1: to the end) to `hasher.update` (hashlib's), slice by slice: memory
-    for a slice, or for one large record."""
+    """Feed the stream of the rows [start, stop) (-1: to the end) to `hasher.update` (hashlib's) in slices, so that it
+    takes memory for one slice, or for one large record."""
     if stop == -1:
         stop = columns.c.rows
     if not 0 <= start <= stop <= columns.c.rows:
@@ -70,7 +70,7 @@ def update_digest(
     while row < stop:
         n = min(seg_canonical_rows(&columns.c, row, SLICE_BYTES, left_out), stop - row)
         size = seg_canonical_size(&columns.c, row, n, left_out)
-        arena = None        # back to the pool before the next is taken, unless the hasher kept a view
+        arena = None        # returns it to the pool before the next is taken, unless the hasher kept a view
         arena = columns.pool.acquire(size + SEG_SLACK)
         with nogil:
             seg_canonical(&columns.c, row, n, left_out, arena.base)

@@ -1,4 +1,4 @@
-"""Turn batches of any format version into messages of v0 or v1, without leaving memory.
+"""Converts batches of any format version to messages of v0 or v1, in memory.
 
 The result is what Kafka's FileRecords.downConvert makes for an old consumer (RecordsUtil.downConvert of
 3.9.1), record for record and message for message:
@@ -8,15 +8,15 @@ The result is what Kafka's FileRecords.downConvert makes for an old consumer (Re
     v2 batch, compressed        one wrapper of the same codec
     v1 message or wrapper       to v0 the same, without its timestamps
     control batch, empty batch  nothing
-    what has the format already the same bytes
+    already in the format       the same bytes
 
-A wrapper carries the offset of its last record; the inner offsets of v1 are relative to its first. LogAppendTime
-stays, with the batch's time. Headers, producers and leader epochs have no place below v2 and are gone.
+A wrapper carries the offset of its last record; v1's inner offsets are relative to its first record. LogAppendTime
+stays, with the batch's time. Headers, producers and leader epochs do not exist below v2 and are dropped.
 
-Ours beside it: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1; `codec` recompresses, and
-`repack_bytes` gathers wrappers that have the format already into larger ones: neighbours of one codec and timestamp
-type (under LogAppendTime of one time), whose messages all are of the format. Offsets stay, and holes with them.
-zstd has no place below v2 (KIP-110): such a batch is refused unless `codec` names another.
+Not in Kafka: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1; `codec` recompresses, and
+`repack_bytes` gathers wrappers that already have the format into larger ones: neighbours with the same codec and
+timestamp type (under LogAppendTime also the same time), all of whose messages have the format. Offsets and their holes
+stay. zstd does not exist below v2 (KIP-110): such a batch is refused unless `codec` names another codec.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -40,14 +40,14 @@ from .span cimport Span, load_i32, load_i64
 from .status cimport BAD_CRC, BAD_SIZE, OFFSET_RANGE, OK, TRAILING_BYTES, raise_status
 from .window cimport Window
 
-# The records of one batch as messages: where they go, and what was written.
+# The records of one batch as messages: the destination, and what was written.
 cdef struct Run:
     Output* out
-    int64_t crcs_stored_to      # messages of `out` from here on lack theirs
-    int64_t first_offset        # records below it are left out
-    int64_t inner_base          # taken off each offset
+    int64_t crcs_stored_to      # the CRCs of messages of `out` from here on are not stored yet
+    int64_t first_offset        # records below it are skipped
+    int64_t inner_base          # subtracted from each offset
     int64_t last_offset
-    int64_t max_timestamp       # of the records, -1 where none has a time
+    int64_t max_timestamp       # of the records; -1 if none has a timestamp
     int64_t count
     bint is_inner               # of a v1 wrapper: offsets are relative to its first record
     int8_t magic
@@ -55,7 +55,7 @@ cdef struct Run:
 
 
 cdef int append_messages(Run* run, Source* source) noexcept nogil:
-    """Write each record of an opened batch. On another status than OK `out` is as it was."""
+    """Write each record of an opened batch. If the status is not OK, `out` is unchanged."""
     cdef int64_t size = run.out.size
     cdef int64_t previous = -1
     cdef int64_t i
@@ -91,7 +91,7 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
 
 
 cdef bint are_of(const Span* messages, int magic) noexcept nogil:
-    """Are all messages of an inspected wrapper of this format? (KAFKA-4298)"""
+    """Do all messages of an inspected wrapper have this format? (KAFKA-4298)"""
     cdef const uint8_t* p = messages.p
     while p != messages.end:
         if <int8_t>p[MAGIC_POS] != magic:
@@ -102,27 +102,27 @@ cdef bint are_of(const Span* messages, int magic) noexcept nogil:
 
 @cython.final
 cdef class MessagePacker(Packer):
-    """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. One thread at a time.
+    """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. Not thread-safe.
 
     codec: compress every batch with this one (0 to 3; 0 unwraps; -1: keep each batch's own).
     decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
-    compress: Callable[[codec, payload], bytes-like], which frames for format `magic`.
-    check_crc: refuse a batch whose checksum does not fit.
-    first_offset: records below it are left out of batches that are converted without a codec, and compressed batches
-    all of whose records lie below it, as a fetch from that offset on does.
-    repack_bytes: wrappers of format `magic` are gathered up to so many bytes of messages, before compression; 0: not.
+    compress: Callable[[codec, payload], bytes-like], which uses the framing of format `magic`.
+    check_crc: refuse a batch whose checksum is wrong.
+    first_offset: as in a fetch from this offset, skip the records below it in batches converted without a codec, and
+    whole compressed batches with no record at or above it.
+    repack_bytes: gather wrappers of format `magic` up to this many bytes of messages, before compression; 0: do not.
 
-    What needs no codec converts without the GIL.
+    Batches that need no codec are converted without the GIL.
     """
     cdef Output inner               # the messages of a wrapper, before compression
     cdef readonly int64_t first_offset
     cdef readonly int64_t repack_bytes
-    # The wrapper that others may join, its messages in `inner`; none if it has no messages.
+    # The wrapper that others may join, its messages in `inner`; without messages, no wrapper is open.
     cdef Run open
     cdef int open_codec
     cdef int64_t open_time          # under LogAppendTime
-    cdef int64_t open_base          # the offset of its first message
-    cdef bytes lone                 # if nothing joins it, there is no need to compress it again
+    cdef int64_t open_base          # the offset of the open wrapper's first message
+    cdef bytes lone                 # its bytes: if nothing joins it, it need not be compressed again
 
     def __cinit__(
         self, int magic, *, int codec=-1, decompress=None, compress=None, bint check_crc=True, int64_t first_offset=0,
@@ -151,7 +151,7 @@ cdef class MessagePacker(Packer):
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
-        """Convert from row i[0] on, and count it up. NEEDS_GIL: that row is whole, but needs a codec."""
+        """Convert from row i[0] on, and advance it. NEEDS_GIL: row i[0] is checked, but needs a codec."""
         cdef const uint8_t* bytes = table.window.base
         cdef const BatchHeader* row
         cdef Source source
@@ -178,11 +178,11 @@ cdef class MessagePacker(Packer):
         return OK
 
     cdef inline bint is_copied(self, const BatchHeader* row) noexcept nogil:
-        """Does it go out as it stands?"""
+        """Is this batch copied unchanged?"""
         return row.magic == self.magic and (self.codec < 0 or codec_of(row) == self.codec)
 
     cdef inline bint is_gathered(self, const BatchHeader* row) noexcept nogil:
-        """Is it a wrapper that may share one with its neighbours?"""
+        """Is this a wrapper that may be merged with its neighbours?"""
         return row.size_bytes < self.repack_bytes and codec_of(row) != CODEC_NONE
 
     cdef inline uint8_t attributes_of(self, const BatchHeader* row) noexcept nogil:
@@ -190,7 +190,7 @@ cdef class MessagePacker(Packer):
         return <uint8_t>(row.attributes & TIMESTAMP_TYPE_BIT) if self.magic == 1 and row.magic != 0 else 0
 
     cdef int append_bare(self, Source* source) noexcept nogil:
-        """Write the records of an opened batch as messages of their own."""
+        """Write the records of an opened batch as bare messages."""
         cdef Run run
         cdef int status = count_records(source)
         if status != OK:
@@ -218,7 +218,7 @@ cdef class MessagePacker(Packer):
         """Convert a row whose CRC add_plain has checked."""
         cdef int codec = codec_of(row) if self.codec < 0 else self.codec
         cdef Source source
-        cdef Window _opened         # keeps what `source` borrows
+        cdef Window _opened         # keeps alive what `source` borrows
         cdef int status
         if self.is_copied(row):
             return self.gather(table, row) if self.is_gathered(row) else self.copy_behind(table, row)
@@ -250,11 +250,11 @@ cdef class MessagePacker(Packer):
                 status = append_messages(&run, source)
         self.raise_status_of(status, table, row)
         if run.last_offset < self.first_offset:
-            return 0        # compaction took the rest: a client at first_offset would get this batch again and again
+            return 0        # compaction removed the rest: a client at first_offset would get this batch again and again
         return self.raise_status_of(self.write_wrapper(&run, codec, row.max_timestamp), table, row)
 
     cdef int write_wrapper(self, const Run* messages, int codec, int64_t append_time) except? -1:
-        """The messages in `inner` as one wrapper; `append_time` is its time under LogAppendTime."""
+        """Write the messages in `inner` as one wrapper; `append_time` is its time under LogAppendTime."""
         cdef RecordView wrapper
         cdef Run run
         cdef int status
@@ -278,15 +278,15 @@ cdef class MessagePacker(Packer):
                 store_message_crcs(run.out, run.crcs_stored_to)
         return status
 
-    # --- wrappers that are gathered ------------------------------------------------------------
+    # --- gathered wrappers ---------------------------------------------------------------------
 
     cdef int copy_behind(self, BatchTable table, const BatchHeader* row) except -1:
-        """A batch as it stands, behind the open wrapper."""
+        """Copy a batch unchanged, after ending the open wrapper."""
         self.close()
         return self.raise_status_of(self.copy(table.window.base + row.position, row.size_bytes), table, row)
 
     cdef int gather(self, BatchTable table, const BatchHeader* row) except -1:
-        """Put the messages of a wrapper into the open one, or begin another with them."""
+        """Add the messages of a wrapper to the open one, or begin a new one with them."""
         cdef Source source
         cdef Window _opened = self.open_source(table, row, &source)
         cdef Source ahead
@@ -329,7 +329,7 @@ cdef class MessagePacker(Packer):
         return 0
 
     cdef bint joins(self, const BatchHeader* row, int64_t first_offset) noexcept nogil:
-        """May the messages of this wrapper go into the open one?"""
+        """May the messages of this wrapper join the open one?"""
         return (
             self.open.count > 0 and self.open_codec == codec_of(row) and self.open.attributes == self.attributes_of(row)
             and (self.open.attributes == 0 or self.open_time == row.max_timestamp)
@@ -338,7 +338,7 @@ cdef class MessagePacker(Packer):
         )
 
     cdef int close(self) except -1:
-        """End the open wrapper, if there is one."""
+        """End the open wrapper, if any."""
         cdef bytes lone = self.lone
         cdef int status
         if self.open.count == 0:

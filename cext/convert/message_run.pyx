@@ -1,8 +1,7 @@
 """See message_run.pxd.
 
-Does what batch_builder.append_record does record by record. But what a record shares with the one before
-is looked at once, and what changes from one to the next stays in registers: 142-byte messages take 15 ns
-instead of 28.
+Does the same as batch_builder.append_record for each record. But it checks once what neighbouring records share, and
+keeps in registers what changes from one to the next: a 142-byte message takes 15 ns instead of 28.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 
@@ -13,7 +12,7 @@ from .span cimport load_i32, store_varlong, varlong_size
 from .status cimport OK
 
 cdef enum:
-    # Room is made for so much at a time, however large a batch may become.
+    # Room is reserved in portions of this many bytes, however large a batch may become.
     ROOM_BYTES = 256 << 10
 
 
@@ -49,7 +48,7 @@ cdef Py_ssize_t append_run(
         offset_delta = <uint64_t>row.base_offset - <uint64_t>base_offset
         if row.base_offset <= last_offset or offset_delta > INT32_MAX:
             break
-        # parse_header has proved that there is room for both sizes.
+        # parse_header has checked that both sizes are within bounds.
         key = bytes + row.position + fields + 4
         message_end = bytes + row.position + row.size_bytes
         key_size = load_i32(key - 4)

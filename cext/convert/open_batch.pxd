@@ -1,11 +1,11 @@
 """The v2 batch that a conversion is writing, and which records may join it. See open_batch.pyx.
 
-Records share a batch only where all that a batch header says once for its records is the same for both:
+Records share a batch only if they agree on everything that a batch header stores once for all its records:
 
     timestamp type; under LogAppendTime the time itself     leader epoch
     whether there is a timestamp at all                     codec, unless one is forced
     producer id and epoch, and sequences without a gap      transactional or not
-    delete horizon                                          31 bits of offset delta
+    delete horizon                                          offset deltas within 31 bits
 """
 from libc.stdint cimport INT32_MAX, int16_t, int64_t, uint64_t
 
@@ -15,7 +15,7 @@ from .output cimport Output
 from .record_view cimport RecordView
 
 
-# At the end of the output.
+# The batch at the end of the output.
 cdef struct OpenBatch:
     BatchHeader header          # attributes without codec
     int codec
@@ -23,21 +23,21 @@ cdef struct OpenBatch:
     bint has_time
 
 
-# What the attributes of a v2 batch say of records that may share it.
+# The attributes of a v2 batch on which records that share it must agree.
 cdef inline int16_t shared_attributes(const BatchHeader* row) noexcept nogil:
     if row.magic == 2:
         return <int16_t>(row.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT))
     return <int16_t>(row.attributes & TIMESTAMP_TYPE_BIT) if row.magic != 0 else 0
 
 
-# Do offsets first to last of a batch follow those of the open one, within 31 bits?
+# Do the offsets first to last of a batch come after those of the open one, within 31 bits?
 cdef inline bint offsets_join(const OpenBatch* batch, int64_t first_offset, int64_t last_offset) noexcept nogil:
     if first_offset <= batch.header.last_offset or last_offset < first_offset:
         return False
     return <uint64_t>last_offset - <uint64_t>batch.header.base_offset <= INT32_MAX
 
 
-# May records of another row, whose first offset joins, share the open batch?
+# May records of another row join the open batch? Its first offset must fit.
 cdef inline bint headers_join(
     const OpenBatch* batch, const BatchHeader* row, int64_t first_offset, bint has_time, int codec
 ) noexcept nogil:
@@ -55,17 +55,17 @@ cdef inline bint headers_join(
         return False
     if header.base_sequence < 0 or row.base_sequence < 0:
         return header.base_sequence == row.base_sequence and row.producer_id < 0
-    # A sequence number a offset, modulo 2^31 (DefaultRecordBatch.incrementSequence).
+    # A sequence number per offset, modulo 2^31 (DefaultRecordBatch.incrementSequence).
     return first_offset == header.last_offset + 1 and <uint64_t>row.base_sequence == (
         (<uint64_t>header.base_sequence + <uint64_t>first_offset - <uint64_t>header.base_offset) & INT32_MAX
     )
 
 
-# Open a batch for the records of `row`, of which `first` comes first, at the end of `out`. A horizon of 0 or more
+# Open a batch for the records of `row`, `first` being the first of them, at the end of `out`. A horizon of 0 or above
 # sets the cleaner's flag. OK or NO_MEMORY.
 cdef int begin_for(
     OpenBatch* batch, Output* out, const BatchHeader* row, const RecordView* first, int codec, int64_t horizon_ms
 ) noexcept nogil
 
-# Open a batch with the header and the records of a v2 batch: if nothing joins, only the codec changes.
+# Open a batch with the header and the records of a v2 batch: if nothing joins it, only its codec changes.
 cdef int begin_with(OpenBatch* batch, Output* out, const Source* source, int codec) noexcept nogil

@@ -1,4 +1,4 @@
-"""How a v2 batch begins that a conversion writes. See open_batch.pxd."""
+"""Begins the v2 batches that a conversion writes. See open_batch.pxd."""
 from libc.stdint cimport int16_t, int64_t
 from libc.string cimport memcpy
 

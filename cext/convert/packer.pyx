@@ -1,7 +1,7 @@
-"""The frame of a conversion: batches of a table in, converted ones out, most of it without the GIL.
+"""The frame of a conversion: takes batches of a table, gives converted ones, most of the time without the GIL.
 
-batch_packer.pyx and message_packer.pyx say what becomes of a batch; here is how it is asked for, where the bytes
-go, and what is said of a batch that cannot be converted.
+batch_packer.pyx and message_packer.pyx define the result for each batch. This file has the Python interface, the output
+buffers, and the errors about batches that cannot be converted.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
@@ -20,9 +20,9 @@ from .window cimport Window
 
 
 cdef class Packer:
-    """Takes batches of a BatchTable, gives batches of format `magic`. One thread at a time.
+    """Takes batches of a BatchTable, gives batches of format `magic`. Not thread-safe.
 
-    Each direction is a class of its own: BatchPacker up to v2, MessagePacker down to v0 and v1.
+    Each direction is a subclass: BatchPacker up to v2, MessagePacker down to v0 and v1.
     """
 
     def __cinit__(self, *_args, **_options):
@@ -31,12 +31,12 @@ cdef class Packer:
         self.chunk = OutputChunk()
 
     def add(self, BatchTable table not None, Py_ssize_t start, Py_ssize_t stop):
-        """Convert the batches [start, stop) of a table. What is done waits for `take`.
+        """Convert the batches [start, stop) of a table; `take` returns the result.
 
-        Raises CorruptRecordError (position, offset) for a batch that is damaged, UnsupportedCompressionTypeError
-        for a codec that the format does not have, and what `decompress` raises: nothing of that batch is converted
-        then, all before it is. RecordTooLargeError: a batch would pass 2 GiB. What `compress` raises may leave half a
-        batch, and the packer then refuses to go on.
+        Raises CorruptRecordError (position, offset) for a damaged batch, UnsupportedCompressionTypeError for a codec
+        that the format does not have, and what `decompress` raises: all batches before that one are then converted, and
+        nothing of that one. RecordTooLargeError: a batch would exceed 2 GiB. If `compress` raises, half a batch may
+        have been written; the packer then refuses to continue.
         """
         cdef Py_ssize_t i = start
         cdef int status = OK
@@ -57,7 +57,7 @@ cdef class Packer:
             self.is_busy = False
 
     def finish(self):
-        """End the open batch, if there is one. `take` then gives the last of it."""
+        """End the open batch, if any. `take` then returns the last bytes."""
         self.enter()
         try:
             self.close()
@@ -66,14 +66,14 @@ cdef class Packer:
 
     @property
     def ready_bytes(self):
-        """How much `take` would give: take before it grows beyond what memory should hold."""
+        """How many bytes `take` would return. Call `take` before they exceed the memory you can spare."""
         return self.closed_end()
 
     def take(self):
-        """The ended batches since the last call, as a read-only memoryview of consecutive batches.
+        """The batches finished since the last call, one after another, as a read-only memoryview.
 
-        The view stays valid as long as it lives. Release it before the next call: its memory is then
-        used again, which spares most of the cost of writing to memory.
+        The view stays valid as long as you keep it. Release it before the next call: the packer then reuses its memory,
+        which saves most of the cost of writing.
         """
         cdef OutputChunk full = self.chunk
         self.enter()
@@ -110,7 +110,7 @@ cdef class Packer:
     # --- of both -----------------------------------------------------------------------------
 
     cdef int copy(self, const uint8_t* raw, int64_t size) noexcept nogil:
-        """Take a batch over as it stands, its CRC included."""
+        """Copy a batch unchanged, including its CRC."""
         cdef Output* out = &self.chunk.out
         if ensure_room(out, size) != OK:
             return NO_MEMORY
@@ -119,7 +119,7 @@ cdef class Packer:
         return OK
 
     cdef Window open_source(self, BatchTable table, const BatchHeader* row, Source* source):
-        """The records of a batch, decompressed. `source` borrows from what is returned."""
+        """Decompress the records of a batch. `source` borrows from the returned window."""
         cdef Window opened
         source.row = row
         source.raw = table.window.base + row.position
@@ -130,7 +130,7 @@ cdef class Packer:
         return opened
 
     cdef Window compressed(self, int codec, const uint8_t* first, int64_t size, int64_t base_offset):
-        """These bytes through a codec, for the batch at `base_offset`."""
+        """Compress these bytes, for the batch at `base_offset`."""
         if self.compress is None:
             raise InvalidArgumentError(
                 f"codec {codec} and no compressor was given",

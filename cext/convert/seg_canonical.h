@@ -1,18 +1,18 @@
-/* Columns as one stream of bytes that says what the records are, whatever format they came in:
+/* Columns as one stream of bytes that represents the records, whatever their format:
  *
  *   record := offset: int64, timestamp: int64, bytes(key), bytes(value), header_count: int32, header*
  *   header := bytes(key), bytes(value)
  *   bytes  := size: int32 (-1: null), data
  *
- * big-endian. The digest that proves a conversion is SHA-256 over this stream. What a format cannot hold may be left
- * out of it: without time every timestamp is -1, without headers every count 0.
+ * big-endian. The digest that proves a conversion is SHA-256 over this stream. It can leave out what a format cannot
+ * hold: without time every timestamp is -1, without headers every header count is 0.
  */
 #ifndef SEG_CANONICAL_H
 #define SEG_CANONICAL_H
 
 #include "seg_columns.h"
 
-/* offset, timestamp, two sizes, header count; two sizes */
+/* The fixed bytes of a record (offset, timestamp, two sizes, header count) and of a header (two sizes). */
 #define SEG_CANONICAL_RECORD 28
 #define SEG_CANONICAL_HEADER 8
 
@@ -32,7 +32,7 @@ static inline uint8_t *seg_put_u64(uint8_t *p, uint64_t v)
 
 enum { SEG_WITHOUT_TIME = 1, SEG_WITHOUT_HEADERS = 2 };
 
-/* Bytes that the rows [row, row + n) make. */
+/* The size in bytes of the stream of the rows [row, row + n). */
 static inline int64_t seg_canonical_size(const seg_columns *c, int64_t row, int64_t n, int without)
 {
     int32_t h0 = c->header_start[row], h1 = without & SEG_WITHOUT_HEADERS ? h0 : c->header_start[row + n];
@@ -45,10 +45,10 @@ static inline int64_t seg_canonical_size(const seg_columns *c, int64_t row, int6
     return size;
 }
 
-/* How many rows from `row` on, at least one, make no more than `limit` bytes. There is a row. */
+/* How many rows from `row` on fit `limit` bytes; at least one. There must be a row. */
 static inline int64_t seg_canonical_rows(const seg_columns *c, int64_t row, int64_t limit, int without)
 {
-    /* The size grows with n: halve the interval. */
+    /* The size grows with n, so bisect. */
     int64_t n = 1, too_many = c->rows - row + 1;
     while (too_many - n > 1) {
         int64_t middle = n + (too_many - n) / 2;
@@ -70,8 +70,8 @@ static inline __attribute__((always_inline)) uint8_t *seg_put_bytes(uint8_t *out
     return out + size;
 }
 
-/* Write the rows [row, row + n) to `out`, which has room for seg_canonical_size + SEG_SLACK bytes.
- * Returns the end of what it wrote. */
+/* Write the rows [row, row + n) to `out`, which must have room for seg_canonical_size + SEG_SLACK bytes.
+ * Returns the end of the written bytes. */
 static inline uint8_t *seg_canonical(const seg_columns *c, int64_t row, int64_t n, int without, uint8_t *out)
 {
     for (int64_t end = row + n; row < end; row++) {

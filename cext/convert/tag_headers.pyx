@@ -20,7 +20,7 @@ cdef const char* TAG_PREFIX = b"seglog.tag."
 
 
 cdef inline bint is_known(int tag) noexcept nogil:
-    """Is it one whose meaning the batch has?"""
+    """Does the batch itself store this tag's meaning?"""
     return tag in (
         TAG_BROKER_MS, TAG_LARGEST_MS, TAG_COUNT, TAG_LAST_DELTA, TAG_HONOUR_OFFSETS, TAG_NO_KEYS, TAG_TIMESTAMP_TYPE,
     )
@@ -59,7 +59,7 @@ cdef int tags_of_headers(const RecordView* record, Output* others, int64_t* left
         seen[i] = False
     for _ in range(record.header_count):
         if parse_record_header(&s, &key, &key_size, &value, &value_size) != OK:
-            break               # check_placed has looked
+            break               # check_placed has checked it
         tag = tag_of_header(key, key_size, value_size)
         if tag < 0 or seen[tag]:
             left_out[0] += 1

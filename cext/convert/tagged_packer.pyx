@@ -1,4 +1,4 @@
-"""Turn batches of any format version into messages of the tagged dialect, without leaving memory.
+"""Converts batches of any format version to messages of the tagged dialect, in memory.
 
     in                          out
     v2 batch, no codec          one bare message for each record
@@ -7,11 +7,11 @@
     commit and abort markers    control messages 10 and 11, with the marker's key and value
     other control batches       nothing
     a batch without records     nothing
-    what is tagged already      the same bytes
+    already tagged              the same bytes
 
-Each message gets tag 0, its time in ms, unless `with_ms` is off; a bare one under LogAppendTime tag 66, and a wrapper
-all seven. A record header `seglog.tag.<id>` whose value has the width of that id becomes the tag that it was. Other
-headers, producers, leader epochs and transactions have no place: conversion.losses counts them.
+Each message gets tag 0, its time in ms, unless `with_ms` is off; a bare message under LogAppendTime gets tag 66, and a
+wrapper all seven. A record header `seglog.tag.<id>` whose value has the width of that id becomes that tag again. The
+dialect has no other headers, producers, leader epochs or transactions: conversion.losses counts them.
 """
 cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -43,12 +43,12 @@ cdef enum:
     MARKER_ABORT = 0            # ControlRecordType
     MARKER_COMMIT = 1
 
-# The records of one batch as messages: where they go, and what was written.
+# The records of one batch as messages: the destination, and what was written.
 cdef struct Run:
     Output* out
-    Output* others              # the tags that a record's headers make
-    int64_t crcs_stored_to      # messages of `out` from here on lack theirs
-    int64_t base                # taken off each offset, which is the first record's where `is_inner`
+    Output* others              # the tags made of a record's headers
+    int64_t crcs_stored_to      # the CRCs of messages of `out` from here on are not stored yet
+    int64_t base                # subtracted from each offset: the first record's if `is_inner`
     int64_t last_offset
     int64_t largest_ms
     int64_t count
@@ -61,7 +61,7 @@ cdef struct Run:
 
 
 cdef int append_messages(Run* run, Source* source) noexcept nogil:
-    """Write each record of an opened batch. On another status than OK `out` is as it was."""
+    """Write each record of an opened batch. If the status is not OK, `out` is unchanged."""
     cdef int64_t size = run.out.size
     cdef int64_t previous = -1
     cdef int64_t i
@@ -111,12 +111,12 @@ cdef int append_messages(Run* run, Source* source) noexcept nogil:
 
 @cython.final
 cdef class TaggedPacker(Packer):
-    """Takes batches of a BatchTable, gives messages of the tagged dialect. One thread at a time.
+    """Takes batches of a BatchTable, gives messages of the tagged dialect. Not thread-safe.
 
     codec: compress every batch with this one (0 to 4; 0 unwraps; -1: keep each batch's own).
-    with_ms: give each message tag 0, its time in ms (message.tagged.timestamp.ms); else seconds are all that is left.
-    headers_left_out: how many headers of records were no tags.
-    decompress, compress, check_crc: as of MessagePacker; codecs frame as in v2.
+    with_ms: give each message tag 0, its time in ms (message.tagged.timestamp.ms); without it only seconds remain.
+    headers_left_out: how many record headers were not tags.
+    decompress, compress, check_crc: as in MessagePacker, but codecs use v2's framing.
     """
     cdef Output inner               # the messages of a wrapper, before compression
     cdef Output others
@@ -140,7 +140,7 @@ cdef class TaggedPacker(Packer):
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:
-        """Convert from row i[0] on, and count it up. NEEDS_GIL: that row is whole, but needs a codec."""
+        """Convert from row i[0] on, and advance it. NEEDS_GIL: row i[0] is checked, but needs a codec."""
         cdef const uint8_t* bytes = table.window.base
         cdef const BatchHeader* row
         cdef Source source
@@ -166,7 +166,7 @@ cdef class TaggedPacker(Packer):
         return OK
 
     cdef int append_marker(self, Source* source) noexcept nogil:
-        """A commit or an abort; nothing of another control batch."""
+        """Write a commit or an abort; nothing for another control batch."""
         cdef RecordView record
         cdef Source ahead = source[0]
         cdef Run run
@@ -187,7 +187,7 @@ cdef class TaggedPacker(Packer):
         return append_messages(&run, source)
 
     cdef int append_bare(self, Source* source) noexcept nogil:
-        """Write the records of an opened batch as messages of their own."""
+        """Write the records of an opened batch as bare messages."""
         cdef Run run
         cdef int status = count_records(source)
         if status != OK:
@@ -216,7 +216,7 @@ cdef class TaggedPacker(Packer):
         """Convert a row whose CRC add_plain has checked."""
         cdef int codec = codec_of(row) if self.codec < 0 else self.codec
         cdef Source source
-        cdef Window _opened         # keeps what `source` borrows
+        cdef Window _opened         # keeps alive what `source` borrows
         cdef int status
         _opened = self.open_source(table, row, &source)
         if has_bit(row, CONTROL_BIT):
@@ -263,7 +263,7 @@ cdef class TaggedPacker(Packer):
         )
         tags.broker_ms = tags.largest_ms = wrapper.timestamp
         tags.count = <int32_t>run.count
-        if row.magic == 2:      # offsets that compaction emptied at the end stay covered
+        if row.magic == 2:      # the wrapper still covers the offsets at the end that compaction removed
             run.last_offset = row.last_offset
         if run.last_offset - run.base > INT32_MAX:
             self.raise_status_of(OFFSET_RANGE, table, row)

@@ -1,13 +1,13 @@
 """Rows of delayed messages, and the order in which they become due.
 
-A row is (deliver_at, ledger_id, entry_id), none of them negative; rows are ordered by deliver_at, among
-equals by position. Entry ids fit 32 bits, because bitmaps of entry ids are part of the snapshot's format.
+A row is (deliver_at, ledger_id, entry_id), none of them negative. Rows are ordered by deliver_at, then by position.
+Entry ids fit 32 bits, because bitmaps of entry ids are part of the snapshot's format.
 """
 from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
     MAX_ENTRY_ID = 0xFFFFFFFF
-    # Tag and size of an index, three tags and three varints: no index of a segment takes more.
+    # Tag and size of an index, three tags and three varints: the largest index of a segment.
     MAX_INDEX_BYTES = 2 + 3 * 11
 
 
@@ -25,22 +25,22 @@ cdef inline bint row_below(const DueRow* a, const DueRow* b) noexcept nogil:
     return a.entry_id < b.entry_id
 
 
-# Sort n rows. OK or NO_MEMORY: the sort takes as much memory again while it runs.
+# Sort n rows. OK or NO_MEMORY: while it runs, the sort allocates as much memory again.
 cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil
 
 # The first of n sorted rows whose deliver_at is above `deliver_at`.
 cdef int64_t first_after(const DueRow* rows, int64_t n, int64_t deliver_at) noexcept nogil
 
-# Where the snapshot segment that begins at row `first` of n sorted rows ends, its last row and one: it spans less than
+# One past the last row of the snapshot segment that begins at row `first` of n sorted rows. The segment spans less than
 # `time_step_ms` and holds at most `most` rows (MutableBucket.createImmutableBucketAndAsyncPersistent of Pulsar 4.2.4).
 cdef int64_t segment_end(
     const DueRow* rows, int64_t n, int64_t first, int64_t time_step_ms, int64_t most
 ) noexcept nogil
 
-# The rows as a SnapshotSegment; how many bytes that took. There is room for MAX_INDEX_BYTES each.
+# Write the rows as a SnapshotSegment; returns its size in bytes. `out` must have MAX_INDEX_BYTES for each row.
 cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept nogil
 
-# Raises InvalidArgumentError for numbers that are no row.
+# Raises InvalidArgumentError if these numbers cannot be a row.
 cdef int check_row(int64_t deliver_at, int64_t ledger_id, int64_t entry_id) except -1
 
 

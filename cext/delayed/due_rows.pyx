@@ -1,14 +1,14 @@
 """Rows of delayed messages: sorted, cut into snapshot segments, encoded and decoded.
 
-A DueRows owns its rows and is used by one thread at a time. What takes long (sorting, encoding, decoding) runs
-without the GIL, since it is background work beside a thread that adds messages.
+A DueRows owns its rows; it is not thread-safe. Slow operations (sorting, encoding, decoding) run without the GIL,
+because they are background work beside a thread that adds messages.
 
 The bytes of a segment are Pulsar's SnapshotSegment, docs/formats/delayed_index_snapshot.md:
 
     segment := (0x0a size index)*
     index   := 0x08 timestamp 0x10 ledger_id 0x18 entry_id       every number a protobuf varint
 
-Encoding writes just that; decoding takes fields in any order and skips unknown ones, as protobuf does.
+Encoding writes exactly this; decoding accepts fields in any order and skips unknown ones, as protobuf does.
 """
 cimport cython
 from array import array
@@ -29,10 +29,10 @@ from .window cimport Window
 from .status import words
 
 cdef enum:
-    # Below so many rows shifting them into place beats counting digits.
+    # Below this many rows, insertion sort is faster than counting digits.
     FEW_ROWS = 24
     # A digit of 11 bits: three passes sort delays of a day in ms, and 2048 counters stay in the first-level cache.
-    # Fewer rows than so many are passed over quicker than so many counters: they get digits of 8 bits.
+    # Below this many rows, clearing the counters costs more than passing over the rows: they get digits of 8 bits.
     WIDE_DIGIT_BITS = 11
     NARROW_DIGIT_BITS = 8
     WIDE_FROM_ROWS = 4096
@@ -75,10 +75,10 @@ cdef bint positions_rise(const DueRow* rows, int64_t n) noexcept nogil:
 
 
 cdef int sort_rows(DueRow* rows, int64_t n) noexcept nogil:
-    """Radix sort from the least digit up, of those digits in which rows differ at all.
+    """Radix sort from the least significant digit up, skipping digits in which all rows agree.
 
-    Each pass is stable, so rows that came in the order of their positions, as a log gives them, are only
-    sorted by time: with the spread of a day's delays in three passes.
+    Each pass is stable, so rows that arrived in the order of their positions, as a log gives them, are only
+    sorted by time: three passes if delays spread over a day.
     """
     cdef uint64_t differ[3]
     cdef int64_t* counts
@@ -186,7 +186,7 @@ cdef int64_t encode_rows(const DueRow* rows, int64_t n, uint8_t* out) noexcept n
     cdef uint8_t* body
     cdef int64_t i
     for i in range(n):
-        # An index takes less than 128 bytes, so its size is one byte, known when it is written.
+        # An index takes less than 128 bytes, so its size takes one byte, which is written after it.
         body = p + 2
         p[0] = 0x0A
         body[0] = 0x08
@@ -206,7 +206,7 @@ cdef int64_t segment_end(
     cdef int64_t last_at = rows[first].deliver_at
     cdef int64_t end
     last_at = last_at + time_step_ms - 1 if last_at <= INT64_MAX - time_step_ms else INT64_MAX
-    # A step of 0 or 1 still takes what is due at the very time.
+    # A step of 0 or 1 still includes all rows due at the same time.
     last_at = max(last_at, rows[first].deliver_at)
     end = first + first_after(rows + first, n - first, last_at)
     return min(end, first + max(most, 1)) if end - first > most else end
@@ -233,7 +233,7 @@ cdef class DueRows:
         return 0
 
     cdef void give_back(self) noexcept:
-        """Keep no more memory than the rows take."""
+        """Free the memory that the rows do not use."""
         cdef DueRow* rows
         if self.count:
             rows = <DueRow*>realloc(self.rows, self.count * sizeof(DueRow))
@@ -242,7 +242,7 @@ cdef class DueRows:
                 self.capacity = self.count
 
     cdef DueRow* give_away(self) noexcept:
-        """The rows, which from now on belong to the caller; this object is empty then."""
+        """Transfer the rows to the caller; this object is then empty."""
         cdef DueRow* rows = self.rows
         self.rows = NULL
         self.count = self.capacity = 0
@@ -262,14 +262,14 @@ cdef class DueRows:
             yield self[slot]
 
     def append(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
-        """Add a row. Raises InvalidArgumentError where one of the numbers cannot be."""
+        """Add a row. Raises InvalidArgumentError if a number is out of range."""
         check_row(deliver_at, ledger_id, entry_id)
         self.reserve(1)
         self.rows[self.count] = DueRow(deliver_at, ledger_id, entry_id)
         self.count += 1
 
     def sort(self):
-        """By deliver_at, ledger_id, entry_id."""
+        """Sort by deliver_at, ledger_id, entry_id."""
         cdef int rc
         with nogil:
             rc = sort_rows(self.rows, self.count)
@@ -277,7 +277,7 @@ cdef class DueRows:
             raise MemoryError
 
     def keep_after(self, int64_t deliver_at):
-        """Let go of the rows, sorted before, that are due at `deliver_at`."""
+        """Drop the rows due at `deliver_at` or earlier. The rows must be sorted."""
         cdef int64_t due = first_after(self.rows, self.count, deliver_at)
         cdef int64_t i
         if due:
@@ -286,11 +286,11 @@ cdef class DueRows:
             self.count -= due
 
     def keep_before(self, deliver_at):
-        """Let go of the rows, sorted before, that are due at `deliver_at` or later; it may be 2**63."""
+        """Drop the rows due at `deliver_at` (up to 2**63) or later. The rows must be sorted."""
         self.count = first_after(self.rows, self.count, min(deliver_at - 1, INT64_MAX))
 
     def drop(self, int64_t n):
-        """Let go of the first n rows."""
+        """Drop the first n rows."""
         self.check_range(0, n)
         if n == 0:
             return
@@ -298,15 +298,15 @@ cdef class DueRows:
         self.count -= n
 
     def extend(self, DueRows other not None):
-        """Append the rows of another."""
+        """Append the rows of another DueRows."""
         if other.count == 0:
-            return              # it may have no memory at all
+            return              # its pointer may be NULL
         self.reserve(other.count)
         memcpy(self.rows + self.count, other.rows, other.count * sizeof(DueRow))
         self.count += other.count
 
     def encode(self, int64_t start, int64_t stop):
-        """The bytes of a SnapshotSegment that holds rows [start, stop)."""
+        """The rows [start, stop) as the bytes of a SnapshotSegment."""
         cdef uint8_t* scratch
         cdef int64_t size
         self.check_range(start, stop)
@@ -321,7 +321,7 @@ cdef class DueRows:
             free(scratch)
 
     def entries_by_ledger(self, int64_t start, int64_t stop):
-        """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers ordered by their first row."""
+        """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers in order of their first row."""
         cdef DueRow* rows
         cdef int64_t n = stop - start
         cdef int64_t i, j, begin
@@ -334,7 +334,7 @@ cdef class DueRows:
         found = []
         try:
             with nogil:
-                # Sorted by position, each with the number of its row in place of the time.
+                # Sorted by position, with the row's number instead of its time.
                 for i in range(n):
                     rows[i].deliver_at = 0
                     rows[i].ledger_id = self.rows[start + i].ledger_id
@@ -356,7 +356,7 @@ cdef class DueRows:
                 begin += len(entries)
         finally:
             free(rows)
-        found.sort()            # by first row, which no two ledgers share
+        found.sort()            # by first row, which differs for each ledger
         return [(ledger_id, entries) for _, ledger_id, entries in found]
 
     cdef int check_range(self, int64_t start, int64_t stop) except -1:
@@ -385,7 +385,7 @@ def decode_segment(Window window not None):
     cdef uint64_t tag
     cdef int rc = OK
     cdef int64_t n = 0
-    # Tag, size and three fields of two bytes: no index is smaller.
+    # Tag, size and three fields of two bytes each: the smallest index.
     cdef int64_t room = window.size // 8 + 1
     s.p = window.base
     s.end = window.base + window.size

@@ -7,7 +7,7 @@ from .run_heap cimport Run
 
 
 cdef class DueRuns:
-    cdef Tail* tails            # after the standing ones those that were handed over unsorted
+    cdef Tail* tails            # the standing tails, then unsorted ones that were handed over
     cdef int64_t n_tails
     cdef Run* heap
     cdef int64_t n_runs

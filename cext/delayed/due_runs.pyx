@@ -1,14 +1,13 @@
-"""Which delayed messages are due: rows pushed at random, popped in order.
+"""Finds the delayed messages that are due: rows are pushed in any order and popped in time order.
 
-A heap of all messages costs a cache miss or two for each level at each pop. So rows are appended to a tail
-and nothing else is done to them until something in the tail is due; then the tail is sorted into a run, at a
-tenth of a heap's price, and read in sequence. Only the heads of the runs are in a heap. Runs that came from
-the tail are merged when the last one has grown as large as the one before it, so there are never more than
-a logarithm of them. Runs that were sorted elsewhere (segments of snapshots) stay as they are.
+A heap of all messages costs a cache miss or two for each level at each pop. So rows are only appended to a tail, until
+something in the tail is due; then the tail is sorted into a run, at a tenth of a heap's cost, and read in sequence.
+Only the heads of the runs are in a heap. Runs that came from the tail are merged when the last one is as large as the
+one before it, so their number stays logarithmic. Runs sorted elsewhere (segments of snapshots) are not merged.
 
-Every row has an owner, a number of the caller's: the rows of one owner can be copied, handed to another
-owner or dropped. What a row's owner has promised is in a PendingSet; a row without its bit there is stale and
-vanishes when its turn comes. This class decides nothing else. One thread at a time.
+Every row has an owner, a number that the caller chooses: the rows of one owner can be copied, handed to another owner
+or dropped. An owner's PendingSet holds the positions that are still to be delivered; a row that is not in it is stale,
+and is dropped when it is reached. This class decides nothing else. Not thread-safe.
 """
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
@@ -22,16 +21,16 @@ from .run_heap cimport Run, merge_rows, sift_down, sift_up
 from .status cimport OK
 
 cdef enum:
-    # The tails that take what is pushed stand first: of the owner, and of the owner of what comes late.
+    # The first tails, to which rows are pushed: that of `owner`, and that of `late_owner`.
     STANDING_TAILS = 2
 
 
 @cython.final
 cdef class DueRuns:
-    """Rows (deliver_at, ledger_id, entry_id), each with an owner; `owner` is that of rows pushed one by one, and
-    `late_owner` of those pushed as late.
+    """Rows (deliver_at, ledger_id, entry_id), each with an owner: `owner` for rows pushed one by one, `late_owner` for
+    those pushed as late.
 
-    len(): rows held, stale ones included.
+    len(): the number of rows, including stale ones.
     """
 
     def __cinit__(self, int64_t owner=0, int64_t late_owner=1):
@@ -64,7 +63,7 @@ cdef class DueRuns:
 
     @property
     def memory_bytes(self):
-        """Bytes that the rows take, consumed heads of runs included."""
+        """The bytes that the rows take, including consumed heads of runs."""
         cdef int64_t rows = self.capacity_rows
         cdef int64_t i
         for i in range(self.n_tails):
@@ -73,7 +72,7 @@ cdef class DueRuns:
 
     @property
     def runs(self):
-        """How many sorted runs there are."""
+        """The number of sorted runs."""
         return self.n_runs
 
     def clear(self):
@@ -83,7 +82,7 @@ cdef class DueRuns:
     # --- in -----------------------------------------------------------------------------
 
     def push(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
-        """Add a row. Raises InvalidArgumentError where one of the numbers cannot be."""
+        """Add a row. Raises InvalidArgumentError if a number is out of range."""
         check_row(deliver_at, ledger_id, entry_id)
         if push_row(&self.tails[0], deliver_at, ledger_id, entry_id) != OK:
             raise MemoryError
@@ -92,7 +91,7 @@ cdef class DueRuns:
     def push_new(
         self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending not None, bint late=False
     ):
-        """Add a row whose position is not in `pending` yet, there too. Whether it was new."""
+        """Add a row, and its position to `pending`, unless it is there already. Returns whether it was new."""
         return self.put_new(deliver_at, ledger_id, entry_id, pending, late)
 
     cdef bint put_new(
@@ -115,8 +114,8 @@ cdef class DueRuns:
         int64_t start,
         int64_t stop,
     ):
-        """Add rows [start, stop) of three columns, which the caller has checked: no negative number, no entry id that
-        does not fit 32 bits."""
+        """Add rows [start, stop) of three columns. The caller has checked that no number is negative and that entry ids
+        fit 32 bits."""
         cdef Tail* tail = &self.tails[0]
         cdef int64_t i
         cdef int rc = OK
@@ -142,8 +141,8 @@ cdef class DueRuns:
         int64_t limit,
         PendingSet pending not None,
     ):
-        """Add rows of three columns from `first` on, where they are neighbours: of one ledger, entry ids rising, each
-        due after `cutoff`, at most `limit` of them. (where that ends, how many of them were new in `pending`).
+        """Add adjacent rows of three columns from `first` on: of one ledger, with rising entry ids, each due after
+        `cutoff`, at most `limit` rows. Returns (one past the last row, how many were not in `pending` yet).
         """
         cdef int64_t end = first
         cdef int64_t n = min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0])
@@ -171,7 +170,7 @@ cdef class DueRuns:
                     pending.take(ledger, entry_id[i])
                 raise
             return end, end - first
-        # Some are known already, so one is asked after the other.
+        # Some are known already, so check them one by one.
         added = 0
         for i in range(first, end):
             if pending.put(ledger, entry_id[i]):
@@ -183,7 +182,7 @@ cdef class DueRuns:
         return end, added
 
     def add_run(self, int64_t owner, DueRows rows not None):
-        """Add sorted rows as a run of its own; `rows` is empty afterwards."""
+        """Add sorted rows as a run; `rows` is empty afterwards."""
         cdef Run run
         run.pos = 0
         run.n = rows.count
@@ -213,7 +212,7 @@ cdef class DueRuns:
         sift_up(self.heap, self.n_runs - 1)
 
     cdef void remove_run(self, int64_t slot) noexcept:
-        """Take a run out of the heap; its rows are the caller's to free."""
+        """Take a run out of the heap. The caller frees its rows."""
         self.capacity_rows -= self.heap[slot].n
         self.n_runs -= 1
         if slot < self.n_runs:
@@ -224,7 +223,7 @@ cdef class DueRuns:
     # --- tails become runs -------------------------------------------------------------------
 
     cdef int sort_due_tails(self, int64_t cutoff) except -1:
-        """Make runs of those tails that hold something due."""
+        """Sort the tails that hold a due row into runs."""
         cdef int64_t i = self.n_tails
         while i > 0:
             i -= 1
@@ -259,9 +258,9 @@ cdef class DueRuns:
         return 0
 
     cdef int merge_like_runs(self, int64_t owner) except -1:
-        """While two runs from tails of `owner` are of about one size: make one of them, the smallest two first.
+        """Merge runs from tails of `owner`, the two smallest first, while two of them have about the same size.
 
-        So a row is copied as often as its run doubles, and of 2^n rows there are about n runs.
+        So a row is copied each time its run doubles, and 2^n rows are in about n runs.
         """
         cdef int64_t i, j, a, b, one, other, least
         cdef Run merged
@@ -291,7 +290,7 @@ cdef class DueRuns:
             if rc != OK:
                 raise MemoryError
             self.remove_run(b)
-            self.remove_run(self.slot_of(old[0].rows))     # the heap has moved
+            self.remove_run(self.slot_of(old[0].rows))     # merging has moved runs in the heap
             free(old[0].rows)
             free(old[1].rows)
             self.put_run(&merged)
@@ -305,7 +304,7 @@ cdef class DueRuns:
     # --- out ----------------------------------------------------------------------------
 
     def next_at(self):
-        """The earliest time of any row, or -1: no row. A stale row counts until it is dropped."""
+        """The earliest deliver_at of any row; -1 if empty. A stale row counts until it is dropped."""
         cdef int64_t first = INT64_MAX
         cdef int64_t i
         for i in range(self.n_tails):
@@ -317,13 +316,13 @@ cdef class DueRuns:
     def drop_stale_heads(self, dict pending not None, dict moved not None):
         """Drop stale rows from the front, so that `next_at` is the time of a pending message.
 
-        Rows in a tail are not looked at: what was taken back there may wake a reader early, once.
+        Rows in a tail are not checked: a message cancelled there may wake a reader early, once.
         """
         while self.n_runs and not self.head_is_pending(pending, moved):
             self.drop_head()
 
     def has_due(self, int64_t cutoff, dict pending not None, dict moved not None):
-        """Whether a message is due at `cutoff` that is pending."""
+        """Whether any pending message is due at `cutoff`."""
         self.sort_due_tails(cutoff)
         self.drop_stale_heads(pending, moved)
         return self.n_runs > 0 and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff
@@ -348,10 +347,10 @@ cdef class DueRuns:
             free(rows)
 
     def pop(self, int64_t cutoff, int64_t limit, dict pending not None, dict moved not None):
-        """[(ledger_id, entry_id), …]: at most `limit` pending messages with deliver_at <= cutoff, taken from here and
-        out of the PendingSet of their owner, `pending[owner]`, in the order of (deliver_at, ledger_id, entry_id).
+        """[(ledger_id, entry_id), …]: at most `limit` pending messages with deliver_at <= cutoff, in the order of
+        (deliver_at, ledger_id, entry_id). Removes them here and from their owner's PendingSet, `pending[owner]`.
 
-        A row is stale when its bit is gone, or when `moved` holds another time for its position.
+        A row is stale if its bit is gone, or if `moved` holds another time for its position.
         """
         cdef DueRow row
         cdef int64_t owner = -1
@@ -378,7 +377,7 @@ cdef class DueRuns:
         return popped
 
     def take(self, int64_t cutoff):
-        """The rows with deliver_at <= cutoff, sorted; they are here no longer. Stale ones are among them."""
+        """Remove the rows with deliver_at <= cutoff, including stale ones, and return them sorted."""
         cdef DueRows found = DueRows()
         self.sort_due_tails(cutoff)
         while self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff:
@@ -391,7 +390,7 @@ cdef class DueRuns:
     # --- by owner --------------------------------------------------------------------------
 
     def rows_of(self, int64_t owner):
-        """A copy of the rows of an owner, unsorted."""
+        """A copy of an owner's rows, unsorted."""
         cdef DueRows found = DueRows()
         cdef int64_t i
         for i in range(self.n_tails):
@@ -405,7 +404,7 @@ cdef class DueRuns:
         return found
 
     def rows_between(self, int64_t first_at, end_at, dict pending not None, dict moved not None):
-        """A copy of the rows with first_at <= deliver_at < end_at (up to 2**63) that are not stale, unsorted."""
+        """A copy of the rows with first_at <= deliver_at < end_at (up to 2**63), without stale ones, unsorted."""
         cdef int64_t last_at = min(end_at - 1, INT64_MAX)
         cdef DueRows found = DueRows()
         cdef DueRow row
@@ -434,9 +433,9 @@ cdef class DueRuns:
         return found
 
     def hand_over(self, int64_t owner, int64_t to):
-        """Give every row of an owner to another owner, however many there are, in no time.
+        """Give all rows of an owner to another owner, in a time that does not depend on their number.
 
-        Rows that were pushed and not sorted yet stay unsorted, beside the tail that takes new ones.
+        Rows that are not sorted yet stay unsorted, in a tail of their own.
         """
         cdef Tail* tails
         cdef int64_t i
@@ -459,7 +458,8 @@ cdef class DueRuns:
                 self.heap[i].owner = to
 
     def hand_over_due(self, int64_t owner, int64_t to, int64_t cutoff, dict pending not None):
-        """Give those rows of an owner that are due at `cutoff`, and their promises, to another owner. How many."""
+        """Give the rows of an owner that are due at `cutoff`, and their pending bits, to another owner. Returns how
+        many there were."""
         cdef PendingSet here = <PendingSet?>pending[owner]
         cdef PendingSet there = <PendingSet?>pending[to]
         cdef DueRows due = DueRows()
@@ -481,7 +481,7 @@ cdef class DueRuns:
                     free(rows)
                 else:
                     sift_down(self.heap, i, self.n_runs)
-                i = 0           # the heap has moved
+                i = 0           # removal has moved runs in the heap
             else:
                 i += 1
         end = due.count
@@ -495,7 +495,7 @@ cdef class DueRuns:
         return end
 
     def drop_owner(self, int64_t owner):
-        """Drop every row of an owner."""
+        """Drop all rows of an owner."""
         cdef DueRow* rows
         cdef int64_t i = self.n_tails
         while i > 0:

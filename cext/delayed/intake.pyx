@@ -1,8 +1,8 @@
-"""Where delayed messages come in, one by one.
+"""Adds delayed messages one by one.
 
-Nearly every one is new, of the ledger that is being written, and nothing was decided about it. To add it is the work of
-a few nanoseconds; to find out in Python that it is such a one takes hundreds. What is not so plain is left to the
-tracker, which knows every case.
+Nearly every message is new, belongs to the ledger being written, and was never moved or cancelled. Adding such a
+message takes a few nanoseconds; finding out in Python that it is one takes hundreds. All other messages go through the
+tracker, which handles every case.
 """
 cimport cython
 from libc.stdint cimport int64_t
@@ -23,12 +23,12 @@ cdef inline bint is_int(object value) noexcept:
 
 @cython.final
 cdef class Intake:
-    """Adds to `runs` and `pending`, where nothing was decided about any message: `cancelled` and `moved` are empty.
+    """Adds to `runs` and `pending`, as long as no message was cancelled or moved: `cancelled` and `moved` are empty.
 
-    now_ms: the clock; None: the system's. other: a set that may know a message as well, or None.
-    ledger_id: only messages of this ledger are taken; ANY_LEDGER: of all.
-    early_ms, most: what is due so soon is not taken, nor more than so many.
-    delayed: how many are pending. Guarded by `lock`, as everything else.
+    now_ms: the clock; None: the system's. other: another set that may contain the message, or None.
+    ledger_id: only messages of this ledger are added here; ANY_LEDGER: messages of all ledgers.
+    early_ms, most: a message due within `early_ms`, or beyond the `most` pending ones, is not added here.
+    delayed: how many are pending. `lock` guards it, like everything else.
     """
     cdef QuickLock lock
     cdef DueRuns runs
@@ -71,9 +71,9 @@ cdef class Intake:
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
     def add(self, object ledger_id, object entry_id, object deliver_at):
-        """Whether the message is pending now. False: nothing was done, it is not as plain as that; or another thread is
-        at work. Raises TypeError for what is no int, which a C argument would cut, OverflowError,
-        InvalidArgumentError for numbers that are no message, MemoryError."""
+        """Whether the message is pending now. False: nothing was changed, because it needs the tracker, or because
+        another thread holds the lock. Raises TypeError for a value that is not an int (a C argument would truncate
+        it), OverflowError, InvalidArgumentError for numbers that cannot be a message, MemoryError."""
         if not (is_int(ledger_id) and is_int(entry_id) and is_int(deliver_at)):
             raise TypeError("a message is three ints")
         return self.put(ledger_id, entry_id, deliver_at)
@@ -89,7 +89,7 @@ cdef class Intake:
             or (self.other is not None and self.other.bitmap_of(ledger_id) is not None)
         ):
             return False
-        # Nothing below gives the GIL away, but for a garbage collection that may come at any time.
+        # Nothing below releases the GIL, except a garbage collection, which may start at any time.
         self.lock.take()
         try:
             self.delayed += self.runs.put_new(deliver_at, ledger_id, entry_id, self.pending, False)

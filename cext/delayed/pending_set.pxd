@@ -12,5 +12,5 @@ cdef class PendingSet:
     cdef bint has(self, int64_t ledger_id, int64_t entry_id) except -1
     cdef bint put(self, int64_t ledger_id, int64_t entry_id) except -1
     cdef bint take(self, int64_t ledger_id, int64_t entry_id) except -1
-    # Add n rising entry ids, unless one of them is pending.
+    # Add n rising entry ids, unless one of them is pending already.
     cdef bint put_many(self, int64_t ledger_id, const int64_t* entry_ids, int64_t n) except -1

@@ -1,9 +1,9 @@
-"""The positions that a tracker has promised to deliver: the one truth about a delayed message.
+"""The positions that a tracker still has to deliver: the only authority on delayed messages.
 
-Whatever else holds a position (a run of rows, a segment of a snapshot) may hold it too long or twice; a
-message is delivered when its bit could be taken out of here, once. `count` is the number of bits.
+Other structures (a run of rows, a segment of a snapshot) may hold a position for too long, or twice. A message is
+delivered only by whoever clears its bit here, which succeeds once. `count` is the number of bits.
 
-Bitmaps are of the class given (pyroaring.BitMap): kernels import no library. One thread at a time.
+Bitmaps are of the given class (pyroaring.BitMap), because kernels import no library. Not thread-safe.
 """
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -19,7 +19,7 @@ from .status cimport OK
 
 @cython.final
 cdef class PendingSet:
-    """A set of (ledger_id, entry_id), one bitmap a ledger."""
+    """A set of (ledger_id, entry_id), with one bitmap per ledger."""
 
     def __cinit__(self, new_bitmap):
         self.bitmaps = {}
@@ -45,7 +45,7 @@ cdef class PendingSet:
             if ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
                 raise InvalidArgumentError(f"no position: ledger {ledger_id}, entry {entry_id}")
             bitmap = self.bitmaps[ledger_id] = self.last_bitmap = self.new_bitmap()
-        # One call instead of asking first: the answer is nearly always yes.
+        # One call instead of a test first, because the position is nearly always pending.
         try:
             bitmap.add_checked(entry_id)
         except KeyError:
@@ -95,17 +95,17 @@ cdef class PendingSet:
         return self.has(ledger_id, entry_id)
 
     def add(self, int64_t ledger_id, int64_t entry_id):
-        """Whether the position was not pending yet; it is now. Raises InvalidArgumentError for no position."""
+        """Add a position; returns whether it was new. Raises InvalidArgumentError if it cannot be a position."""
         if ledger_id < 0 or not 0 <= entry_id <= MAX_ENTRY_ID:
             raise InvalidArgumentError(f"no position: ledger {ledger_id}, entry {entry_id}")
         return self.put(ledger_id, entry_id)
 
     def remove(self, int64_t ledger_id, int64_t entry_id):
-        """Whether the position was pending; it is no longer."""
+        """Remove a position; returns whether it was pending."""
         return 0 <= entry_id <= MAX_ENTRY_ID and self.take(ledger_id, entry_id)
 
     def keep_pending(self, DueRows rows not None, dict moved not None):
-        """Let go of those rows whose position is not pending here, or for which `moved` holds another time."""
+        """Drop those rows whose position is not pending here, or for which `moved` holds another time."""
         cdef int64_t i, kept = 0
         cdef DueRow row
         for i in range(rows.count):
@@ -118,7 +118,7 @@ cdef class PendingSet:
         rows.count = kept
 
     def remove_due(self, DueRows rows not None, int64_t cutoff):
-        """Remove the positions of those rows that are due at `cutoff`, rows and all."""
+        """Remove the rows that are due at `cutoff`, and their positions here."""
         cdef int64_t due = first_after(rows.rows, rows.count, cutoff)
         cdef int64_t i
         for i in range(due):
@@ -126,19 +126,19 @@ cdef class PendingSet:
         rows.keep_after(cutoff)
 
     def ledger_ids(self):
-        """Ledgers that have a bitmap, sorted; the bitmap may have become empty."""
+        """The ledgers that have a bitmap, sorted; a bitmap may have become empty."""
         return sorted(self.bitmaps)
 
     def bitmap(self, int64_t ledger_id):
-        """The bitmap of a ledger, or None. Borrowed: it is not for changing."""
+        """The bitmap of a ledger, or None. Borrowed: do not change it."""
         return self.bitmaps.get(ledger_id)
 
     def adopt(self, int64_t ledger_id, bitmap):
-        """Add a ledger's bitmap of entry ids, which is this set's from now on.
+        """Add a ledger's bitmap of entry ids. The set owns the bitmap from then on.
 
-        It must be plain, of arrays and bitsets: taking one bit out of a run means to move all the runs behind it, so
-        that draining in random order takes ten times as long (apache/pulsar#26117). The library makes runs of what it
-        is constructed of; it makes none where single ids are added, and of sets without runs it makes sets without.
+        It must be plain, that is consist of arrays and bitsets: removing one bit from a run moves all runs after it, so
+        draining in random order takes ten times as long (apache/pulsar#26117). The library creates runs when it
+        constructs a bitmap from a sequence; adding single ids, or combining bitmaps without runs, creates none.
         """
         mine = self.bitmaps.get(ledger_id)
         if mine is None:
@@ -150,7 +150,7 @@ cdef class PendingSet:
         self.count += len(mine)
 
     def is_within(self, PositionUnion positions not None):
-        """Whether every position here is one of `positions`."""
+        """Whether `positions` contains every position here."""
         cdef dict others = {ledger: serialised for ledger, serialised in positions.bitmaps()}
         for ledger_id, mine in self.bitmaps.items():
             if mine and (ledger_id not in others or not mine <= self.new_bitmap.deserialize(others[ledger_id])):
@@ -158,12 +158,12 @@ cdef class PendingSet:
         return True
 
     def adopt_all(self, PositionUnion positions not None):
-        """Add all of `positions`."""
+        """Add all `positions`."""
         for ledger_id, serialised in positions.bitmaps():
             self.adopt(ledger_id, self.new_bitmap.deserialize(serialised))
 
     def hand_over(self, PendingSet other not None, int64_t ledger_id, bitmap=None):
-        """Move those of a ledger's `bitmap` that are pending here to another set; None: all of the ledger."""
+        """Move the ids in `bitmap` (None: all) that are pending here for a ledger to another set."""
         mine = self.bitmaps.get(ledger_id)
         if mine is None:
             return
@@ -179,7 +179,7 @@ cdef class PendingSet:
         other.adopt(ledger_id, moving)
 
     def drop(self, int64_t ledger_id):
-        """Forget a ledger. How many were pending in it."""
+        """Remove a ledger; returns how many of its positions were pending."""
         cdef int64_t dropped
         bitmap = self.bitmaps.pop(ledger_id, None)
         self.last_ledger_id = -1
@@ -189,7 +189,7 @@ cdef class PendingSet:
         return dropped
 
     def clear(self):
-        """Forget everything."""
+        """Remove everything."""
         self.bitmaps.clear()
         self.count = 0
         self.last_ledger_id = -1

@@ -21,7 +21,7 @@ cdef inline uint32_t load_le32(const uint8_t* p) noexcept nogil:
 # --- containers --------------------------------------------------------------------------
 
 cdef Container* container_of(Numbers* numbers, uint32_t key) noexcept nogil:
-    """The container of a key, made where there is none. NULL: no memory."""
+    """The container of a key, created if missing. NULL: no memory."""
     cdef Container* grown
     cdef int32_t low = 0
     cdef int32_t high = numbers.n
@@ -66,7 +66,7 @@ cdef int into_bits(Container* container) noexcept nogil:
 
 
 cdef int make_room(Container* container, int32_t more) noexcept nogil:
-    """For so many values, or for any number as bits."""
+    """Make room for this many more values; or become bits, which have room for any number."""
     cdef uint16_t* grown
     cdef int32_t room
     if container.bits != NULL or container.room - container.n >= more:
@@ -154,7 +154,7 @@ cdef int add_runs(Container* container, const uint8_t* p, int32_t n) noexcept no
 cdef int add_bitmap(Numbers* numbers, const uint8_t* bytes, Py_ssize_t size) noexcept nogil:
     cdef const uint8_t* p = bytes
     cdef const uint8_t* end = bytes + size
-    cdef const uint8_t* runs = NULL         # a bit for each container: whether it is of runs
+    cdef const uint8_t* runs = NULL         # one bit per container: whether it consists of runs
     cdef const uint8_t* descriptor
     cdef Container* container
     cdef uint32_t cookie, key
@@ -180,7 +180,7 @@ cdef int add_bitmap(Numbers* numbers, const uint8_t* bytes, Py_ssize_t size) noe
     else:
         return BAD_MAGIC
     descriptor = p
-    # Key and count, then the offset of each container; those follow one another anyhow.
+    # Keys and counts, then each container's offset, which is not needed, because containers are contiguous.
     count = (8 if runs == NULL or n >= NO_OFFSETS_BELOW else 4) * n
     if count > end - p:
         return SHORT
@@ -221,7 +221,7 @@ cdef int add_bitmap(Numbers* numbers, const uint8_t* bytes, Py_ssize_t size) noe
 # --- out ---------------------------------------------------------------------------------
 
 cdef int settle(Container* container) noexcept nogil:
-    """Let its values rise, each once; many of them as bits. `n` is how many there are then, either way."""
+    """Sort the values and remove duplicates, or turn many values into bits. `n` is then their number."""
     cdef uint64_t word
     cdef uint8_t bits[BITSET_BYTES]
     cdef uint8_t* counted = container.bits
@@ -241,7 +241,7 @@ cdef int settle(Container* container) noexcept nogil:
         memcpy(&word, counted + i, 8)
         n += count_bits(word)
     if n > MOST_IN_ARRAY:
-        container.n = n         # of bits: more values than fit the array were never in it
+        container.n = n         # bits; they had more values than fit the array
         return OK
     if container.bits != NULL:
         container.values = <uint16_t*>realloc(container.values, max(n, 1) * sizeof(uint16_t))

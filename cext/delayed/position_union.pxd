@@ -5,19 +5,19 @@ from .plain_bitmap cimport Numbers
 
 cdef struct LedgerNumbers:
     int64_t ledger_id
-    int64_t group               # in which its last bitmap was
+    int64_t group               # which added its last bitmap
     Numbers entries             # owned
 
 
 cdef class PositionUnion:
-    cdef LedgerNumbers* ledgers     # owned; in the order in which they came
+    cdef LedgerNumbers* ledgers     # owned, in order of arrival
     cdef int32_t n
     cdef int32_t room
-    cdef int32_t* slots             # owned hash table of slots in `ledgers`, -1: free
-    cdef int32_t mask               # its size less one
+    cdef int32_t* slots             # owned hash table of indexes in `ledgers`, -1: free
+    cdef int32_t mask               # its size minus one
     cdef int32_t last
 
     cdef LedgerNumbers* ledger(self, int64_t ledger_id) noexcept nogil
     cdef bint widen(self) noexcept nogil
-    # Add a serialised bitmap of a ledger; BAD_FIELD: `group` had one of this ledger before.
+    # Add a serialised bitmap of a ledger. BAD_FIELD: `group` has already added one of this ledger.
     cdef int add(self, int64_t group, int64_t ledger_id, const uint8_t* bytes, Py_ssize_t size) noexcept nogil

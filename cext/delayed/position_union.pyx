@@ -1,7 +1,7 @@
-"""Positions from many bitmaps, or from rows, gathered into one bitmap a ledger.
+"""Gathers positions from many bitmaps, or from rows, into one bitmap per ledger.
 
-A snapshot describes each segment by a bitmap a ledger, hundreds of them a bucket; what a tracker wants is one for the
-whole bucket. Making a bitmap of a library of each and uniting those takes ten times as long.
+A snapshot describes each segment by one bitmap per ledger, hundreds for a bucket, but a tracker needs one per ledger
+for the whole bucket. Creating a library bitmap of each and uniting them takes ten times as long.
 """
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -17,13 +17,13 @@ cdef enum:
 
 
 cdef inline int32_t home(int64_t ledger_id, int32_t mask) noexcept nogil:
-    # Fibonacci hashing: ids that follow one another are spread.
+    # Fibonacci hashing spreads consecutive ids.
     return <int32_t>((<uint64_t>ledger_id * <uint64_t>0x9E3779B97F4A7C15) >> 33) & mask
 
 
 @cython.final
 cdef class PositionUnion:
-    """A set of (ledger_id, entry_id) that only grows. One thread at a time."""
+    """A set of (ledger_id, entry_id) that only grows. Not thread-safe."""
 
     def __cinit__(self):
         self.slots = <int32_t*>malloc(FIRST_SLOTS * sizeof(int32_t))
@@ -40,10 +40,10 @@ cdef class PositionUnion:
         free(self.slots)
 
     cdef LedgerNumbers* ledger(self, int64_t ledger_id) noexcept nogil:
-        """A ledger's numbers, made where there are none. NULL: no memory."""
+        """A ledger's numbers, created if missing. NULL: no memory."""
         cdef LedgerNumbers* grown
         cdef int32_t slot
-        # Bitmaps of one segment after another: the same ledgers, often in the same order.
+        # Consecutive segments have bitmaps for the same ledgers, often in the same order.
         if self.last < self.n and self.ledgers[self.last].ledger_id == ledger_id:
             return &self.ledgers[self.last]
         slot = home(ledger_id, self.mask)
@@ -72,7 +72,7 @@ cdef class PositionUnion:
         return &self.ledgers[self.last]
 
     cdef bint widen(self) noexcept nogil:
-        """Twice as many slots; whether there was memory."""
+        """Double the number of slots; returns whether there was memory."""
         cdef int32_t mask = 2 * self.mask + 1
         cdef int32_t* slots = <int32_t*>malloc((<size_t>mask + 1) * sizeof(int32_t))
         cdef int32_t i, slot
@@ -99,7 +99,7 @@ cdef class PositionUnion:
         return add_bitmap(&found.entries, bytes, size)
 
     def add_rows(self, DueRows rows not None):
-        """Add the positions of rows."""
+        """Add the positions of the rows."""
         cdef LedgerNumbers* found
         cdef int64_t i
         cdef int rc = OK
@@ -113,7 +113,7 @@ cdef class PositionUnion:
             raise MemoryError
 
     def bitmaps(self):
-        """[(ledger_id, serialised roaring bitmap of its entry ids), …], in the order in which ledgers came. The bitmaps
-        are plain: of arrays and bitsets, without runs."""
+        """[(ledger_id, serialised roaring bitmap of its entry ids), …], ledgers in order of arrival. The bitmaps are
+        plain: arrays and bitsets, no runs."""
         cdef int32_t i
         return [(self.ledgers[i].ledger_id, plain_bitmap(&self.ledgers[i].entries)) for i in range(self.n)]

@@ -1,7 +1,7 @@
-"""Rows as they were pushed, in the order in which they came; sorted by whoever needs them sorted (due_runs).
+"""Rows in the order in which they were pushed; due_runs sorts them when necessary.
 
-They lie in chunks, so that a push never moves what lies there. A tail begins small, for the many trackers that hold
-next to nothing, and grows by chunks of at most 192 KiB.
+They are stored in chunks, so a push never moves existing rows. A tail begins small, because many trackers hold almost
+nothing, and grows by chunks of at most 192 KiB.
 """
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -16,11 +16,11 @@ cdef enum:
 
 
 cdef struct Tail:
-    DueRow** chunks             # owned, and so are they
+    DueRow** chunks             # owned, like the pointers to them
     int64_t n_chunks
     int64_t room                # in the last chunk
     int64_t n
-    int64_t min_at              # INT64_MAX while there is no row
+    int64_t min_at              # INT64_MAX if there is no row
     int64_t owner
 
 
@@ -29,7 +29,7 @@ cdef inline int64_t chunk_rows(int64_t chunk) noexcept nogil:
 
 
 cdef inline int64_t rows_of_chunks(int64_t chunks) noexcept nogil:
-    """The sum of chunk_rows(0), chunk_rows(1), … of so many chunks."""
+    """The sum of the first `chunks` values chunk_rows(0), chunk_rows(1), …."""
     cdef int64_t growing = chunks if chunks < 8 else 8
     return FIRST_CHUNK_ROWS * ((1 << growing) - 1) + MAX_CHUNK_ROWS * (chunks - growing)
 

@@ -1,6 +1,6 @@
-"""Runs of sorted rows, in a heap by their first ones: so rows of many runs come in order.
+"""A heap of sorted runs of rows, ordered by their first rows, so that rows of many runs come out in order.
 
-A run is sorted by (deliver_at, ledger_id, entry_id). The heap is the caller's array; it has its memory, too.
+A run is sorted by (deliver_at, ledger_id, entry_id). The caller owns the heap's array.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport malloc
@@ -10,13 +10,13 @@ from .due_rows cimport DueRow, row_below
 from .status cimport NO_MEMORY, OK
 
 
-# Sorted rows; [pos, n) are still there.
+# Sorted rows, of which [pos, n) remain.
 cdef struct Run:
     DueRow* rows                # owned
     int64_t pos
     int64_t n
     int64_t owner
-    bint pushed                 # came from a tail: may be merged with its like
+    bint pushed                 # came from a tail, so it may be merged with similar runs
 
 
 cdef inline bint head_below(const Run* a, const Run* b) noexcept nogil:

@@ -1,10 +1,10 @@
 """Snapshots of delayed messages as Pulsar 4.2.4 writes them: MutableBucket.createImmutableBucketAndAsyncPersistent.
 
     entry of a segment    := SnapshotSegment of its rows
-    part of the metadata  := SnapshotMetadata of one SnapshotSegmentMetadata; the metadata is all parts in a row
+    part of the metadata  := SnapshotMetadata of one SnapshotSegmentMetadata; the metadata is the sequence of all parts
 
-docs/formats/delayed_index_snapshot.md. The bitmap of a ledger is what RoaringBitmap.runOptimize makes of its entry ids;
-bitmaps stand in the order of a java.util.HashMap<Long, …>.
+docs/formats/delayed_index_snapshot.md. A ledger's bitmap is the one that RoaringBitmap.runOptimize creates from its
+entry ids; bitmaps are in the order of a java.util.HashMap<Long, …>.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -29,9 +29,9 @@ from .status cimport NO_MEMORY, OK
 
 cdef enum:
     FIRST_BINS = 16
-    # Tags and sizes around what a segment's metadata holds, and its two times.
+    # The tags and sizes around the contents of a segment's metadata, and its two times.
     MAX_FRAME_BYTES = 4 * 11
-    # What is encoded in one call: to make bytes objects of it takes the interpreter a quarter of a millisecond.
+    # The limit of one call: turning this much into bytes objects takes the interpreter a quarter of a millisecond.
     ENOUGH_BYTES = 1 << 20
 
 
@@ -42,11 +42,11 @@ cdef struct Node:
     int32_t next                # in its bin; -1: the last
 
 
-# Filled by computeIfAbsent and emptied by clear(), over and over. computeIfAbsent (OpenJDK 17) tests for growth before
-# it looks, and puts a new node at the head of its bin; clear() keeps the bins. A bin of eight keys would become a tree;
-# ledger ids, which rise one by one, do not get there.
+# A HashMap that computeIfAbsent fills and clear() empties, repeatedly. computeIfAbsent (OpenJDK 17) tests for growth
+# before it searches, and puts a new node at the head of its bin; clear() keeps the bins. A bin of eight keys would
+# become a tree; consecutive ledger ids never fill one so far.
 cdef struct JavaMap:
-    int32_t* bins               # owned; first nodes, -1: none
+    int32_t* bins               # owned; the first node of each bin, -1: none
     int32_t n_bins
     Node* nodes                 # owned
     int32_t n
@@ -59,7 +59,7 @@ cdef inline int32_t bin_of(const JavaMap* map, int64_t key) noexcept nogil:
 
 
 cdef int grow_map(JavaMap* map) noexcept nogil:
-    """Twice the bins, 16 at first. The nodes of a bin keep their order."""
+    """Double the number of bins, 16 at first. The nodes of a bin keep their order."""
     cdef JavaMap wider = map[0]
     cdef int32_t i, node, following, last
     wider.n_bins = 2 * map.n_bins if map.n_bins else FIRST_BINS
@@ -86,7 +86,7 @@ cdef int grow_map(JavaMap* map) noexcept nogil:
 
 
 cdef int ask_map(JavaMap* map, int64_t key) noexcept nogil:
-    """Put a key where it is not there yet."""
+    """Add a key unless it is there already."""
     cdef Node* grown
     cdef int32_t node, into
     if (map.n_bins == 0 or map.n > map.n_bins * 3 // 4) and grow_map(map) != OK:
@@ -117,7 +117,7 @@ cdef void clear_map(JavaMap* map) noexcept nogil:
 
 # --- a bitmap of rows ----------------------------------------------------------------------
 
-# The rows of one container; `end` is one past its last row. Rows of one entry id may follow one another.
+# The rows of one container; `end` is one past the last. Adjacent rows may have the same entry id.
 cdef struct Box:
     int64_t first
     int64_t end
@@ -132,7 +132,7 @@ cdef inline uint32_t entry_of(const DueRow* rows, int64_t i) noexcept nogil:
 
 
 cdef int64_t survey_box(const DueRow* rows, int64_t first, int64_t n, Box* box) noexcept nogil:
-    """The container that begins at row `first` of rows of one ledger, sorted; its bytes."""
+    """Describe the container that begins at row `first` of one ledger's sorted rows; returns its size in bytes."""
     cdef int64_t i
     cdef uint32_t entry, last
     box.first = first
@@ -149,7 +149,7 @@ cdef int64_t survey_box(const DueRow* rows, int64_t first, int64_t n, Box* box) 
         last = entry
         i += 1
     box.end = i
-    # ArrayContainer.runOptimize and BitmapContainer.runOptimize.
+    # As ArrayContainer.runOptimize and BitmapContainer.runOptimize do.
     if box.count > MOST_IN_ARRAY:
         box.of_runs = 2 + 4 * box.runs < BITSET_BYTES
     else:
@@ -196,27 +196,27 @@ cdef uint8_t* store_box(const DueRow* rows, const Box* box, uint8_t* p) noexcept
 cdef struct Encoded:
     int64_t min_at
     int64_t max_at
-    int64_t entry               # where it begins in the output
-    int64_t part                # the same of its metadata, which ends where the next entry begins
+    int64_t entry               # its beginning in the output
+    int64_t part                # the beginning of its metadata, which ends where the next entry begins
     int64_t end
 
 
 @cython.final
 cdef class SegmentEncoder:
-    """Encodes the segments of one snapshot, in order, and what the metadata says of each.
+    """Encodes the segments of one snapshot in order, and the metadata of each.
 
     A segment spans less than `time_step_ms` and holds at most `most` rows.
     """
     cdef int64_t time_step_ms
     cdef int64_t most
     cdef JavaMap order
-    cdef DueRow* sorted         # owned; of the present segment, by position
+    cdef DueRow* sorted         # owned; of the current segment, by position
     cdef int64_t sorted_room
-    cdef Box* boxes             # owned; of the present ledger
+    cdef Box* boxes             # owned; of the current ledger
     cdef int64_t n_boxes
     cdef int64_t boxes_room
-    cdef Output bitmaps         # owned; of the present segment
-    cdef Output out             # owned; all that was encoded in this call
+    cdef Output bitmaps         # owned; of the current segment
+    cdef Output out             # owned; everything encoded in this call
     cdef Encoded* encoded       # owned
     cdef int64_t n_encoded
     cdef int64_t encoded_room
@@ -235,7 +235,7 @@ cdef class SegmentEncoder:
         free(self.encoded)
 
     cdef int survey_ledger(self, const DueRow* rows, int64_t n, int64_t* size) noexcept nogil:
-        """Fill `boxes`; the bytes of the ledger's bitmap."""
+        """Fill `boxes`, and set `size` to the bytes of the ledger's bitmap."""
         cdef Box* grown
         cdef int64_t first = 0
         cdef bint has_runs = False
@@ -259,7 +259,7 @@ cdef class SegmentEncoder:
         return OK
 
     cdef uint8_t* store_bitmap(self, const DueRow* rows, uint8_t* p) noexcept nogil:
-        """The bitmap of the rows that `survey_ledger` was asked about."""
+        """Write the bitmap of the rows last passed to `survey_ledger`."""
         cdef uint8_t* first = p
         cdef uint8_t* descriptor
         cdef uint8_t* offset = NULL
@@ -293,7 +293,7 @@ cdef class SegmentEncoder:
         return p
 
     cdef int encode_bitmaps(self, const DueRow* rows, int64_t n) noexcept nogil:
-        """The bitmaps of a segment, as the map entries that they are in its metadata, into `bitmaps`."""
+        """Write the bitmaps of a segment into `bitmaps`, as the map entries of its metadata."""
         cdef DueRow* grown
         cdef uint8_t* p
         cdef int64_t i, low, half, end, size, entry_size
@@ -309,7 +309,7 @@ cdef class SegmentEncoder:
             self.sorted[i].deliver_at = 0
             self.sorted[i].ledger_id = rows[i].ledger_id
             self.sorted[i].entry_id = rows[i].entry_id
-            # Pulsar asks its map once a row.
+            # Pulsar calls computeIfAbsent for every row.
             if ask_map(&self.order, rows[i].ledger_id) != OK:
                 return NO_MEMORY
         if sort_rows(self.sorted, n) != OK:
@@ -382,9 +382,10 @@ cdef class SegmentEncoder:
         return OK
 
     def encode(self, DueRows rows not None, int64_t first, bint whole):
-        """([(entry, part of the metadata, min_schedule_timestamp, max_schedule_timestamp), …], stop) of the segments of
-        sorted rows [first, stop), as many as are to be made at once; stop is `first` where there are no more. Not
-        `whole`: rows may follow, and the last segment, which may go on in them, is left out."""
+        """Encode the segments of the sorted rows from `first` on, up to the limit of one call. Returns ([(entry, part
+        of the metadata, min_schedule_timestamp, max_schedule_timestamp), …], stop): the rows [first, stop) are encoded;
+        stop is `first` if none are left. Not `whole`: more rows may follow, so the last segment, which they may extend,
+        is left out."""
         cdef const DueRow* held = rows.rows
         cdef Encoded* done
         cdef int64_t n = rows.count

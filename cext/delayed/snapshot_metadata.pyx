@@ -4,7 +4,7 @@
     segment  := (0x0a size bitmap)* 0x10 max_schedule_timestamp 0x18 min_schedule_timestamp
     bitmap   := 0x08 ledger_id 0x12 size serialised roaring bitmap
 
-Fields are taken in any order and unknown ones are skipped, as in protobuf.
+Fields are accepted in any order and unknown ones are skipped, as in protobuf.
 """
 cimport cython
 from array import array
@@ -38,11 +38,11 @@ cdef c_array.array TIMES = array("q")
 cdef struct SegmentSpan:
     int64_t min_at
     int64_t max_at
-    Span fields                     # all of its bytes
+    Span fields                     # all bytes of its fields
 
 
 cdef int parse_times(const Span* segment, SegmentSpan* out) noexcept nogil:
-    """The two times of a segment; its bitmaps are passed over."""
+    """The two times of a segment; skips its bitmaps."""
     cdef Span s = segment[0]
     cdef Span ignored
     cdef uint64_t tag, value = 0
@@ -71,7 +71,7 @@ cdef int parse_times(const Span* segment, SegmentSpan* out) noexcept nogil:
 
 
 cdef int next_bitmap(Span* fields, bint* found, int64_t* ledger_id, Span* bitmap) noexcept nogil:
-    """The next bitmap of a segment that `parse_times` has passed; a ledger or bitmap not given is 0 or empty."""
+    """The next bitmap of a segment that `parse_times` has checked; a missing ledger is 0, a missing bitmap empty."""
     cdef Span entry
     cdef uint64_t tag, value = 0
     cdef int rc
@@ -108,17 +108,17 @@ cdef int next_bitmap(Span* fields, bint* found, int64_t* ledger_id, Span* bitmap
 
 @cython.final
 cdef class MetadataReader:
-    """Reads the metadata entries of one snapshot, one after the other, by one of two calls for all of them.
+    """Reads the metadata entries of one snapshot, one after another. Use the same method for all of them.
 
-    times: array of int64, two numbers for each segment so far: its first message's time and its last one's.
-    entries: how many entries the metadata takes, as the first one says.
+    times: array of int64, two numbers for each segment read so far: the times of its first and its last message.
+    entries: how many entries the metadata takes, according to the first one.
     """
     cdef readonly object times
     cdef readonly int64_t entries
-    cdef SegmentSpan* segments      # of the present entry
+    cdef SegmentSpan* segments      # of the current entry
     cdef int64_t n
     cdef int64_t room
-    cdef int64_t passed             # segments of earlier entries
+    cdef int64_t passed             # the number of segments in earlier entries
     cdef int64_t last_at
     cdef bint has_begun
 
@@ -148,7 +148,7 @@ cdef class MetadataReader:
         return OK
 
     cdef int find_segments(self, Window window) except -1:
-        """Fill `segments`, and `times`."""
+        """Fill `segments` and `times`."""
         cdef Span s
         cdef Span fields
         cdef uint64_t tag, value = 0
@@ -203,7 +203,7 @@ cdef class MetadataReader:
         )
 
     def unite(self, Window entry not None, PositionUnion positions not None, int64_t after):
-        """Read an entry, and gather the positions of those of its segments whose last message is due after `after`.
+        """Read an entry, and gather the positions of its segments whose last message is due after `after`.
 
         Raises CorruptDelayedIndexError.
         """

@@ -1,8 +1,8 @@
-"""The messages of an opened batch: where each begins, its key, whether it is there; the batch without some of them.
+"""The messages of an opened batch: their positions, their keys, which of them exist; the batch without some of them.
 
     message := size:uint32 SingleMessageMetadata[size] value[payload_size]
 
-Nothing is copied before it is asked for. Every size may be wrong on purpose. Layout: docs/formats/pulsar_entry.md.
+Nothing is copied until it is requested. No size is trusted. Layout: docs/formats/pulsar_entry.md.
 """
 from cpython cimport array as c_array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,15 +21,15 @@ from .status cimport BAD_COUNT, BAD_FIELD, BAD_SIZE, OK, SHORT, raise_status
 from .window cimport Window
 
 cdef enum:
-    # The size of its metadata, and the one field that these must have: payload_size.
+    # The size of the metadata, and its one required field: payload_size.
     MESSAGE_BYTES_MIN = 6
-    # What stands where a message was removed: payload_size 0, compacted_out true.
+    # The metadata that replaces a removed message: payload_size 0, compacted_out true.
     PLACEHOLDER_BYTES = 8
 
 cdef const uint8_t* PLACEHOLDER = b"\x00\x00\x00\x04\x18\x00\x20\x01"
 
 cdef enum:
-    # In a place: one bit whether the message deletes its key, its number in the batch, the entry's number.
+    # The bits of a place: whether the message deletes its key, its number in the batch, the entry's number.
     NUMBER_BITS = 28
     ENTRY_SHIFT = NUMBER_BITS + 1
 
@@ -38,12 +38,12 @@ cdef struct MessageView:
     const uint8_t* start
     const uint8_t* value
     const uint8_t* end
-    Span key                    # p is NULL where there is none
+    Span key                    # p is NULL if it has none
     bint is_out                 # compacted_out: it was removed
 
 
 cdef int parse_message(Span* s, MessageView* out) noexcept nogil:
-    """The next message; `s` is where it stopped."""
+    """The next message; `s` advances past it, or to the point of the error."""
     cdef Span metadata
     cdef uint64_t tag
     cdef uint64_t value = 0
@@ -95,10 +95,10 @@ cdef int parse_message(Span* s, MessageView* out) noexcept nogil:
 
 @cython.final
 cdef class BatchedMessages:
-    """The `count` messages of an opened payload. A batch is borrowed, and never changed.
+    """The `count` messages of an opened payload. The batch is borrowed, and never changed.
 
-    Raises CorruptRecordError where the bytes do not hold them; `position` is that in the payload, `offset` the number
-    of the message. `trailing_bytes`: those behind the last one, which Pulsar passes over.
+    Raises CorruptRecordError if the bytes do not hold them; `position` is relative to the payload, `offset` is the
+    number of the message. `trailing_bytes`: how many follow the last message; Pulsar ignores them.
     """
     cdef Window window
     cdef MessageView* views
@@ -133,28 +133,28 @@ cdef class BatchedMessages:
         return self.count
 
     def key(self, Py_ssize_t number):
-        """As it stands there, of base64 or not; None where there is none."""
+        """The key as stored, base64 or not; None if it has none."""
         self._check(number)
         return key_of(&self.views[number])
 
     def value(self, Py_ssize_t number):
-        """A view of it."""
+        """A view of the value."""
         self._check(number)
         return self.window.view(self.views[number].value, self.views[number].end - self.views[number].value)
 
     def metadata_bytes(self, Py_ssize_t number):
-        """SingleMessageMetadata: a view."""
+        """A view of the SingleMessageMetadata."""
         self._check(number)
         return self.window.view(
             self.views[number].start + 4, self.views[number].value - self.views[number].start - 4)
 
     def is_removed(self, Py_ssize_t number):
-        """Whether a placeholder stands there (compacted_out)."""
+        """Whether the message is a placeholder (compacted_out)."""
         self._check(number)
         return self.views[number].is_out
 
     def last_live(self):
-        """The number of the last message that was not removed; -1 where all were."""
+        """The number of the last message that was not removed; -1 if all were."""
         cdef Py_ssize_t number
         for number in range(self.count - 1, -1, -1):
             if not self.views[number].is_out:
@@ -162,7 +162,7 @@ cdef class BatchedMessages:
         return -1
 
     def live(self):
-        """The numbers of those that were not removed."""
+        """The numbers of the messages that were not removed."""
         return [number for number in range(self.count) if not self.views[number].is_out]
 
     cdef int _check(self, Py_ssize_t number) except -1:
@@ -175,10 +175,10 @@ cdef class BatchedMessages:
     def note(
         self, KeyMap latest not None, int64_t entry_number, c_array.array counts not None, bint keeps_null_keys
     ):
-        """Phase one: where each key came last. How many of the messages would stay if none followed.
+        """Phase one: record the last place of each key. Returns how many messages would stay if no entry followed.
 
-        `counts`: of each entry, ints, how many of its messages are the last of their keys so far, or have no key and
-        are kept. Raises InvalidArgumentError where the map becomes full: the caller sees to it that there is room.
+        `counts`: an int per entry, how many of its messages are the last of their keys so far, or have no key and are
+        kept. Raises InvalidArgumentError if the map becomes full: the caller must provide room.
         """
         cdef seg_key_hash[TURN] hashes
         cdef int* count_of = counts.data.as_ints
@@ -214,8 +214,8 @@ cdef class BatchedMessages:
         return put
 
     def kept(self, KeyMap latest not None, int64_t entry_number, bint keeps_null_keys):
-        """Phase two: the numbers of the messages that stay. An `entry_number` of -1: of a batch that was compacted
-        before, and that `latest` says nothing of unless a key came again."""
+        """Phase two: the numbers of the messages that stay. `entry_number` -1: the batch was compacted before, so
+        `latest` has its keys only if they came again later."""
         cdef seg_key_hash[TURN] hashes
         cdef Py_ssize_t first, number, stop
         cdef MessageView* view
@@ -240,7 +240,7 @@ cdef class BatchedMessages:
         return kept
 
     cdef void _hash(self, KeyMap latest, Py_ssize_t first, Py_ssize_t stop, seg_key_hash* hashes) noexcept nogil:
-        """Of the keys of a turn; their slots come from memory meanwhile."""
+        """Hash the keys of a turn, and prefetch their slots."""
         cdef Py_ssize_t number
         cdef MessageView* view
         for number in range(first, stop):
@@ -250,9 +250,9 @@ cdef class BatchedMessages:
                 seg_key_expect(&latest.table, hashes[number - first])
 
     def rebuilt(self, list numbers not None, list places not None, Py_ssize_t total):
-        """A payload of `total` messages: of these the `numbers`, at the places `places`, and placeholders between.
+        """A payload of `total` messages: those with the `numbers` at the places `places`, placeholders between them.
 
-        Raises InvalidArgumentError unless both rise, are equally many, and lie within the batch and within `total`.
+        Raises InvalidArgumentError unless both lists rise, have the same length, and lie within the batch and `total`.
         """
         cdef Py_ssize_t next_number = 0
         cdef Py_ssize_t next_place = 0
@@ -287,12 +287,12 @@ cdef class BatchedMessages:
 
 
 def entry_of(int64_t place):
-    """The number of the entry that a place in a map is of; -1 where its message deletes the key."""
+    """The entry number of a place in a map; -1 if its message deletes the key."""
     return -1 if place < 0 or place & 1 else place >> ENTRY_SHIFT
 
 
 def message_place(int64_t entry_number, bint is_deleted):
-    """What `note` puts into a map for message 0 of an entry."""
+    """The place that `note` stores for message 0 of an entry."""
     check_entry(entry_number)
     return place_of(entry_number, 0) | is_deleted
 

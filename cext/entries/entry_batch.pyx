@@ -1,7 +1,7 @@
-"""Entries that wait to be written, as one batch: each is a record, with the broker's part put in front on the way.
+"""Gathers entries that wait to be written into one batch: each is a record, with the broker's part put in front.
 
-An entry is checked first, outside of any lock, and copied once, into the batch. What is checked is its frame and that
-its metadata parses; what the metadata says of times and messages is kept beside it.
+An entry is first checked, outside of any lock, then copied once, into the batch. The check covers its frame and that
+its metadata parses; the metadata's times and message counts are kept.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -30,10 +30,10 @@ cdef enum:
 
 @cython.final
 cdef class CheckedEntries:
-    """Made by check_entries. `size_bytes`: of all entries together."""
+    """The result of check_entries. `size_bytes`: of all entries together."""
     cdef list entries
-    cdef int64_t* times         # publish times in ms, -1 where that is beyond int64
-    cdef int32_t* counts        # of messages, 1 or more
+    cdef int64_t* times         # publish times in ms, -1 if beyond int64
+    cdef int32_t* counts        # messages per entry, 1 or more
     cdef readonly int64_t size_bytes
 
     def __cinit__(self):
@@ -47,19 +47,19 @@ cdef class CheckedEntries:
         return PyList_GET_SIZE(self.entries)
 
     def size_between(self, Py_ssize_t first, Py_ssize_t stop):
-        """Bytes of the entries [first, stop)."""
+        """The size of the entries [first, stop) in bytes."""
         if first == 0 and stop == PyList_GET_SIZE(self.entries):
             return self.size_bytes
         return sum(map(len, self.entries[first:stop]))
 
 
 def check_entries(list entries not None, list counts, int64_t max_bytes):
-    """Whether these are headers and payload as producers send them: CheckedEntries.
+    """Check that these are headers and payload as producers send them; returns CheckedEntries.
 
-    `entries`: bytes. `counts`: how many messages each holds, as ints; None for the list, or for one: what its metadata
-    says. Raises InvalidArgumentError for an entry with a broker's part (it is put in front once, and here: Pulsar's
-    #12018) and for a count below 1, RecordTooLargeError above `max_bytes`, CorruptRecordError; `offset` is the number
-    of the entry.
+    `entries`: bytes. `counts`: how many messages each entry holds, as ints; None, for the list or for one entry: as its
+    metadata says. Raises InvalidArgumentError for an entry that already has a broker's part (only EntryBatch adds it:
+    Pulsar's #12018) and for a count below 1, RecordTooLargeError above `max_bytes`, CorruptRecordError; `offset` is the
+    index of the entry in the list.
     """
     cdef CheckedEntries checked = CheckedEntries.__new__(CheckedEntries)
     cdef Py_ssize_t count = PyList_GET_SIZE(entries)
@@ -102,18 +102,18 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
         else:
             checked.counts[number] = given
         checked.size_bytes += s.end - start
-        # Kept as it was checked: the caller's list may change.
+        # Keep the checked object, because the caller's list may change.
         checked.entries.append(entry)
     return checked
 
 
 @cython.final
 cdef class EntryBatch:
-    """Empty. One thread at a time. A refused call has changed nothing.
+    """An empty batch. Not thread-safe. A call that raises changes nothing.
 
-    `taken`: the batch that was taken last, until somebody sets it to None.
+    `taken`: the batch that was taken last; the caller sets it to None.
     """
-    cdef EncodedBatch made          # None: no entry waits
+    cdef EncodedBatch made          # None: no entry is waiting
     cdef public EncodedBatch taken
     cdef Output scratch             # an entry with its broker's part
 
@@ -121,11 +121,11 @@ cdef class EntryBatch:
         free(self.scratch.first)
 
     def __len__(self):
-        """How many entries wait."""
+        """How many entries are waiting."""
         return 0 if self.made is None else self.made.batch.count
 
     def add(self, list entries not None, list timestamps not None):
-        """Any bytes, with the time of each in ms, -1 for none. Raises RecordTooLargeError beyond 2 GiB, TypeError."""
+        """Add any bytes, each with its time in ms, -1 for none. Raises RecordTooLargeError beyond 2 GiB, TypeError."""
         cdef BatchHeader before
         cdef int64_t size
         cdef Py_ssize_t number
@@ -148,10 +148,10 @@ cdef class EntryBatch:
         self, CheckedEntries checked not None, Py_ssize_t first, Py_ssize_t stop, int64_t broker_timestamp,
         int64_t index, bint puts_timestamp, bint puts_index,
     ):
-        """The entries [first, stop), each with what is wanted of the broker's part in front of it; the index behind.
+        """Add the entries [first, stop), each with the requested fields of the broker's part in front of it.
 
-        `broker_timestamp` in ms, from 0 on; `index`: of the last message before these, -1 for none. An entry's time is
-        the broker's where that is put, else its publish time. Raises RecordTooLargeError beyond 2 GiB.
+        `broker_timestamp` in ms, 0 or above; `index`: of the last message before these, -1 for none. The time of a
+        record is the broker's if it is stored, else the publish time. Raises RecordTooLargeError beyond 2 GiB.
         """
         cdef BatchHeader before
         cdef int64_t size
@@ -198,14 +198,14 @@ cdef class EntryBatch:
         return index
 
     def take(self, int64_t base_offset):
-        """What waits, as one batch: EncodedBatch. Nothing waits any more.
+        """Return the waiting entries as one batch, EncodedBatch. Then no entry is waiting.
 
-        Raises InvalidArgumentError where nothing does.
+        Raises InvalidArgumentError if no entry is waiting.
         """
         cdef EncodedBatch made = self.made
         if made is None or made.batch.count == 0:
             raise InvalidArgumentError("a batch of no entries")
-        # In one step: whatever reaches the caller next, the batch waits, or it is here.
+        # One statement: if an exception reaches the caller next, the batch is either still waiting or in `taken`.
         self.taken, self.made = made._sealed(None, base_offset), None
         return self.taken
 
@@ -236,7 +236,7 @@ cdef class EntryBatch:
         record.value_size = <int32_t>size
         record.headers = NULL
         record.headers_size = record.header_count = 0
-        # No address to read up to: the entry is copied to its last byte, and no further.
+        # NULL for the readable end: copy exactly the entry's bytes, without reading beyond them.
         status = append_record(&self.made.out, &self.made.batch, &record, NULL)
         if status == NO_MEMORY:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""The hot fields of many entries, a column each. What they are: entry_frame.pyx, which parses."""
+"""The hot fields of many entries, one column each. entry_frame.pyx describes and parses them."""
 from array import array
 
 cimport cython
@@ -53,15 +53,15 @@ cdef int room_for(Growing* g, int64_t more) noexcept nogil:
 
 @cython.final
 cdef class MetadataColumns:
-    """The hot fields of many entries, a column each; row n is entry n. Copies: the entries may go.
+    """The hot fields of many entries, one column each; row n is entry n. Holds copies, so the entries may be freed.
 
-    broker_timestamp, index     int64, -1 where `flags` lack HAS_BROKER_TIMESTAMP, HAS_INDEX
+    broker_timestamp, index     int64, -1 if `flags` lack HAS_BROKER_TIMESTAMP, HAS_INDEX
     publish_time, sequence_id   int64
-    deliver_at_time             int64, -1 where `flags` lack HAS_DELIVER_AT
+    deliver_at_time             int64, -1 if `flags` lack HAS_DELIVER_AT
     uncompressed_size           int64
     num_messages, compression   int32
     flags                       int32, the bits of entry_frame
-    key_offsets, key_data       key n is key_data[key_offsets[n]:key_offsets[n + 1]] where `flags` have HAS_KEY
+    key_offsets, key_data       key n is key_data[key_offsets[n]:key_offsets[n + 1]] if `flags` have HAS_KEY
     compacted_offsets, compacted_indexes    int64 and int32, likewise
     """
     cdef readonly c_array.array broker_timestamp
@@ -82,7 +82,7 @@ cdef class MetadataColumns:
         return len(self.flags)
 
     def key(self, Py_ssize_t row):
-        """The bytes of the key as they stand in the metadata, None where there is none."""
+        """The key's bytes as stored in the metadata; None if it has none."""
         if not 0 <= row < len(self.flags):
             raise IndexError(f"row {row} of {len(self.flags)}")
         if not self.flags.data.as_ints[row] & _HAS_KEY:
@@ -161,7 +161,7 @@ cdef int add_row(
             key_size = fields.key.end - fields.key.p
             if room_for(keys, key_size) != OK:
                 raise MemoryError
-            if key_size:        # an empty key may have no address
+            if key_size:        # the pointer of an empty key may be NULL
                 memcpy(keys.bytes + keys.size, fields.key.p, key_size)
             keys.size += key_size
         if fields.compacted_count:

@@ -4,19 +4,19 @@ from .span cimport Span
 from .window cimport Window
 
 
-# The parts of an entry, inside a span that somebody else keeps alive. Layout: docs/formats/pulsar_entry.md.
+# The parts of an entry, in bytes that the caller keeps alive. Layout: docs/formats/pulsar_entry.md.
 cdef struct FrameView:
     const uint8_t* start
-    const uint8_t* headers      # where the producer's part begins: behind the broker's, or at `start`
-    Span broker                 # BrokerEntryMetadata; p is NULL where there is none
+    const uint8_t* headers      # beginning of the producer's part: after the broker's, or `start`
+    Span broker                 # BrokerEntryMetadata; p is NULL if it has none
     bint has_checksum
     uint32_t checksum
-    const uint8_t* covered      # where the bytes begin that the checksum is of; they end with the entry
+    const uint8_t* covered      # beginning of the bytes that the checksum covers; they end with the entry
     Span metadata               # MessageMetadata
     Span payload
 
 
-# The bits of `flags`. Python knows them without the underscore.
+# The bits of `flags`. Their Python names have no underscore.
 cdef enum:
     _HAS_BATCH = 1
     _HAS_DELIVER_AT = 2
@@ -31,7 +31,7 @@ cdef enum:
     _IS_NULL_VALUE = 1024
 
 
-# BrokerEntryMetadata. -1: not there. Numbers are Java's, signed.
+# BrokerEntryMetadata. -1: missing. Numbers are signed, as in Java.
 cdef struct BrokerFields:
     int64_t timestamp
     int64_t index
@@ -39,30 +39,30 @@ cdef struct BrokerFields:
     bint has_index
 
 
-# What hot paths need of MessageMetadata.
+# The fields of MessageMetadata that hot paths need.
 cdef struct MessageFieldsView:
     int64_t sequence_id
     int64_t publish_time
-    int64_t deliver_at_time     # where flags have HAS_DELIVER_AT
+    int64_t deliver_at_time     # if flags have HAS_DELIVER_AT
     int64_t uncompressed_size
     int32_t num_messages
-    int32_t compression         # the number that stands there, known or not
+    int32_t compression         # the stored number, known or not
     int32_t flags
     int64_t compacted_count
-    Span key                    # where flags have HAS_KEY
+    Span key                    # if flags have HAS_KEY
 
 
-# All three leave `out` in any state when they fail. `s` is where they stopped.
+# If they fail, all three leave `out` in an undefined state, and `s` at the point of the error.
 cdef int parse_frame(Span* s, FrameView* out) noexcept nogil
 cdef int parse_broker_fields(Span* s, BrokerFields* out) noexcept nogil
 cdef int parse_message_fields(Span* s, MessageFieldsView* out) noexcept nogil
 
-# compacted_batch_indexes of metadata that parse_message_fields took; `out` has room for all that it counted.
+# Copies compacted_batch_indexes from metadata that parse_message_fields has checked; `out` has room for its count.
 cdef void copy_compacted(Span s, int32_t* out) noexcept nogil
 
-# Point `s` at the bytes of `data`; 1 where `view` is to be released by the caller.
+# Point `s` at the bytes of `data`; returns 1 if the caller must release `view`.
 cdef int borrow(object data, Span* s, Py_buffer* view) except -1
-# The parsers above with CorruptRecordError; `start`: of the entry, for the error's position.
+# These call the parsers above, and raise CorruptRecordError; `start` of the entry gives the error's position.
 cdef int read_frame(Span* s, FrameView* frame, object file=*) except -1
 cdef int read_broker_fields(Span s, const uint8_t* start, BrokerFields* fields, object file=*) except -1
 cdef int read_message_fields(Span s, const uint8_t* start, MessageFieldsView* fields, object file=*) except -1

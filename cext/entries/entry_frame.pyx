@@ -1,10 +1,10 @@
 """The frame of a Pulsar entry, and those fields of its metadata that hot paths read.
 
-An entry is borrowed and never changed: what is taken from it is a view. Every size in it may be wrong on purpose.
-The broker's part is read, put in front and taken away without a look at the rest. Whoever needs all fields of the
-metadata goes through protobuf (seglog.ledger.entry). Layout: docs/formats/pulsar_entry.md.
+An entry is borrowed and never changed; its parts are returned as views. No size in it is trusted. The broker's part is
+read, added and removed without reading the rest. To get all fields of the metadata, use protobuf (seglog.ledger.entry).
+Layout: docs/formats/pulsar_entry.md.
 
-Numbers are as Java has them: an unsigned 64-bit field above 2 ** 63 - 1 reads negative.
+Numbers are signed, as in Java: an unsigned 64-bit field above 2 ** 63 - 1 reads as negative.
 """
 from array import array
 
@@ -33,26 +33,26 @@ cdef enum:
     MAX_BROKER_FIELDS_BYTES = 22    # two tags, two varints
 
 cdef enum:
-    # The required fields producer_name, sequence_id and publish_time, while parsing.
+    # Bits set while parsing, for the required fields producer_name, sequence_id and publish_time.
     REQUIRED = 7 << 16
 
-HAS_BATCH = _HAS_BATCH                          # the payload is a batch, be it of one message
+HAS_BATCH = _HAS_BATCH                          # the payload is a batch, even if of one message
 HAS_DELIVER_AT = _HAS_DELIVER_AT
 HAS_KEY = _HAS_KEY
 IS_ENCRYPTED = _IS_ENCRYPTED
-HAS_MARKER = _HAS_MARKER                        # no message: the broker's own
-IS_CHUNK = _IS_CHUNK                            # a part of a message that was compressed as a whole
-KEY_IS_BASE64 = _KEY_IS_BASE64                  # the key that the producer gave is what base64 decodes to
+HAS_MARKER = _HAS_MARKER                        # not a message, but the broker's own marker
+IS_CHUNK = _IS_CHUNK                            # part of a message that was compressed as a whole
+KEY_IS_BASE64 = _KEY_IS_BASE64                  # the producer's key is what base64 decodes to
 HAS_BROKER_TIMESTAMP = _HAS_BROKER_TIMESTAMP
 HAS_INDEX = _HAS_INDEX
 HAS_UNCOMPRESSED_SIZE = _HAS_UNCOMPRESSED_SIZE
-IS_NULL_VALUE = _IS_NULL_VALUE                  # it deletes its key
+IS_NULL_VALUE = _IS_NULL_VALUE                  # the message deletes its key
 
 
 # --- parsing -----------------------------------------------------------------------------
 
 cdef inline int pass_broker_part(Span* s, Span* broker) noexcept nogil:
-    """Past [0x0e02][size][BrokerEntryMetadata], where it stands."""
+    """Skip [0x0e02][size][BrokerEntryMetadata], if present."""
     cdef uint32_t size
     broker.p = broker.end = NULL
     if s.end - s.p < 2 or load_u16(s.p) != BROKER_MAGIC:
@@ -136,7 +136,7 @@ cdef inline int count_packed(Span packed, int64_t* count) noexcept nogil:
 
 
 cdef int parse_message_fields(Span* s, MessageFieldsView* out) noexcept nogil:
-    """The later of two equal fields counts, and fields may stand in any order, as protobuf has it."""
+    """As in protobuf, fields may be in any order, and the last of several equal fields counts."""
     cdef uint64_t tag
     cdef uint64_t value = 0
     cdef Span inner
@@ -203,7 +203,7 @@ cdef int parse_message_fields(Span* s, MessageFieldsView* out) noexcept nogil:
 
 
 cdef void copy_compacted(Span s, int32_t* out) noexcept nogil:
-    """compacted_batch_indexes of metadata that parse_message_fields took; `out` has room for all that it counted."""
+    """Copy compacted_batch_indexes of metadata that parse_message_fields has checked; `out` has room for its count."""
     cdef uint64_t tag, value
     cdef Span inner
     while s.p != s.end:
@@ -224,10 +224,10 @@ cdef void copy_compacted(Span s, int32_t* out) noexcept nogil:
             return
 
 
-# --- borrowing, and refusing ---------------------------------------------------------------
+# --- borrowing, and errors -----------------------------------------------------------------
 
 cdef int borrow(object data, Span* s, Py_buffer* view) except -1:
-    """Point `s` at the bytes of `data`. True where give_back is due."""
+    """Point `s` at the bytes of `data`. True if the caller must call give_back."""
     if PyBytes_CheckExact(data):
         s.p = <const uint8_t*>PyBytes_AS_STRING(data)
         s.end = s.p + PyBytes_GET_SIZE(data)
@@ -239,7 +239,7 @@ cdef int borrow(object data, Span* s, Py_buffer* view) except -1:
 
 
 cdef int refuse_frame(int status, const uint8_t* start, Span s, object file=None) except -1:
-    """`s.p` is at the part that cannot be: a magic with its size or checksum, or the metadata's size."""
+    """Raise the error: `s.p` is at the invalid part, a magic with its size or checksum, or the metadata's size."""
     cdef Py_ssize_t left = s.end - s.p
     cdef str part = "the metadata's size"
     cdef str found = f"{left} bytes are left"
@@ -294,7 +294,7 @@ cdef int read_message_fields(Span s, const uint8_t* start, MessageFieldsView* fi
 @cython.final
 @cython.freelist(64)
 cdef class _Rest:
-    """The end of somebody's bytes, exported without a copy."""
+    """The end of a bytes-like object, exported without a copy."""
     cdef Py_buffer view
     cdef Py_ssize_t skipped
 
@@ -306,9 +306,9 @@ cdef class _Rest:
 
 
 def strip(data):
-    """A view of the entry without the broker's part, as consumers get it (PIP-70). No copy, and the rest is not read.
+    """A view of the entry without the broker's part, as consumers get it (PIP-70). Copies nothing; reads nothing else.
 
-    Raises CorruptRecordError where the broker's part does not fit into the entry.
+    Raises CorruptRecordError if the broker's part exceeds the entry.
     """
     cdef _Rest rest = _Rest.__new__(_Rest)
     cdef Span s, broker
@@ -324,9 +324,9 @@ def strip(data):
 
 
 def broker_fields(data):
-    """(broker_timestamp, index) of the entry, None for what is not there; nothing else of it is read.
+    """(broker_timestamp, index) of the entry, None if missing; reads nothing else of it.
 
-    Raises CorruptRecordError where the broker's part does not parse.
+    Raises CorruptRecordError if the broker's part cannot be parsed.
     """
     cdef Py_buffer view
     cdef Span s, broker
@@ -351,7 +351,7 @@ def broker_fields(data):
 def entry_timestamp(data):
     """The broker's time, else the publish time, in ms since 1970 (Commands.getEntryTimestamp).
 
-    The message's metadata is parsed only where the broker gave no time. Raises CorruptRecordError.
+    The message's metadata is parsed only if the broker stored no time. Raises CorruptRecordError.
     """
     cdef Py_buffer view
     cdef Span s, broker
@@ -382,8 +382,8 @@ def entry_timestamp(data):
 def put_broker_metadata(data, broker_timestamp=None, index=None):
     """The entry with the broker's part in front: [0x0e02][size][broker_timestamp 1, index 2].
 
-    `broker_timestamp` in ms since 1970, `index` that of the entry's last message; None leaves a field out. Raises
-    InvalidArgumentError where the entry has a broker's part already, where both are None, and for negative numbers.
+    `broker_timestamp` in ms since 1970, `index` of the entry's last message; None leaves a field out. Raises
+    InvalidArgumentError if the entry has a broker's part already, if both are None, and for negative numbers.
     """
     cdef uint8_t[BROKER_HEAD_BYTES + MAX_BROKER_FIELDS_BYTES] head
     cdef uint8_t* p = head + BROKER_HEAD_BYTES
@@ -432,10 +432,10 @@ cdef c_array.array INT32S = array("i")
 
 @cython.final
 cdef class MessageFields:
-    """What hot paths need of an entry's MessageMetadata. A copy: the entry may go.
+    """The fields of an entry's MessageMetadata that hot paths need. A copy, so the entry may be freed.
 
-    `num_messages` is 1 where the payload is no batch, `deliver_at_time` None where the message is not delayed;
-    `key` are the bytes that stand in the metadata, of base64 where `flags` have KEY_IS_BASE64.
+    `num_messages` is 1 if the payload is not a batch, `deliver_at_time` None if the message is not delayed;
+    `key` is the key as stored, in base64 if `flags` have KEY_IS_BASE64.
     """
     cdef readonly uint64_t sequence_id
     cdef readonly uint64_t publish_time
@@ -461,9 +461,9 @@ cdef class MessageFields:
 
 
 cdef class EntryFrame:
-    """The parts of an entry, as views into it. Raises CorruptRecordError where they do not fit into one another.
+    """The parts of an entry, as views into it. Raises CorruptRecordError if they do not fit the entry.
 
-    `name`: of the file that it comes from; errors carry it. Nothing but sizes is read here: `fields` and
+    `name`: the file that the entry comes from, for errors. The constructor reads only sizes: `fields` and
     `broker_fields` parse, `crc_is_valid` computes.
     """
 
@@ -483,12 +483,12 @@ cdef class EntryFrame:
 
     @property
     def has_broker_part(self):
-        """Begins with 0x0e02, be it an empty part."""
+        """Whether the entry begins with 0x0e02, even if the broker's part is empty."""
         return self.frame.broker.p != NULL
 
     @property
     def headers_pos(self):
-        """Where the producer's part begins: its checksum, or else its metadata's size."""
+        """The position of the producer's part: of its checksum, or else of its metadata's size."""
         return self.frame.headers - self.frame.start
 
     @property
@@ -497,11 +497,11 @@ cdef class EntryFrame:
 
     @property
     def checksum(self):
-        """The CRC-32C that stands there, None where none does."""
+        """The stored CRC-32C; None if there is none."""
         return self.frame.checksum if self.frame.has_checksum else None
 
     def crc_is_valid(self):
-        """Does the checksum match metadata and payload? It covers no broker's part. No checksum is a valid one."""
+        """Whether the checksum matches metadata and payload; it does not cover the broker's part. True if missing."""
         cdef uint32_t found
         cdef size_t size = self.frame.payload.end - self.frame.covered
         if not self.frame.has_checksum:
@@ -514,26 +514,26 @@ cdef class EntryFrame:
         return memoryview(self.window)
 
     def without_broker_part(self):
-        """What consumers get: checksum, metadata and payload. A view."""
+        """What consumers get: checksum, metadata and payload, as a view."""
         return self.window.view(self.frame.headers, self.frame.payload.end - self.frame.headers)
 
     def broker_bytes(self):
-        """BrokerEntryMetadata; empty where there is no broker's part as well as where that is empty."""
+        """BrokerEntryMetadata; empty if the broker's part is missing or empty."""
         return self.window.view(
             self.frame.headers - (self.frame.broker.end - self.frame.broker.p),
             self.frame.broker.end - self.frame.broker.p,
         )
 
     def metadata_bytes(self):
-        """MessageMetadata."""
+        """MessageMetadata, as a view."""
         return self.window.view(self.frame.metadata.p, self.frame.metadata.end - self.frame.metadata.p)
 
     def payload(self):
-        """As it is stored: compressed, encrypted."""
+        """The payload as stored: compressed, encrypted."""
         return self.window.view(self.frame.payload.p, self.frame.payload.end - self.frame.payload.p)
 
     def broker_fields(self):
-        """(broker_timestamp, index), None for what is not there. Raises CorruptRecordError."""
+        """(broker_timestamp, index), None if missing. Raises CorruptRecordError."""
         cdef BrokerFields fields
         read_broker_fields(self.frame.broker, self.frame.start, &fields, self.window.name)
         return (fields.timestamp if fields.has_timestamp else None, fields.index if fields.has_index else None)
