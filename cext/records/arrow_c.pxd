@@ -36,25 +36,25 @@ cdef extern from "seg_arrow.h" nogil:
         void* private_data
 
 
-# Capsules of the Arrow PyCapsule interface: the schema, the same for all columns,
+# Capsules of the Arrow PyCapsule interface: the schema, which is the same for all columns,
 cdef object export_schema()
 
-# and a struct array of them. `owner` keeps their memory, and each exported part keeps the owner.
+# and a struct array of the columns. `owner` keeps their memory, and each exported part keeps the owner alive.
 cdef object export_array(object owner, const seg_columns* c, const uint8_t* timestamp_validity, int64_t timestamp_nulls)
 
 # --- for other exports --------------------------------------------------------------------
 
-# Capsules of nothing yet, with what they will free in *out: to be filled by the next two.
+# Empty capsules, with the structs that they will free in *out; fill_schema and fill_array fill these.
 cdef object new_schema_capsule(ArrowSchema** out)
 cdef object new_array_capsule(ArrowArray** out)
 
-# One column of a schema, or of data, with so many children (at most MAX_CHILDREN) to be filled. `format` and `name`
-# are literals. Each part of the data keeps a reference to its owner; its buffers are for the caller to set.
+# Fill one column of a schema, or of data, with `n_children` (at most MAX_CHILDREN) for the caller to fill. `format` and
+# `name` are literals. Each part of the data keeps a reference to its owner; the caller sets its buffers.
 cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bint nullable, int n_children) except -1
 cdef int fill_array(ArrowArray* out, object owner, int64_t length, int64_t null_count,
                     int n_buffers, int n_children) except -1
 cdef int fill_binary(ArrowArray* array, object owner, const seg_binary* column, int64_t rows) except -1
 
-# Where to fill the dictionary of a column that has one; it is released with the column.
+# The struct to fill for a column's dictionary, which is released with the column.
 cdef ArrowSchema* dictionary_of_schema(ArrowSchema* out) noexcept
 cdef ArrowArray* dictionary_of_array(ArrowArray* out) noexcept

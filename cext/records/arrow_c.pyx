@@ -1,8 +1,7 @@
-"""Exports columns by the Arrow C data interface: no copy, and no need of any Arrow library.
+"""Exports columns through the Arrow C data interface, without copying and without an Arrow library.
 
-A consumer may release from a thread of its own that does not hold the GIL, may move a child out
-of its parent and release the parent first. So each node keeps what it needs in a block of its
-own, and a reference of its own to the owner of the bytes.
+A consumer may release from a thread that does not hold the GIL, and may move a child out of its parent and release the
+parent first. So each node keeps what it needs in a block of its own, with its own reference to the owner of the bytes.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -15,7 +14,7 @@ cdef enum:
     MAX_BUFFERS = 4
     MAX_CHILDREN = 8
 
-# What a node's private_data points to: it lives until the node's release.
+# What a node's private_data points to, until the node is released.
 cdef struct SchemaBlock:
     ArrowSchema nodes[MAX_CHILDREN]
     ArrowSchema* children[MAX_CHILDREN]
@@ -55,7 +54,7 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bint nullable, int n_children) except -1:
-    """One column of a schema. `format` and `name` are literals: they are never freed."""
+    """Fill one column of a schema. `format` and `name` are literals, which are never freed."""
     cdef int i
     cdef SchemaBlock* block = <SchemaBlock*>calloc(1, sizeof(SchemaBlock))
     if block == NULL:
@@ -74,7 +73,7 @@ cdef int fill_schema(ArrowSchema* out, const char* format, const char* name, bin
 
 cdef int fill_array(ArrowArray* out, object owner, int64_t length, int64_t null_count,
                     int n_buffers, int n_children) except -1:
-    """One column of data; its buffers, memory of `owner`, are for the caller to set."""
+    """Fill one column of data. The caller sets its buffers, which are memory of `owner`."""
     cdef int i
     cdef ArrayBlock* block = <ArrayBlock*>calloc(1, sizeof(ArrayBlock))
     if block == NULL:
@@ -146,7 +145,7 @@ cdef ArrowArray* dictionary_of_array(ArrowArray* out) noexcept:
 
 cdef object export_schema():
     cdef ArrowSchema* schema = NULL
-    cdef object capsule = new_schema_capsule(&schema)       # from here on it frees what is filled
+    cdef object capsule = new_schema_capsule(&schema)       # frees what is filled from here on
     cdef ArrowSchema* item
     fill_schema(schema, b"+s", b"", False, 5)
     fill_schema(schema.children[0], b"l", b"offset", False, 0)

@@ -1,7 +1,7 @@
-"""Exports an iterator of record batches by the Arrow C stream interface, without any Arrow library.
+"""Exports an iterator of record batches through the Arrow C stream interface, without an Arrow library.
 
-A batch is any object with __arrow_c_array__; each is asked for when the consumer pulls it, on the consumer's thread.
-What the iterator raises ends the stream with its words.
+A batch is any object with __arrow_c_array__; the iterator runs when the consumer pulls a batch, on the consumer's
+thread. An exception of the iterator ends the stream, with the exception's message.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -55,7 +55,7 @@ cdef int refuse(StreamBlock* block, error) noexcept:
         words = (str(error) or type(error).__name__).encode(errors="replace")
         block.error = strdup(words)
     except BaseException:
-        pass                            # then without words
+        pass                            # then without a message
     return EIO
 
 

@@ -1,4 +1,4 @@
-"""What a batch's header says of all its records: bits of its attributes, and the sequence numbers of its producer."""
+"""What a batch's header says about all its records: bits of its attributes, and its producer's sequence numbers."""
 from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
 
 from .batch_header cimport TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -14,12 +14,12 @@ cdef inline bint has_bit(const BatchHeader* batch, int bit) noexcept nogil:
 
 
 cdef inline bint has_open_end(const BatchHeader* batch) noexcept nogil:
-    """A tagged wrapper that does not say its last offset: `last_offset` is too low."""
+    """Whether it is a tagged wrapper that does not store its last offset: `last_offset` is then too low."""
     return batch.magic == TAGGED_MAGIC and batch.attributes & OPEN_END_BIT != 0
 
 
 cdef inline bint hides_last_offset(const BatchHeader* batch) noexcept nogil:
-    """A wrapper that must be opened for its last offset: one with an open end, or of v1 with 0 (legacy_records.pxd)."""
+    """Whether only opening the wrapper gives its last offset: it has an open end, or is v1 with 0 (legacy_records)."""
     return (batch.magic == 1 and batch.last_offset == 0) or has_open_end(batch)
 
 

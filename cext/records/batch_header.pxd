@@ -1,7 +1,7 @@
-"""What the first bytes of a batch say, for every format version, in one struct.
+"""The first bytes of a batch, parsed into one struct for every format version.
 
-In v0 and v1 each message is a batch of its own: a bare message holds one record, a wrapper
-(codec bits set) holds a compressed message set and carries the offset of its LAST record.
+In v0 and v1 each message is a batch of its own: a bare message holds one record; a wrapper (codec bits set) holds a
+compressed message set and carries the offset of its LAST record.
 See docs/formats/record_batch.md and docs/formats/message.md.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -10,12 +10,12 @@ from .span cimport load_i32
 from .status cimport BAD_SIZE, OK, SHORT, ZEROS
 
 cdef enum:
-    LOG_OVERHEAD = 12           # offset and size, before what `size` counts
+    LOG_OVERHEAD = 12           # offset and size, which `size` does not count
     MAGIC_POS = 16
-    V0_HEADER_SIZE = 18         # to the key size: offset, size, crc, magic, attributes
-    V1_HEADER_SIZE = 26         # the same and the timestamp
+    V0_HEADER_SIZE = 18         # up to the key size: offset, size, crc, magic, attributes
+    V1_HEADER_SIZE = 26         # the same plus the timestamp
     V2_HEADER_SIZE = 61
-    MIN_V0_SIZE = 26            # V0_HEADER_SIZE and two empty sizes
+    MIN_V0_SIZE = 26            # V0_HEADER_SIZE plus two size fields
     MIN_V1_SIZE = 34
     MIN_V2_RECORD_SIZE = 7      # length, attributes, two deltas, two sizes, header count
 
@@ -26,8 +26,8 @@ cdef enum:
     CONTROL_BIT = 0x20
     DELETE_HORIZON_BIT = 0x40
 
-# BatchHeader.magic of the tagged dialect, whose byte says 1. Treated as what v0 and v1 are: messages and wrappers.
-# See tagged_message.pxd, also for what its attributes say.
+# BatchHeader.magic of the tagged dialect; the byte itself is 1. Treated like v0 and v1: messages and wrappers.
+# tagged_message.pxd describes it, and its attributes.
 cdef enum:
     TAGGED_MAGIC = -1
     TIME_BOUND_BIT = 0x400
@@ -43,14 +43,14 @@ cdef enum Codec:
 cdef struct BatchHeader:
     int64_t position            # of the first byte, in the window
     int64_t size_bytes          # of the whole batch, LOG_OVERHEAD included
-    int64_t base_offset         # v2: of the header. v0, v1: the outer offset, same as last_offset
+    int64_t base_offset         # v2: the header's. v0, v1: the outer offset, same as last_offset
     int64_t last_offset
-    int64_t base_timestamp      # v2: of the header (with that bit: the delete horizon). v1: the message's. v0: -1
-    int64_t max_timestamp       # v2: of the header. v1: the message's. v0: -1
-    int64_t producer_id         # -1 below v2, as the next three
+    int64_t base_timestamp      # v2: the header's (with DELETE_HORIZON_BIT the horizon). v1: the message's. v0: -1
+    int64_t max_timestamp       # v2: the header's. v1: the message's. v0: -1
+    int64_t producer_id         # -1 below v2, like the next three
     int32_t leader_epoch
     int32_t base_sequence
-    int32_t count               # -1 below v2: a wrapper must be opened to know
+    int32_t count               # -1 below v2, where a wrapper must be opened to count
     uint32_t crc
     int16_t producer_epoch
     int16_t attributes
@@ -61,8 +61,8 @@ cdef inline int codec_of(const BatchHeader* header) noexcept nogil:
     return header.attributes & CODEC_MASK
 
 
-# Is no record of the batch later than max_timestamp? Of a wrapper nobody knows before it was opened: v0 tells no time
-# and may hold messages of v1, and brokers before 0.10.1 stored what time the producer gave its wrapper.
+# Is no record of the batch later than max_timestamp? Unknown for a wrapper that was not opened: v0 has no timestamps
+# and may hold v1 messages, and brokers before 0.10.1 stored any time that the producer gave its wrapper.
 cdef inline bint bounds_time(const BatchHeader* header) noexcept nogil:
     if header.magic == 2 or header.attributes & CODEC_MASK == 0:
         return True
@@ -71,16 +71,16 @@ cdef inline bint bounds_time(const BatchHeader* header) noexcept nogil:
     return header.magic == 1 and header.attributes & TIMESTAMP_TYPE_BIT != 0
 
 
-# A wrapper of v0 or v1: only its last offset is known before it is opened.
+# Whether this is a wrapper of v0 or v1: until it is opened, only its last offset is known.
 cdef inline bint hides_first_offset(const BatchHeader* header) noexcept nogil:
     return header.magic & ~1 == 0 and header.attributes & CODEC_MASK != 0
 
 
-# No batch begins with 61 zero bytes; a preallocated file does after its last batch.
+# No batch begins with 61 zero bytes, but a preallocated file has zeros after its last batch.
 cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil
 
-# How many bytes the batch at `position` of bytes[0..size) has by its size field, `least` at least. OK, or: SHORT where
-# the bytes end before it does, ZEROS, BAD_SIZE.
+# The size in bytes, at least `least`, of the batch at `position` of bytes[0..size), from its size field. OK, or SHORT
+# if the bytes end before the batch, ZEROS, BAD_SIZE.
 cdef inline int parse_size(
     const uint8_t* bytes, int64_t size, int64_t position, int64_t least, int64_t* size_bytes
 ) noexcept nogil:
@@ -88,8 +88,8 @@ cdef inline int parse_size(
     cdef int64_t length
     if position < 0 or rest <= 0:
         return SHORT
-    # As Kafka's FileLogInputStream, in its order: a rest that does not reach past the magic byte is no batch.
-    # (Nor enough to tell a preallocated tail: the offset of a real batch begins with zero bytes.)
+    # In the order of Kafka's FileLogInputStream: fewer bytes than reach past the magic byte are no batch.
+    # (They cannot reveal a preallocated tail either: the offset of a real batch begins with zero bytes.)
     if rest <= MAGIC_POS:
         return SHORT
     length = load_i32(bytes + position + 8)
@@ -101,7 +101,7 @@ cdef inline int parse_size(
     return OK
 
 
-# Where the message ends that begins at `p`, by its size field, `least` bytes at least. OK, SHORT or BAD_SIZE.
+# The end of the message that begins at `p`, from its size field, `least` bytes at least. OK, SHORT or BAD_SIZE.
 cdef inline int find_message_end(
     const uint8_t* p, const uint8_t* end, int64_t least, const uint8_t** message_end
 ) noexcept nogil:
@@ -117,10 +117,10 @@ cdef inline int find_message_end(
     return OK
 
 
-# Parse the header at `position` of bytes[0..size). OK, or: SHORT where the bytes end before the
-# batch does, ZEROS, BAD_SIZE, BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
+# Parse the header at `position` of bytes[0..size). OK, or SHORT if the bytes end before the batch, ZEROS, BAD_SIZE,
+# BAD_MAGIC, BAD_COUNT. Checks structure, not the CRC.
 cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, BatchHeader* out) noexcept nogil
 
-# The CRC as it should be; does the stored one fit? The batch must lie within the bytes (parse_header said OK).
+# The correct CRC, and whether the stored one matches. The batch must lie within the bytes (parse_header returned OK).
 cdef uint32_t compute_crc(const uint8_t* bytes, const BatchHeader* header) noexcept nogil
 cdef bint crc_matches(const uint8_t* bytes, const BatchHeader* header) noexcept nogil

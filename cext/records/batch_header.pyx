@@ -1,8 +1,8 @@
-"""Parse and check the header of a batch of any format version. See docs/formats/.
+"""Parses and checks the header of a batch of any format version. See docs/formats/.
 
-Borrows the bytes, keeps nothing, trusts no field: a header that parses OK lies inside the bytes
-with everything that its size claims. What it says may still be wrong: only the CRC tells, and
-that leaves base offset, size, leader epoch and magic of a v2 batch uncovered.
+Borrows the bytes, keeps nothing, trusts no field: a header that parses OK lies inside the bytes, and so does everything
+that its size claims. Its other fields may still be wrong: only the CRC tells, and it does not cover the base offset,
+size, leader epoch and magic of a v2 batch.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -39,7 +39,7 @@ cdef int parse_header(const uint8_t* bytes, int64_t size, int64_t position, Batc
 
 
 cdef inline int check_last_offset(const BatchHeader* header) noexcept nogil:
-    """Behind the largest int64 no log goes on: every reader may count on one past the last offset being a number."""
+    """No log continues after the largest int64, so readers may compute last offset + 1 without overflow."""
     return OFFSET_RANGE if header.last_offset == INT64_MAX else OK
 
 
@@ -49,7 +49,7 @@ cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nog
     out.leader_epoch = load_i32(p + 12)
     out.crc = load_u32(p + 17)
     out.attributes = load_i16(p + 21)
-    # Unsigned, for both may be anything: signed overflow would be undefined.
+    # Unsigned, because both may have any value, and signed overflow is undefined.
     out.last_offset = <int64_t>(<uint64_t>out.base_offset + <uint64_t><int64_t>load_i32(p + 23))
     out.base_timestamp = load_i64(p + 27)
     out.max_timestamp = load_i64(p + 35)

@@ -1,4 +1,4 @@
-"""What a batch's header stands before: the bytes of its records, whatever its format and codec."""
+"""The bytes of a batch's records, which follow its header, for any format and codec."""
 from libc.stdint cimport uint8_t
 
 from .batch_header cimport BatchHeader
@@ -6,17 +6,17 @@ from .span cimport Span
 from .window cimport Window
 
 
-# A bound on a hostile v2 count before anything is allocated for it: BAD_COUNT where the bytes
-# cannot hold so many records. (parse_header knows it only for batches that are not compressed.)
+# Bound a hostile v2 count before allocating memory for it: BAD_COUNT if the bytes cannot hold this many records.
+# (parse_header can check this only for uncompressed batches.)
 cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nogil
 
-# The bytes of the batch's records: what lies in `window`, or what `decompress` makes of it. The span is
-# valid while the returned window lives. Of a bare v0 or v1 message: the message itself.
-# Raises what `decompress` raises; CorruptRecordError or UnsupportedCompressionTypeError otherwise.
+# The bytes of the batch's records: in `window`, or as `decompress` returns them. The span is valid as long as the
+# returned window lives. For a bare v0 or v1 message: the message itself. Raises what `decompress` raises, otherwise
+# CorruptRecordError or UnsupportedCompressionTypeError.
 cdef Window open_records(Window window, const BatchHeader* batch, object decompress, Span* records)
 
-# What the header stands before: v2 records as stored, the value of a message. OK, or what parse_message says.
+# What follows the header: v2 records as stored, the value of a message. OK, or the status of parse_message.
 cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payload) noexcept nogil
 
-# Raise the exception of `status` for this batch; `detail` says which record.
+# Raise the exception for `status` of this batch; `detail` names the record.
 cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=*) except -1

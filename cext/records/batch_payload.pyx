@@ -1,4 +1,4 @@
-"""The bytes of a batch's records: where they lie, and what a codec makes of them. See batch_payload.pxd."""
+"""Finds the bytes of a batch's records, and decompresses them. See batch_payload.pxd."""
 from libc.stdint cimport uint8_t
 
 from .batch_header cimport (
@@ -27,7 +27,7 @@ cdef int check_count(const BatchHeader* batch, const Span* records) noexcept nog
 
 
 cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payload) noexcept nogil:
-    """What the header stands before: v2 records as stored, the value of a message."""
+    """Find what follows the header: v2 records as stored, the value of a message."""
     cdef RecordView message
     cdef int status
     payload.p = bytes + batch.position
@@ -44,7 +44,7 @@ cdef int find_payload(const uint8_t* bytes, const BatchHeader* batch, Span* payl
 
 
 cdef inline int framing_of(const BatchHeader* batch) noexcept nogil:
-    """The format version by whose rules codecs frame the batch's records: the tagged dialect's are v2's."""
+    """The format version whose codec framing the batch uses: v2 for the tagged dialect."""
     return 2 if batch.magic == TAGGED_MAGIC else batch.magic
 
 
@@ -56,7 +56,7 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
     records.end = records.p + batch.size_bytes
     if batch.magic == 2:
         records.p += V2_HEADER_SIZE
-    # (Second case: emptied by a cleaner that kept the codec bits.)
+    # (Second case: a cleaner removed all records but kept the codec bits.)
     if codec == CODEC_NONE or (batch.count == 0 and records.p == records.end):
         return window
     if codec > CODEC_ZSTD or (codec == CODEC_ZSTD and batch.magic & ~1 == 0):
@@ -76,7 +76,7 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
         opened = Window(
             decompress(codec, framing_of(batch), window.view(records.p, records.end - records.p)), window.name)
     except SeglogError as e:
-        if e.position is None:      # the codec does not know where its bytes came from
+        if e.position is None:      # the codec does not know the position of its input
             e.file, e.position, e.offset = window.name, batch.position, batch.base_offset
         raise
     records.p = opened.base

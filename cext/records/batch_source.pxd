@@ -1,4 +1,4 @@
-"""The records of one batch of any format, opened, inspected and then read one by one. Borrows its bytes."""
+"""The records of one batch of any format: opened, inspected, then read one by one. Borrows the bytes."""
 from libc.stdint cimport int64_t, uint8_t
 
 from .batch_attributes cimport hides_last_offset
@@ -14,14 +14,14 @@ from .status cimport OFFSET_BACK, OFFSET_RANGE, OK
 cdef struct Source:
     const BatchHeader* row
     const uint8_t* raw              # the batch's own bytes
-    Span records                    # still to come; the opener sets it
-    const uint8_t* readable_end     # of the memory they lie in
-    int64_t left                    # how many; `count_records` sets this and `inner_base`
-    int64_t inner_base              # of a wrapper
+    Span records                    # the remaining ones; the opener sets it
+    const uint8_t* readable_end     # of the memory that holds them
+    int64_t left                    # how many remain; `count_records` sets this and `inner_base`
+    int64_t inner_base              # for a wrapper
     bint has_null_value             # among all of them; `inspect` sets it
 
 
-# A batch without a codec, whose records are read where they lie: in a window of [bytes, end).
+# Open a batch without a codec, whose records are read in place: in a window of [bytes, end).
 cdef inline void open_plain(
     Source* source, const BatchHeader* row, const uint8_t* bytes, const uint8_t* end
 ) noexcept nogil:
@@ -32,7 +32,7 @@ cdef inline void open_plain(
     source.readable_end = end
 
 
-# What parse_next needs to know of an opened batch.
+# Count the records of an opened batch, and find the wrapper's base, for parse_next.
 cdef inline int count_records(Source* source) noexcept nogil:
     if source.row.magic == 2:
         source.left = source.row.count
@@ -43,7 +43,7 @@ cdef inline int count_records(Source* source) noexcept nogil:
     return find_inner_base(&source.records, source.row, &source.inner_base, &source.left)
 
 
-# The next record. Does not count `left` down.
+# The next record. Does not decrement `left`.
 cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
     if source.row.magic == 2:
         return parse_record_v2(&source.records, source.row, record)
@@ -52,14 +52,14 @@ cdef inline int parse_next(Source* source, RecordView* record) noexcept nogil:
     return parse_inner_message(&source.records, source.row, &source.inner_base, record)
 
 
-# Whether a record of v2 lies within its batch, and its headers are whole.
+# Whether a v2 record lies within its batch, and its headers are complete.
 cdef inline int check_placed(const BatchHeader* row, const RecordView* record) noexcept nogil:
     if record.offset < row.base_offset or record.offset > row.last_offset:
         return OFFSET_RANGE
     return check_record_headers(record) if record.header_count else OK
 
 
-# The next record, the i-th: within its batch, with whole headers, and behind `previous`, the offset before it.
+# The i-th record: within its batch, with complete headers, and above `previous`, the offset before it.
 cdef inline int next_in_order(Source* source, int64_t i, int64_t previous, RecordView* record) noexcept nogil:
     cdef int status = parse_next(source, record)
     if status == OK and source.row.magic == 2:
@@ -69,15 +69,15 @@ cdef inline int next_in_order(Source* source, int64_t i, int64_t previous, Recor
     return status
 
 
-# Whether a record follows the one before it in its batch, lies within the batch, and its headers are whole.
+# Whether a record is above the one before it in its batch, lies within the batch, and has complete headers.
 cdef inline int check_order(const BatchHeader* row, const RecordView* record, int64_t previous) noexcept nogil:
     if record.offset <= previous:
         return OFFSET_RANGE if record.offset < 0 else <int>OFFSET_BACK
     return check_placed(row, record) if row.magic == 2 else <int>OK
 
 
-# Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it;
-# one with tags reaches up to the offset that it says, also if what stood there is gone.
+# Whether a batch may end with this record. A wrapper has the offset of its last message, and no checksum covers it; a
+# tagged one ends at the offset that it states, even if that message is gone.
 cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
     if row.magic == TAGGED_MAGIC and last < row.last_offset:
         return OK
@@ -86,6 +86,6 @@ cdef inline int check_last(const BatchHeader* row, int64_t last) noexcept nogil:
     return OK if hides_last_offset(row) else <int>OFFSET_RANGE
 
 
-# Parse all of them, so that a batch is converted whole or not at all: OK, or what is wrong with it.
-# Beyond what parsing checks, offsets must rise and lie within their batch, and nothing may follow the last.
+# Parse all records first, so that a batch is converted as a whole or not at all: OK, or what is wrong with it.
+# Besides parsing, offsets must rise and lie within their batch, and nothing may follow the last record.
 cdef int inspect(Source* source) noexcept nogil

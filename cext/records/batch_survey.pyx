@@ -1,7 +1,7 @@
-"""Questions about many batches at once, answered from their headers: how much of which format, where the order breaks.
+"""Questions about many batches at once, answered from headers: how much of each format, where the order breaks.
 
-A v1 segment that is not compressed holds a batch a message; a Python object for each would cost
-more than converting it. Opens nothing, checks no CRC, raises only for slots outside the table.
+An uncompressed v1 segment holds a batch per message; a Python object for each would cost more than converting it. Opens
+no batch, checks no CRC, raises only for slots outside the table.
 """
 from libc.stdint cimport int64_t
 
@@ -10,7 +10,7 @@ from .segment_scan cimport BatchTable
 
 cdef enum:
     MAGICS = 4                  # the tagged dialect, v0, v1, v2
-    CODECS = CODEC_MASK + 1     # with the codes that name no codec
+    CODECS = CODEC_MASK + 1     # including the codes without a codec
 
 cdef struct Tally:
     int64_t batches
@@ -21,7 +21,7 @@ cdef struct Tally:
 def tally(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
     """{(magic, codec): (batches, size_bytes, records)} of the slots [first, stop); stop -1: to the end.
 
-    A legacy wrapper counts no record, for nobody knows before it is opened. codec is the bits' value, 0 to 7.
+    A wrapper below v2 adds 0 records, because only opening it tells. codec is the value of the bits, 0 to 7.
     """
     cdef Tally[MAGICS * CODECS] of
     cdef Tally* t
@@ -47,9 +47,9 @@ def tally(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
 
 
 def first_disorder(BatchTable table not None, int64_t min_offset, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch reaches below `min_offset` or into the batch before it; -1: none does.
+    """The first slot from `first` on with an offset below `min_offset` or below the previous batch's end; -1: none.
 
-    A wrapper is taken by its last offset: where it begins is inside.
+    A wrapper counts by its last offset, because only opening it gives its first one.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
@@ -66,7 +66,7 @@ def first_disorder(BatchTable table not None, int64_t min_offset, Py_ssize_t fir
 
 
 def first_in_order(BatchTable table not None, int64_t min_offset, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch lies at or above `min_offset`; -1: none does. As first_disorder."""
+    """The first slot from `first` on whose batch is at or above `min_offset`; -1: none. See first_disorder."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     checked(table, first, -1)
@@ -79,7 +79,7 @@ def first_in_order(BatchTable table not None, int64_t min_offset, Py_ssize_t fir
 
 
 def first_with_producer(BatchTable table not None, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch carries a producer id; -1 where none does."""
+    """The first slot from `first` on whose batch has a producer id; -1: none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -91,7 +91,7 @@ def first_with_producer(BatchTable table not None, Py_ssize_t first=0):
 
 
 def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch has a leader epoch above `epoch`; -1 where none has. Legacy: none."""
+    """The first slot from `first` on whose batch has a leader epoch above `epoch`; -1: none. Below v2 there is none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -103,7 +103,7 @@ def first_of_later_epoch(BatchTable table not None, int epoch, Py_ssize_t first=
 
 
 def next_epoch(BatchTable table not None, Py_ssize_t slot):
-    """The first slot behind `slot` with another leader epoch; the number of batches where there is none."""
+    """The first slot after `slot` with another leader epoch; the number of batches if there is none."""
     cdef Py_ssize_t i
     checked(table, slot, -1)
     with nogil:
@@ -114,7 +114,7 @@ def next_epoch(BatchTable table not None, Py_ssize_t slot):
 
 
 def next_magic(BatchTable table not None, Py_ssize_t slot):
-    """The first slot behind `slot` with another format version; the number of batches where there is none."""
+    """The first slot after `slot` with another format version; the number of batches if there is none."""
     cdef Py_ssize_t i
     checked(table, slot, -1)
     with nogil:
@@ -125,7 +125,7 @@ def next_magic(BatchTable table not None, Py_ssize_t slot):
 
 
 def first_transactional(BatchTable table not None, Py_ssize_t first=0):
-    """The first slot from `first` on that is part of a transaction, its marker included; -1 where none is."""
+    """The first slot from `first` on that is part of a transaction, including its marker; -1: none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -137,7 +137,7 @@ def first_transactional(BatchTable table not None, Py_ssize_t first=0):
 
 
 def first_not_rising(const int64_t[::1] offsets not None, int64_t last):
-    """The first place in `offsets` that is not above the one before it (the first one: above `last`); -1: all rise."""
+    """The first index in `offsets` that is not above the previous one (index 0: above `last`); -1: all rise."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -150,7 +150,7 @@ def first_not_rising(const int64_t[::1] offsets not None, int64_t last):
 
 
 def first_beyond(BatchTable table not None, int64_t offset, Py_ssize_t first=0):
-    """The first slot from `first` on whose last offset is above `offset`; -1 where none is."""
+    """The first slot from `first` on whose last offset is above `offset`; -1: none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -162,7 +162,7 @@ def first_beyond(BatchTable table not None, int64_t offset, Py_ssize_t first=0):
 
 
 def find_position(BatchTable table not None, int64_t position):
-    """The slot of the batch that begins at `position`; -1 where none does."""
+    """The slot of the batch that begins at `position`; -1: none."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = table.n
     cdef Py_ssize_t middle
@@ -176,7 +176,7 @@ def find_position(BatchTable table not None, int64_t position):
 
 
 def largest_timestamp(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t stop=-1):
-    """Of the slots [first, stop); -1 where none has one."""
+    """The largest of the slots [first, stop); -1 if none has a timestamp."""
     cdef Py_ssize_t i
     cdef int64_t largest = -1
     stop = checked(table, first, stop)
@@ -187,7 +187,7 @@ def largest_timestamp(BatchTable table not None, Py_ssize_t first=0, Py_ssize_t 
 
 
 def first_above(BatchTable table not None, int magic, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch has a later format version than `magic`; -1: none has."""
+    """The first slot from `first` on whose batch has a later format version than `magic`; -1: none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     checked(table, first, -1)
@@ -200,7 +200,7 @@ def first_above(BatchTable table not None, int magic, Py_ssize_t first=0):
 
 
 def first_larger(BatchTable table not None, int64_t size_bytes, Py_ssize_t first=0):
-    """The first slot from `first` on whose batch has more than `size_bytes`; -1 where none has."""
+    """The first slot from `first` on whose batch is larger than `size_bytes`; -1: none."""
     cdef Py_ssize_t i
     cdef Py_ssize_t found = -1
     with nogil:
@@ -212,9 +212,9 @@ def first_larger(BatchTable table not None, int64_t size_bytes, Py_ssize_t first
 
 
 def cut(BatchTable table not None, Py_ssize_t first, int64_t max_bytes, int64_t max_offset):
-    """The slot before which to stop, so that [first, stop) has at most `max_bytes` and no offset above `max_offset`.
+    """The slot to stop before, so that [first, stop) has at most `max_bytes` and no offset above `max_offset`.
 
-    `first` itself where not even its batch fits.
+    `first` if not even its batch fits.
     """
     cdef Py_ssize_t i
     cdef int64_t left = max_bytes
@@ -228,7 +228,7 @@ def cut(BatchTable table not None, Py_ssize_t first, int64_t max_bytes, int64_t 
 
 
 def cut_plain(BatchTable table not None, Py_ssize_t first, int64_t max_bytes):
-    """As `cut`, and stops before the first batch that is compressed: `first` itself where that is."""
+    """As `cut`, but also stops before the first compressed batch."""
     cdef Py_ssize_t i
     cdef int64_t left = max_bytes
     checked(table, first, -1)

@@ -4,9 +4,9 @@ from .batch_header cimport BatchHeader
 from .span cimport Span
 
 cdef struct RecordMark:
-    uint16_t slot               # in its batch, of the first record that does not begin before the block; 0: not known
-    uint16_t distance           # of that record from the start of the block
-    int32_t largest_delta       # of the timestamps before that record; a bound of int32 stands for what is beyond
+    uint16_t slot               # in its batch, of the first record that begins in the block or later; 0: unknown
+    uint16_t distance           # of that record from the start of the block, in bytes
+    int32_t largest_delta       # of the timestamps before that record; a larger one is stored as INT32_MAX
 
 
 cdef class CheckedBatches:
@@ -14,18 +14,19 @@ cdef class CheckedBatches:
     cdef RecordMark* marks      # owned
     cdef int64_t size
 
-    # Is the checksum of the batch that begins there known to be good?
+    # Is the checksum of the batch at this position known to be correct?
     cdef bint holds(self, int64_t position) noexcept nogil
 
-    # Check the batch and remember it. False: the checksum does not fit.
+    # Check the batch and remember the result. False: the checksum is wrong.
     cdef bint check(self, const uint8_t* bytes, const BatchHeader* row) noexcept nogil
 
-    # A batch at `position` of the map is likely to be read next: let its header come from memory, and what is known
-    # of it. `position` and the room of a header behind it lie in the map.
+    # Prefetch the header of the batch at `position` of the map, which will probably be read next, and what is known
+    # about it. `position` and a header after it must lie in the map.
     cdef void expect(self, const uint8_t* bytes, int64_t position) noexcept nogil
 
-    # Move `records`, at the first record of a checked batch that is not compressed, towards the record in `slot`, or,
-    # with slot -1, towards the first whose timestamp delta is at or above `delta`; never past it. How many were passed.
+    # Advance `records`, which is at the first record of a checked uncompressed batch, towards the record in `slot`, or,
+    # if slot is -1, towards the first whose timestamp delta is at or above `delta`; never past it. Returns how many it
+    # skipped.
     cdef int64_t approach(
         self, const uint8_t* bytes, const BatchHeader* row, int64_t slot, int64_t delta, Span* records
     ) noexcept nogil

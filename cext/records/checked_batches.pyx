@@ -1,9 +1,9 @@
-"""What reading single records has found out about the batches of a map: which have good checksums, where records begin.
+"""Remembers, for the batches of a map, which checksums are correct, and where records begin.
 
-A checksum is checked once as long as a segment stays mapped, since that of a warm 16 KiB batch costs as much as all the
-rest of finding a record. At that moment, while its bytes are in the cache, the batch is walked as well, and for
-each KiB of it is kept which record begins there: to read a record later half the batch need not come from
-memory. That takes 1.6 % of the bytes that were read so, in pages that stay untouched until then.
+A checksum is checked only once as long as a segment stays mapped, because for a warm 16 KiB batch this costs as much as
+all the rest of finding a record. The same pass, while the bytes are cached, stores for each KiB of the batch which
+record begins there: then a later read of a record need not load half the batch from memory. This takes 1.6 % of the
+bytes checked, in pages that stay untouched until then.
 """
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint16_t
@@ -23,8 +23,8 @@ cdef extern from *:
     #define MAP_NORESERVE 0
     #endif
     #define SEG_MAPPED_ZEROS_MIN (128 << 10)
-    /* Zeros of which no page takes memory before it is written to. Of calloc that holds only while it asks the system:
-       what it gave before, and got back, it clears, which writes to all of it. */
+    /* Zeroed memory whose pages are allocated on first write. calloc provides that only for memory fresh from the
+       system: it clears memory that it reuses, which writes to all of it. */
     static void *seg_zeros(size_t size)
     {
         void *p;
@@ -51,8 +51,8 @@ cdef extern from *:
 
 
 cdef enum:
-    GRANULE_BYTES = 16          # two batches never begin so near to each other: a bit for each
-    BLOCK_BYTES = 1024          # a mark for each
+    GRANULE_BYTES = 16          # two batches never begin closer to each other; one bit for each granule
+    BLOCK_BYTES = 1024          # one mark for each block
     SLOT_MAX = 0xFFFF
     CACHE_LINE_BYTES = 64
     LINE_MARKS = CACHE_LINE_BYTES // sizeof(RecordMark)
@@ -68,7 +68,7 @@ cdef inline size_t marks_size(int64_t size_bytes) noexcept nogil:
 
 @cython.final
 cdef class CheckedBatches:
-    """CheckedBatches(size_bytes): for a map of that size. Threads may share it."""
+    """CheckedBatches(size_bytes): for a map of this size. Thread-safe."""
 
     def __cinit__(self, int64_t size_bytes):
         if size_bytes < 0:
@@ -91,7 +91,7 @@ cdef class CheckedBatches:
             return False
         if can_be_marked(row):
             mark(self.marks, bytes, row)
-        # Behind the marks: who sees the bit sees them.
+        # After the marks: a thread that sees the bit also sees the marks.
         seg_note_bits(
             &self.bits[row.position // (8 * GRANULE_BYTES)], <uint8_t>(1 << (row.position // GRANULE_BYTES & 7)))
         return True
@@ -111,7 +111,7 @@ cdef class CheckedBatches:
         cdef const RecordMark* m
         if not can_be_marked(row):
             return 0
-        low = first_block(row) - 1          # the answer is `low`, or the start of the batch where it stays
+        low = first_block(row) - 1          # the answer is `low`, or the start of the batch if it stays
         high = end_block(row)
         while high - low > 1:
             middle = (low + high) >> 1
@@ -124,7 +124,7 @@ cdef class CheckedBatches:
             return 0
         passed = self.marks[low].slot
         records.p = bytes + low * BLOCK_BYTES + self.marks[low].distance
-        # Each length says where the next one is: the processor cannot look ahead by itself.
+        # Each length gives the next position, so the processor cannot prefetch by itself.
         ahead = records.p
         while records.end - ahead > CACHE_LINE_BYTES and ahead - records.p < BLOCK_BYTES:
             ahead += CACHE_LINE_BYTES
@@ -133,14 +133,14 @@ cdef class CheckedBatches:
 
 
 cdef inline bint can_be_marked(const BatchHeader* row) noexcept nogil:
-    """Uncompressed v2, without holes, long enough: there a record's slot follows from its offset."""
+    """Whether it is uncompressed v2, without holes, and long: then a record's slot follows from its offset."""
     return (
         row.magic == 2 and row.attributes & CODEC_MASK == 0 and row.size_bytes >= 2 * BLOCK_BYTES
         and row.count == row.last_offset - row.base_offset + 1 and row.count <= SLOT_MAX
     )
 
 
-# The blocks that lie in the records of the batch as a whole: no other batch has marks there.
+# The blocks that lie entirely in the records of the batch: no other batch has marks there.
 cdef inline int64_t first_block(const BatchHeader* row) noexcept nogil:
     return (row.position + V2_HEADER_SIZE) // BLOCK_BYTES + 1
 
@@ -150,7 +150,7 @@ cdef inline int64_t end_block(const BatchHeader* row) noexcept nogil:
 
 
 cdef void mark(RecordMark* marks, const uint8_t* bytes, const BatchHeader* row) noexcept nogil:
-    """Mark each block of the batch, or, where its records are not what they should be, those before that place."""
+    """Mark each block of the batch; if a record is malformed, only the blocks before it."""
     cdef Span s, record
     cdef int64_t block = first_block(row)
     cdef int64_t end = end_block(row)

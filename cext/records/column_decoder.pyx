@@ -1,7 +1,7 @@
-"""Takes the records of batches into columns, without the GIL: CRC, then records, batch by batch.
+"""Decodes batches into columns without the GIL: checks the CRC, then reads the records, batch by batch.
 
-Whole batches only: of one that turns out bad nothing stays. The caller has reserved room for a
-batch's rows and bytes before it is taken; headers alone may ask for more on the way.
+Only complete batches stay: nothing of a bad batch does. The caller reserves room for a batch's rows and bytes first;
+only headers may need more along the way.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -30,11 +30,11 @@ cdef extern from "seg_columns.h" nogil:
 
 
 cdef enum:
-    KEY_SIZE_BYTES = 4          # of the field before a message's key
+    KEY_SIZE_BYTES = 4          # of the size field before a message's key
 
 
 cdef int decode_run(Run* run) noexcept nogil:
-    """Decode batches until something needs the GIL. What it took is whole batches."""
+    """Decode batches until one needs the GIL. Only complete batches are added."""
     cdef seg_columns* c = run.c
     cdef const BatchHeader* row
     cdef int64_t rows_before
@@ -42,7 +42,7 @@ cdef int decode_run(Run* run) noexcept nogil:
     cdef int status
     while run.batch < run.last and run.content_bytes < run.stop_bytes:
         row = &run.rows[run.batch]
-        is_bare = row.magic & ~1 == 0       # of v0 or v1: what is not compressed is a message of its own
+        is_bare = row.magic & ~1 == 0       # v0 or v1: an uncompressed message is a batch of its own
         if run.check_crc and not crc_matches(run.bytes, row):
             return BAD_CRC
         if not is_bare and row.attributes & CONTROL_BIT and not run.include_control:
@@ -71,7 +71,7 @@ cdef int decode_run(Run* run) noexcept nogil:
 cdef inline bint take_quickly(
     seg_columns* c, const uint8_t* bytes, int64_t size, const BatchHeader* row
 ) noexcept nogil:
-    """Append a bare message of v0 or v1, whose one offset is the header's. False: it takes a closer look."""
+    """Append a bare v0 or v1 message, whose offset is the header's. False: it needs the slow path."""
     cdef const uint8_t* p = bytes + row.position
     return seg_take_message(
         c, p + (V1_HEADER_SIZE if row.magic == 1 else V0_HEADER_SIZE), p + row.size_bytes, bytes + size,
@@ -88,7 +88,7 @@ cdef int check_offsets(
     cdef int disorder = 0
     if n == 0:
         return OK
-    # No early way out: so the compiler makes vectors of it.
+    # Without an early exit, so that the compiler vectorises the loop.
     for i in range(1, n):
         disorder |= offset[i] <= offset[i - 1]
     if disorder:
@@ -108,7 +108,7 @@ cdef int check_offsets(
 
 
 cdef int take_batch(seg_columns* c, const uint8_t* safe, const uint8_t* p, const BatchHeader* row) noexcept nogil:
-    """Append the records of one batch that is not compressed. `safe`: the end of readable memory."""
+    """Append the records of one uncompressed batch. `safe`: the end of readable memory."""
     if row.magic >= 2:
         return take_records(c, p + V2_HEADER_SIZE, p + row.size_bytes, safe, row)
     return take_message(c, p, p + row.size_bytes, row)
@@ -116,7 +116,7 @@ cdef int take_batch(seg_columns* c, const uint8_t* safe, const uint8_t* p, const
 
 cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, const uint8_t* safe,
                       const BatchHeader* row) noexcept nogil:
-    """Append the records of a v2 batch: its body, [p, end), is plain."""
+    """Append the records of a v2 batch. Its body, [p, end), is not compressed."""
     cdef int64_t stop = c.rows + row.count
     cdef seg_batch_base base
     cdef RecordView view
@@ -134,7 +134,7 @@ cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
         p = seg_take_records(c, p, end, safe, <int32_t>(stop - c.rows), &base)
         if c.rows == stop:
             break
-        # Slow path: the checked parser takes or refuses the one that the fast path left.
+        # Slow path: the checked parser accepts or refuses the record at which the fast path stopped.
         span.p = p
         span.end = end
         status = parse_record_v2(&span, row, &view)
@@ -147,7 +147,7 @@ cdef int take_records(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
 
 
 cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, const BatchHeader* row) noexcept nogil:
-    """Append the one record of a bare message, [p, end): of v0 or v1 or with tags."""
+    """Append the single record of a bare message, [p, end): v0, v1 or tagged."""
     cdef RecordView view
     cdef Span span
     cdef int status
@@ -161,7 +161,7 @@ cdef int take_message(seg_columns* c, const uint8_t* p, const uint8_t* end, cons
 
 cdef int take_inner_messages(seg_columns* c, const uint8_t* p, const uint8_t* end, int64_t count, int64_t base,
                              const BatchHeader* wrapper) noexcept nogil:
-    """Append the messages of an opened wrapper: `base` and `count` as find_inner_base gave them."""
+    """Append the messages of an opened wrapper, with `base` and `count` from find_inner_base."""
     cdef int64_t stop = c.rows + count
     cdef RecordView view
     cdef Span span = Span(p, end)
@@ -199,7 +199,7 @@ cdef int append(seg_columns* c, const RecordView* view) noexcept nogil:
 
 
 cdef int append_headers(seg_columns* c, const RecordView* view) noexcept nogil:
-    """NEEDS_HEADER_SPACE, or BAD_HEADER: the caller cuts off what was appended."""
+    """NEEDS_HEADER_SPACE or BAD_HEADER: the caller removes what was appended."""
     cdef Span span = Span(view.headers, view.headers + view.headers_size)
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL

@@ -7,14 +7,14 @@ from .segment_scan cimport BatchTable
 
 
 cdef class Columns:
-    """Records as columns in memory that is theirs alone, until the last reader is gone."""
+    """Records as columns, in memory of their own that lives until its last reader is gone."""
     cdef seg_columns c
     cdef ArenaPool pool
-    cdef Arena _arena               # where c's columns lie, but those of headers
+    cdef Arena _arena               # holds c's columns, except those of headers
     cdef Arena _header_arena        # None until a record has a header
     cdef uint8_t* _timestamp_validity
     cdef int64_t _timestamp_nulls
-    cdef int64_t _content_bytes     # of the batch bodies decoded so far: bounds every int32 in c
+    cdef int64_t _content_bytes     # of the batch bodies decoded so far; limits every int32 in c
     cdef int64_t _next_batch        # the first batch not decoded yet
 
     cdef int _fill(self, BatchTable table, int64_t begin, int64_t first, int64_t last, int64_t stop_bytes,
@@ -36,6 +36,6 @@ cdef class ColumnChunks:
     cdef bint _include_control
     cdef public int64_t next_batch
 
-    # The next chunk, None at the end. Columns that were decoded `without` some (seg_columns.without) are for kernels
-    # that know so: nothing guards what is not there.
+    # The next chunk, None at the end. Columns decoded `without` some (seg_columns.without) are only for kernels that
+    # know this: nothing prevents access to the missing ones.
     cdef Columns take(self, int32_t without)

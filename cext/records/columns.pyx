@@ -1,12 +1,12 @@
-"""Deep decode: records of every format as columns, a chunk at a time, in Arrow's layout.
+"""Decodes records of every format into columns in Arrow's layout, one chunk at a time.
 
-A Columns owns its memory (an arena of a pool) and refers to nothing else once it is made: not
-to the window, not to the table. The arena goes back to the pool when the last of the Columns,
-its memoryviews and the Arrow arrays that it exported is gone; until then nobody writes to it.
+A Columns owns its memory (an arena of a pool) and, once filled, refers to nothing else: neither to the window nor to
+the table. The arena returns to the pool when the Columns, its memoryviews and the Arrow arrays exported from it are all
+gone; until then nothing overwrites it.
 
-One pass over each batch: CRC, then records, while the batch is in cache. The batch headers bound
-what a batch can become (key and value bytes together are fewer than its own), so that much is
-reserved, and nothing is measured beforehand. Headers are rare and grow as they come.
+One pass over each batch, while it is cached: CRC, then records. The batch headers limit the size of a decoded batch
+(its keys and values are smaller than the batch), so that much is reserved without measuring first. Headers are rare,
+and their memory grows on demand.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -31,17 +31,17 @@ from .window cimport Window
 import seglog._kernels.arena
 from seglog.errors import InvalidArgumentError, RecordTooLargeError
 
-# Beside decode() for those who import it from here; its bare name is the C type's in this file.
+# Importable from here, beside decode(); in this file the bare name is the C type.
 globals()["ArenaPool"] = seglog._kernels.arena.ArenaPool
 
 cdef enum:
-    # Between two columns: a copy that overshoots its slack shows under AddressSanitizer.
+    # Between two columns: a copy that exceeds its slack is then detected by AddressSanitizer.
     GAP = 64
     MAX_SPREAD = 4              # see use_up
     FIRST_HEADERS = 1024
 
 
-# --- where the columns lie in an arena ----------------------------------------------------
+# --- the layout of the columns in an arena ------------------------------------------------
 
 cdef struct Cutter:
     uint8_t* base               # NULL: measure only
@@ -49,7 +49,7 @@ cdef struct Cutter:
 
 
 cdef uint8_t* cut(Cutter* cutter, int64_t size) noexcept nogil:
-    """The next stretch of `size` bytes, aligned to 64 as Arrow advises."""
+    """The next `size` bytes, aligned to 64 as Arrow recommends."""
     cdef uint8_t* p = cutter.base
     cdef int64_t next_ = cutter.used + ((size + 63) & ~<int64_t>63) + GAP
     if cutter.base != NULL:
@@ -61,13 +61,13 @@ cdef uint8_t* cut(Cutter* cutter, int64_t size) noexcept nogil:
 
 cdef int64_t lay_out(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c,
                      uint8_t** timestamp_validity) noexcept nogil:
-    """Place all columns but those of headers. Returns the size; base NULL: no more than that."""
+    """Place all columns except those of headers. Returns the size in bytes; base NULL: only measures."""
     cdef Cutter cutter = Cutter(base, 0)
     c.row_capacity = rows
     c.offset = <int64_t*>cut(&cutter, 8 * rows)
     c.timestamp = <int64_t*>cut(&cutter, 8 * rows)
     timestamp_validity[0] = cut(&cutter, (rows + 7) // 8)
-    # All content may be keys, or all values: room for either.
+    # All content may be keys, or all values, so each gets room for all of it.
     c.key.capacity = c.value.capacity = content_bytes
     if not c.without & SEG_HEADERS:
         c.header_start = <int32_t*>cut(&cutter, 4 * (rows + 1))
@@ -94,9 +94,9 @@ cdef int64_t lay_out_headers(uint8_t* base, int64_t rows, int64_t content_bytes,
 
 
 cdef void use_up(int64_t arena_size, int64_t size, int64_t* rows, int64_t* content_bytes) noexcept nogil:
-    """Where an arena is larger than the `size` of these rows and bytes, have more of both, in proportion.
+    """If an arena is larger than the `size` of these rows and bytes, raise both in proportion.
 
-    Not all of it, where little is needed: columns far from each other would touch a huge page each.
+    Not to all of it if little is needed: columns far apart would each touch a huge page.
     """
     cdef double spread = min((arena_size - 4096) / <double>size, MAX_SPREAD)
     if spread > 1:
@@ -105,7 +105,7 @@ cdef void use_up(int64_t arena_size, int64_t size, int64_t* rows, int64_t* conte
 
 
 cdef void move_binary(seg_binary* to, const seg_binary* from_, int64_t rows, int64_t row_capacity) noexcept nogil:
-    """Copy what a column holds to its new place."""
+    """Copy a column's contents to its new place."""
     to.bytes = from_.bytes
     to.null_count = from_.null_count
     memset(to.validity, 0xFF, (row_capacity + 7) // 8)
@@ -114,7 +114,7 @@ cdef void move_binary(seg_binary* to, const seg_binary* from_, int64_t rows, int
     memcpy(to.data, from_.data, from_.bytes)
 
 
-# The memory of columns that have none yet: what every column of no rows has is one offset, 0.
+# The memory of columns without rows: each has one offset, 0.
 cdef int64_t nothing[1]
 nothing[0] = 0
 cdef seg_binary empty_binary
@@ -130,7 +130,7 @@ cdef void hold_nothing(seg_binary* column) noexcept:
 # --- the columns --------------------------------------------------------------------------
 
 @cython.final
-@cython.no_gc           # refers to arenas and a pool, which refer to nobody
+@cython.no_gc           # refers to arenas and a pool, which refer to nothing
 cdef class Columns:
     """Records as columns, all of `len(columns)` rows.
 
@@ -246,11 +246,11 @@ cdef class Columns:
 
     cdef int _fill(self, BatchTable table, int64_t begin, int64_t first, int64_t last, int64_t stop_bytes,
                    bint check_crc, bint include_control) except -1:
-        """Decode batches from `first` until `last`, or until the content reaches `stop_bytes`.
+        """Decode batches from `first` to `last`, or until the content reaches `stop_bytes`.
 
-        Those from `begin` on came before: a wrapper begins behind them.
-        self._next_batch says how far it came. When it raises, what came before the bad batch
-        stands, and only that.
+        The range began with the batch `begin`: a wrapper must lie above the one before it in this range.
+        self._next_batch is the first batch not decoded. If this raises, exactly the batches before the bad one
+        are added.
         """
         cdef Run run
         cdef const BatchHeader* row
@@ -276,7 +276,7 @@ cdef class Columns:
                     status = decode_run(&run)
                 self._next_batch = run.batch
                 self._content_bytes = run.content_bytes
-                row = &table.rows[run.batch]        # where there is one
+                row = &table.rows[run.batch]        # valid only if run.batch < last
                 if status == OK:
                     break
                 if status == NO_SPACE:
@@ -298,7 +298,7 @@ cdef class Columns:
         return 0
 
     cdef bint _fill_compressed(self, BatchTable table, const BatchHeader* row, const BatchHeader* begin) except -1:
-        """Decode one compressed batch. False, and nothing done, where it does not fit in here any more."""
+        """Decode one compressed batch. False, with nothing changed, if it does not fit into this chunk."""
         cdef Span records
         cdef Window opened = open_records(table.window, row, table.decompress, &records)
         cdef int64_t size = records.end - records.p
@@ -337,7 +337,7 @@ cdef class Columns:
         return True
 
     cdef int _reserve_for(self, BatchTable table, int64_t first, int64_t last, int64_t stop_bytes) except -1:
-        """Reserve what the batches will need: exactly for plain ones, by a guess for compressed ones."""
+        """Reserve what the batches need: exactly for uncompressed ones, an estimate for compressed ones."""
         cdef int64_t rows = 0
         cdef int64_t plain_bytes = 0
         cdef int64_t packed_bytes = 0
@@ -349,7 +349,7 @@ cdef class Columns:
                 size = table.rows[i].size_bytes
                 if table.rows[i].attributes & CODEC_MASK:
                     packed_bytes += size
-                    # A count in the header is a claim, until the body is there to bound it.
+                    # The header's count is only a claim until the body limits it.
                     rows += min(<int64_t>table.rows[i].count, size // 2) if table.rows[i].magic >= 2 else size // 32
                 else:
                     plain_bytes += size
@@ -358,7 +358,7 @@ cdef class Columns:
             max(plain_bytes + packed_bytes, min(plain_bytes + 4 * packed_bytes, stop_bytes)), MAX_CONTENT_BYTES))
 
     cdef int _reserve(self, int64_t rows, int64_t content_bytes) except -1:
-        """Make room for so much more. Columns that grow move to a larger arena."""
+        """Make room for this many more. Columns that grow move to a larger arena."""
         cdef seg_columns c = self.c
         cdef uint8_t* timestamp_validity = NULL
         cdef Arena arena
@@ -383,11 +383,11 @@ cdef class Columns:
                 move_binary(&c.value, &self.c.value, c.rows, rows)
         self.c = c
         self._timestamp_validity = timestamp_validity
-        self._arena = arena         # and the one before goes back
+        self._arena = arena         # and the previous one returns to the pool
         return 0
 
     cdef int _reserve_headers(self) except -1:
-        """Make room for about twice the headers, or for the first of them."""
+        """Make room for about twice the headers, or for the first ones."""
         cdef seg_columns c = self.c
         cdef Arena arena
         cdef int64_t rows = max(2 * c.header_capacity, FIRST_HEADERS)
@@ -517,11 +517,11 @@ def decode(BatchTable table not None, int64_t start, int64_t stop, ArenaPool poo
            bint check_crc=True, bint include_control=True):
     """The records of the batches [start, stop) of a table, as Columns.
 
-    Compressed batches are opened by the table's `decompress`. `include_control=False` leaves out
-    the records of control batches. The CRC is checked as stored, so not of messages in a wrapper.
+    Compressed batches are opened with the table's `decompress`. `include_control=False` leaves out the records of
+    control batches. The stored CRC is checked, which for a wrapper does not include the CRCs of its messages.
 
-    Raises CorruptRecordError with position and base offset of a batch that is not what it says,
-    RecordTooLargeError where the records would pass 2 GiB (see chunks()), and what `decompress` raises.
+    Raises CorruptRecordError with position and base offset of a malformed batch, RecordTooLargeError if the records
+    would exceed 2 GiB (see chunks()), and what `decompress` raises.
     """
     check_range(table, start, stop)
     cdef Columns columns = new_columns(pool)
@@ -533,10 +533,10 @@ def decode(BatchTable table not None, int64_t start, int64_t stop, ArenaPool poo
 
 def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_bytes=0, *,
            int64_t start=0, int64_t stop=-1, bint check_crc=True, bint include_control=True):
-    """Walk the batches [start, stop) of a table as Columns of about `chunk_bytes` (default: the pool's).
+    """Iterate over the batches [start, stop) of a table as Columns of about `chunk_bytes` (default: the pool's).
 
-    A chunk is whole batches, at least one: it ends with the batch that fills it, so one large batch
-    makes one large chunk. stop -1: to the end of the table.
+    A chunk consists of complete batches, at least one; it ends with the batch that fills it, so one large batch makes
+    one large chunk. stop -1: to the end of the table.
     """
     if stop == -1:
         stop = table.n
@@ -560,8 +560,8 @@ def chunks(BatchTable table not None, ArenaPool pool not None, int64_t chunk_byt
 cdef class ColumnChunks:
     """An iterator of Columns; see chunks().
 
-    An error comes after the chunk of what is whole before it, and leaves `next_batch` at the bad
-    batch: go on behind it by adding one, or get the same error again. One thread at a time.
+    An error is raised after the chunk of the batches before it, and leaves `next_batch` at the bad batch: add one to
+    continue after it, or get the same error again. Not thread-safe.
     """
 
     def __init__(self):
@@ -591,7 +591,7 @@ cdef class ColumnChunks:
                 if columns.c.rows == 0:
                     self._start = self.next_batch + 1
                     raise
-                # The chunk first; the next call meets the same error with nothing before it.
+                # Return the chunk first; the next call meets the same error with nothing before it.
                 return columns
             self.next_batch = columns._next_batch
             if columns.c.rows > 0:

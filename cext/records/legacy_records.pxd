@@ -1,19 +1,19 @@
-"""Messages of format v0 and v1, bare or inside a wrapper; and the way to those of the tagged dialect, which are read
-wherever these are. See docs/formats/message.md and tagged_message.pxd.
+"""Messages of format v0 and v1, bare or in a wrapper; also dispatches to the parsers of the tagged dialect, which is
+read wherever these are. See docs/formats/message.md and tagged_message.pxd.
 
-What the reader of a wrapper must know (Kafka's AbstractLegacyRecordBatch.DeepRecordsIterator):
+Rules for reading a wrapper (Kafka's AbstractLegacyRecordBatch.DeepRecordsIterator):
 
                       v0 wrapper              v1 wrapper
     inner offset      absolute                relative; the wrapper's own offset is the LAST message's,
                                               so base = wrapper offset - last inner offset. Holes after
                                               compaction are legal. Wrapper offset 0: base 0 (librdkafka).
-    inner timestamp   its own                 its own, or the wrapper's where the wrapper has LogAppendTime
+    inner timestamp   its own                 its own, or the wrapper's if the wrapper has LogAppendTime
     inner magic       0 or 1                  0 or 1
     inner codec       none                    none
 
-A message of v0 has timestamp -1 whatever is around it. That a message has another magic than its wrapper is
-what clients made that a broker of 0.9 did not look at (kafka-node: v1 in v0), and what brokers before 0.10.1
-made of a compacted topic whose format changed (KAFKA-4298). Kafka reads it, and refuses it in an append.
+A v0 message has timestamp -1, whatever its wrapper. A message may have another magic than its wrapper if a client made
+it so and a 0.9 broker did not check it (kafka-node: v1 in v0), or if a broker before 0.10.1 compacted a topic whose
+format had changed (KAFKA-4298). Kafka reads such messages, and refuses them in an append.
 
 Nothing here owns or keeps bytes.
 """
@@ -29,8 +29,8 @@ from .status cimport BAD_MAGIC, BAD_NESTING, BAD_SIZE, OK
 from .tagged_message cimport Tags, parse_inner_tagged, parse_tagged
 
 
-# One whole message, from its offset on: sizes must add up to exactly what `size` claims. Moves past
-# it on OK. Takes offset and timestamp as they stand; the CRC is not looked at.
+# One complete message, from its offset on: sizes must add up to exactly what `size` claims. Moves past it if OK. Takes
+# offset and timestamp as stored; does not check the CRC.
 cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* attributes) noexcept nogil:
     cdef const uint8_t* p = s.p
     cdef const uint8_t* end = NULL
@@ -58,7 +58,7 @@ cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* 
     return status
 
 
-# The one record of a bare message, whatever its row says that it is.
+# The one record of a bare message, of the format that its row states.
 cdef inline int parse_bare_message(Span* s, const BatchHeader* row, RecordView* out) noexcept nogil:
     cdef int8_t magic = -1
     cdef uint8_t attributes = 0
@@ -69,7 +69,7 @@ cdef inline int parse_bare_message(Span* s, const BatchHeader* row, RecordView* 
 
 
 # The next message of an opened wrapper, with its absolute offset and effective timestamp.
-# `base`: what find_inner_base said; a tagged wrapper may move it on.
+# `base`: from find_inner_base; a tagged wrapper may advance it.
 cdef inline int parse_inner_message(
     Span* s, const BatchHeader* wrapper, int64_t* base, RecordView* out
 ) noexcept nogil:
@@ -91,12 +91,12 @@ cdef inline int parse_inner_message(
     return OK
 
 
-# What to add to the offsets of an opened wrapper's messages, and how many there are. Walks the whole
-# message set (`records` is not moved); OK says that each message parses.
-# BAD_COUNT: no message. OFFSET_RANGE: the last inner offset of a v1 wrapper lies beyond the wrapper's.
+# What to add to the offsets of an opened wrapper's messages, and how many there are. Walks the whole message set
+# without moving `records`; OK means that each message parses. BAD_COUNT: no message. OFFSET_RANGE: the last inner
+# offset of a v1 wrapper is above the wrapper's.
 cdef int find_inner_base(
     const Span* records, const BatchHeader* wrapper, int64_t* base, int64_t* count
 ) noexcept nogil
 
-# Does the CRC of the message that begins at `start` fit? It must have parsed OK.
+# Is the CRC of the message that begins at `start` correct? The message must have parsed OK.
 cdef bint message_crc_matches(const uint8_t* start, const RecordView* message) noexcept nogil

@@ -1,4 +1,4 @@
-"""Opened wrappers of format v0 and v1. The rules are in legacy_records.pxd."""
+"""Opens wrappers of format v0 and v1. See legacy_records.pxd for the rules."""
 from libc.stdint cimport int64_t, uint8_t
 
 from .batch_header cimport TAGGED_MAGIC
@@ -30,7 +30,7 @@ cdef int find_inner_base(
     base[0] = 0
     if wrapper.magic == TAGGED_MAGIC:
         base[0] = wrapper.base_offset
-    # Wrapper offset 0: certain versions of librdkafka produced it, with inner offsets from 0.
+    # Wrapper offset 0: some versions of librdkafka produced this, with inner offsets from 0.
     if wrapper.magic == 1 and wrapper.last_offset != 0:
         last_inner = load_i64(last)
         if wrapper.last_offset < last_inner:

@@ -1,7 +1,7 @@
-"""Records of format v2, and the objects that Python sees for a batch and a record of any format.
+"""Records of format v2, and the Python objects for a batch and a record of any format.
 
-See docs/formats/record_batch.md. For neighbours: parse_record_v2 and parse_record_header, and
-open_records, which gives the bytes of a batch's records whatever its format and codec.
+See docs/formats/record_batch.md. Other kernels use parse_record_v2 and parse_record_header, and open_records, which
+gives the bytes of a batch's records for any format and codec.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -13,13 +13,13 @@ from .window cimport Window
 
 cdef enum:
     MIN_V2_BODY_SIZE = 6        # MIN_V2_RECORD_SIZE without the length varint
-    # With so many bytes after a record, its varints may be read without a check each: attributes,
-    # one ten-byte varint and four of five bytes, begun inside the record, end before that.
+    # With this many bytes after a record, its varints can be read without checking each: attributes, one ten-byte
+    # varint and four of five bytes, if they begin inside the record, end within that.
     VARINT_SLACK = 64
 
 
-# One record, from its length on, of the batch that `batch` describes. Moves past it on OK.
-# The encoded headers are found, not walked: see check_record_headers.
+# One record, from its length on, of the batch that `batch` describes. Moves past it if OK.
+# Finds the encoded headers, but does not parse them: see check_record_headers.
 cdef inline int parse_record_v2(Span* s, const BatchHeader* batch, RecordView* out) noexcept nogil:
     cdef Span r = s[0]
     cdef const uint8_t* end
@@ -36,7 +36,7 @@ cdef inline int parse_record_v2(Span* s, const BatchHeader* batch, RecordView* o
         return SHORT
     end = r.p + length
     if r.end - end >= VARINT_SLACK:
-        # Fast path: a varint that runs past the record is found by the next comparison with `end`.
+        # Fast path: the next comparison with `end` detects a varint that runs past the record.
         r.p += 1
         if near_varlong(&r, &timestamp_delta) != OK or near_varint(&r, &offset_delta) != OK:
             return BAD_VARINT
@@ -59,7 +59,7 @@ cdef inline int parse_record_v2(Span* s, const BatchHeader* batch, RecordView* o
         if r.p > end:
             return SHORT
     else:
-        # Slow path: near the end of the bytes each read is checked.
+        # Slow path: near the end of the bytes, each read is checked.
         r.end = end
         r.p += 1
         status = span_varlong(&r, &timestamp_delta)
@@ -96,7 +96,7 @@ cdef inline int parse_record_v2(Span* s, const BatchHeader* batch, RecordView* o
             return BAD_SIZE
     elif out.header_count < 0 or out.header_count > out.headers_size // 2:
         return BAD_HEADER
-    # Unsigned: deltas may be anything, and signed overflow would be undefined.
+    # Unsigned, because deltas may have any value, and signed overflow is undefined.
     out.offset = <int64_t>(<uint64_t>batch.base_offset + <uint64_t><int64_t>offset_delta)
     if batch.attributes & TIMESTAMP_TYPE_BIT:
         out.timestamp = batch.max_timestamp
@@ -107,7 +107,7 @@ cdef inline int parse_record_v2(Span* s, const BatchHeader* batch, RecordView* o
     return OK
 
 
-# The next of a record's encoded headers: a key, never null, and a value, size -1 where null.
+# The next of a record's encoded headers: a key, never null, and a value, size -1 if null.
 cdef inline int parse_record_header(
     Span* s, const uint8_t** key, int32_t* key_size, const uint8_t** value, int32_t* value_size
 ) noexcept nogil:
@@ -127,7 +127,7 @@ cdef inline int parse_record_header(
     return OK
 
 
-# Do exactly `header_count` headers fill the record to its end? OK or BAD_HEADER.
+# Do exactly `header_count` headers fill the record up to its end? OK or BAD_HEADER.
 cdef inline int check_record_headers(const RecordView* record) noexcept nogil:
     cdef Span s
     cdef const uint8_t* field
@@ -148,8 +148,8 @@ cdef class RecordBatch:
 
 
 cdef class Record:
-    # 80 bytes with the object's head, and no more: gcc clears that much of a new object in five
-    # stores, and anything larger by `rep stos`, which costs more than all the rest of a record.
+    # No more than 80 bytes with the object's head: gcc clears that much of a new object in five stores, and anything
+    # larger by `rep stos`, which costs more than the rest of a record.
     cdef Window window              # keeps the bytes alive
     cdef int64_t offset_
     cdef int64_t timestamp_
@@ -157,7 +157,7 @@ cdef class Record:
     cdef const uint8_t* value_
     cdef int32_t key_size           # -1: null
     cdef int32_t value_size         # -1: null
-    cdef int32_t tail_size          # what follows the value: v2's header count and headers
+    cdef int32_t tail_size          # after the value: v2's header count and headers
     cdef int32_t size_bytes_
     cdef int32_t sequence_
     cdef int8_t timestamp_type_
@@ -166,24 +166,24 @@ cdef class Record:
 
 
 cdef class RecordIterator:
-    cdef object keeper              # of the rows: a RecordBatch or a BatchTable
+    cdef object keeper              # keeps the rows alive: a RecordBatch or a BatchTable
     cdef Window window              # of the batches
     cdef object decompress
     cdef const BatchHeader* batch   # the row being read
     cdef const BatchHeader* first_row
     cdef const BatchHeader* next_row
     cdef const BatchHeader* rows_end
-    cdef Window opened              # of its records
+    cdef Window opened              # of the current batch's records
     cdef Span records
-    cdef int64_t count              # of its records,
-    cdef int64_t left               # and how many are still to come
-    cdef int64_t inner_base         # a wrapper's: see find_inner_base
+    cdef int64_t count              # of the current batch's records,
+    cdef int64_t left               # and how many of them remain
+    cdef int64_t inner_base         # of a wrapper: see find_inner_base
     cdef int64_t min_offset         # of the batch's next record: offsets increase,
-    cdef int64_t max_offset         # and none lies behind the batch's last
-    cdef int64_t first_offset       # records below are passed over,
+    cdef int64_t max_offset         # and none is above the batch's last
+    cdef int64_t first_offset       # records below are skipped,
     cdef int64_t last_offset        # and the first one above ends the iteration
     cdef bint with_control
-    cdef bint in_order              # offsets must be those of a log; off for what a producer sends
+    cdef bint in_order              # whether offsets must be those of a log; false for what a producer sends
     cdef Record given_last          # the record given last, and the one before it
     cdef Record given_before
 

@@ -1,8 +1,8 @@
 """A batch and its records as Python objects that point into bytes, of any format version.
 
-A RecordBatch, a Record and a RecordIterator hold the Window of their bytes (the file's, or one on
-decompressed bytes), never a table or each other: each may outlive where it came from. Nothing is
-decompressed or decoded before it is asked for, and no CRC is checked unless asked.
+A RecordBatch, a Record and a RecordIterator hold the Window of their bytes (the file's, or one on decompressed bytes),
+never a table or each other: each may outlive its origin. Nothing is decompressed, decoded or checked by CRC until it is
+requested.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -20,13 +20,13 @@ from .legacy_records cimport find_inner_base, message_crc_matches, parse_bare_me
 from .status cimport BAD_COUNT, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
 
 
-# Python can always call __new__: objects made so are empty, and nothing they do may crash.
+# Python code can always call __new__: such objects are empty, and none of their methods may crash.
 cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
 
 cdef tuple FIELDS = ("offset", "timestamp", "timestamp_type", "sequence", "key", "value", "headers")
 
 cdef enum:
-    HELD_HERE = 2               # references of RecordIterator.__next__: its attribute and its variable
+    HELD_HERE = 2               # references held by RecordIterator.__next__: its attribute and its variable
 
 
 # --- batch -----------------------------------------------------------------------------------
@@ -440,15 +440,15 @@ cdef class RecordIterator:
             if view.offset >= self.first_offset:
                 break
         if view.offset > self.last_offset:
-            # What is left of the batch may not lie below: who asks for a range is told of damage as who reads it all.
+            # The rest of the batch may not be below it: a range read reports the same damage as a full read.
             while self.left != 0:
                 status = self.parse_next(&view)
                 if status != OK:
                     self.fail(status)
             self.next_row = self.rows_end
             raise StopIteration
-        # The record before the one that the loop still holds is written anew where nobody has kept it
-        # (as zip does with its tuple): a sixth of the time of a loop that looks and goes on.
+        # The record before the current one is reused if nothing else refers to it (as zip does with its tuple): this
+        # saves a sixth of the time of a loop that keeps no records.
         record = self.given_before
         if record is None or Py_REFCNT(record) > HELD_HERE:
             record = Record.__new__(Record)
@@ -476,7 +476,7 @@ cdef class RecordIterator:
             if out.offset > self.max_offset:
                 return OFFSET_RANGE
             self.min_offset = out.offset + 1
-            # A wrapper has the offset of its last message; a v2 batch may have lost its last record to a cleaner.
+            # A wrapper has its last message's offset; a cleaner may have removed a v2 batch's last record.
             if (self.left == 0 and self.batch.magic & ~1 == 0
                     and out.offset < self.max_offset and self.max_offset != INT64_MAX):
                 return OFFSET_RANGE
@@ -495,7 +495,7 @@ cdef class RecordIterator:
             f"record {slot} of {self.count}, {rest} bytes before the end of the records")
 
     cdef bint open_next(self) except -1:
-        """Open the next batch; `left` says how many records it gives. False: the end of the range."""
+        """Open the next batch; sets `left` to its number of records. False: the end of the range."""
         cdef const BatchHeader* batch = self.next_row
         cdef int status = OK
         self.batch = batch

@@ -1,4 +1,4 @@
-"""One record, seen where it lies: pointers into bytes that somebody else keeps alive."""
+"""One record, viewed in place: pointers into bytes that the caller keeps alive."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from .span cimport load_i32
@@ -18,8 +18,8 @@ cdef struct RecordView:
     int32_t size_bytes              # of the whole record: v2 with its length varint, below v2 with LOG_OVERHEAD
 
 
-# What a message ends with: its key's size, the key, its value's size, the value, up to exactly `end`. There is room for
-# both sizes. A negative size is null; a message has no headers.
+# The end of a message: key size, key, value size and value, exactly up to `end`. The bytes must have room for both
+# sizes. A negative size is null; a message has no headers.
 cdef inline int parse_key_and_value(const uint8_t* p, const uint8_t* end, RecordView* out) noexcept nogil:
     out.key_size = load_i32(p)
     p += 4

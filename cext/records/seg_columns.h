@@ -1,13 +1,13 @@
 /* Records as columns in Arrow's layout, and the two fast paths that fill them.
  *
- * seg_columns borrows all its memory (an arena owned by columns.pyx). Whoever appends has reserved
- * before: rows for the records of a batch, key and value bytes for all bytes of the batch, and
- * SEG_SLACK bytes behind each data column, since copies overshoot.
+ * seg_columns borrows all its memory (an arena owned by columns.pyx). Before appending, the caller
+ * reserves rows for the records of a batch, key and value bytes for all bytes of the batch, and
+ * SEG_SLACK bytes after each data column, because copies overshoot.
  *
- * The fast paths promise one thing: what they take is what the parsers of record_batch.pxd and
- * legacy_records.pxd would have taken. Whatever else they meet (a record near the end of the
- * bytes, a size that cannot be, an oddity) they leave where it is, and those parsers judge it.
- * So there is one place that knows what is wrong with a record, and it is not here.
+ * The fast paths accept only records that the parsers of record_batch.pxd and legacy_records.pxd
+ * would accept, with the same result. They stop at anything else (a record near the end of the
+ * bytes, an impossible size, an unusual record), and those parsers decide.
+ * So only one place knows what is wrong with a record, and it is not here.
  */
 #ifndef SEG_COLUMNS_H
 #define SEG_COLUMNS_H
@@ -22,15 +22,15 @@
 
 /* A column of byte strings. */
 typedef struct {
-    int32_t *offsets;       /* rows + 1: where each begins in data, and where the last ends */
+    int32_t *offsets;       /* rows + 1: the beginning of each row in data, and the end of the last */
     uint8_t *data;
-    uint8_t *validity;      /* one bit a row, set where not null */
-    int64_t bytes;          /* of data in use */
-    int64_t capacity;       /* bytes of data, SEG_SLACK not counted */
+    uint8_t *validity;      /* one bit per row, set if not null */
+    int64_t bytes;          /* size of data in use */
+    int64_t capacity;       /* size of data in bytes, without SEG_SLACK */
     int64_t null_count;
 } seg_binary;
 
-/* Columns that are not decoded, in seg_columns.without: their memory is not touched. */
+/* Columns that are not decoded, for seg_columns.without: their memory is not touched. */
 #define SEG_KEY 1
 #define SEG_VALUE 2
 #define SEG_HEADERS 4
@@ -41,7 +41,7 @@ typedef struct {
     int64_t row_capacity;
     int64_t *offset;
     int64_t *timestamp;     /* ms, -1: none */
-    int32_t *header_start;  /* rows + 1: where each record's headers begin, and where the last end */
+    int32_t *header_start;  /* rows + 1: the beginning of each record's headers, and the end of the last */
     seg_binary key;
     seg_binary value;
     int64_t header_rows;
@@ -63,7 +63,7 @@ static inline __attribute__((always_inline)) void seg_copy_wild(uint8_t *to, con
     }
 }
 
-/* Append one byte string as row number `row`; size -1 is null. Room has been reserved. */
+/* Append one byte string as row number `row`; size -1 is null. The caller has reserved room. */
 static inline void seg_binary_append(seg_binary *column, int64_t row, const uint8_t *bytes, int32_t size)
 {
     if (size > 0) {
@@ -76,7 +76,7 @@ static inline void seg_binary_append(seg_binary *column, int64_t row, const uint
     column->offsets[row + 1] = (int32_t)column->bytes;
 }
 
-/* Forget the rows from `row` on; `rows` is how many there are. */
+/* Remove the rows from `row` on; `rows` is how many there are. */
 static inline void seg_binary_cut(seg_binary *column, int64_t row, int64_t rows)
 {
     for (int64_t i = row; i < rows; i++) {
@@ -101,8 +101,8 @@ static inline void seg_columns_cut(seg_columns *c, int64_t rows)
     c->rows = rows;
 }
 
-/* Zigzag varints whose bytes lie inside by the caller's word: five bytes for a 32-bit one, ten for
- * a 64-bit one. NULL where it does not end. */
+/* Read zigzag varints without bounds checks: the caller guarantees five readable bytes for a 32-bit one, ten for
+ * a 64-bit one. NULL if it does not end. */
 static inline __attribute__((always_inline)) const uint8_t *seg_varint(const uint8_t *p, int32_t *out)
 {
     uint32_t raw = p[0];
@@ -155,14 +155,14 @@ static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const ui
     return p;
 }
 
-/* What the records of one v2 batch are relative to. */
+/* The base values that the deltas of one v2 batch's records refer to. */
 typedef struct {
     int64_t base_offset;
-    uint64_t base_timestamp;    /* LogAppendTime: the timestamp of all */
+    uint64_t base_timestamp;    /* LogAppendTime: the timestamp of all records */
     uint64_t delta_mask;        /* 0 under LogAppendTime, all ones otherwise */
 } seg_batch_base;
 
-/* The headers of one record, from q to the record's end. NULL: not taken, nothing changed. */
+/* Take the headers of one record, from q to the record's end. NULL: refused, nothing changed. */
 static inline const uint8_t *seg_take_headers(seg_columns *c, const uint8_t *q, const uint8_t *end, int32_t count)
 {
     int64_t room = end - q, row = c->header_rows;
@@ -172,7 +172,7 @@ static inline const uint8_t *seg_take_headers(seg_columns *c, const uint8_t *q, 
     int64_t key_bytes = key->bytes, value_bytes = value->bytes;
     for (int32_t i = 0; i < count; i++, row++) {
         int32_t size;
-        /* A varint that began inside ends at most 5 bytes behind `end`: in the slack. */
+        /* A varint that began inside ends at most 5 bytes after `end`: in the slack. */
         if (q >= end || !(q = seg_varint(q, &size)) || size < 0 || size > end - q)
             goto undo;
         seg_copy_wild(key->data + key_bytes, q, size);
@@ -202,14 +202,14 @@ undo:
     return NULL;
 }
 
-/* Take records of one uncompressed v2 body [p, end), at most `count`, as long as they are ordinary
- * and end SEG_SLACK bytes before `safe`, the end of readable memory. Returns where it stopped;
- * c->rows says how many it took. `without` is c->without, as a constant. */
+/* Take records of one uncompressed v2 body [p, end), at most `count`, as long as they are ordinary and end SEG_SLACK
+ * bytes before `safe`, the end of readable memory. Returns where it stopped; c->rows counts the rows taken. `without`
+ * is c->without, as a constant. */
 static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but(
     const int without, seg_columns *restrict c, const uint8_t *p, const uint8_t *end, const uint8_t *safe,
     int32_t count, const seg_batch_base *base)
 {
-    /* In registers while the loop runs: stores through uint8_t* might change any field of *c. */
+    /* Locals stay in registers during the loop; stores through uint8_t* might change any field of *c. */
     const int64_t base_offset = base->base_offset;
     const uint64_t base_timestamp = base->base_timestamp, delta_mask = base->delta_mask;
     int64_t *offset = c->offset, *timestamp = c->timestamp;
@@ -220,7 +220,7 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
     int64_t key_bytes = c->key.bytes, value_bytes = c->value.bytes;
     int64_t row = c->rows;
     const int64_t stop = row + count;
-    if (safe - end < SEG_SLACK) {   /* the last few records are for the checked parser */
+    if (safe - end < SEG_SLACK) {   /* leave the last few records to the checked parser */
         if (safe - p < SEG_SLACK)
             return p;
         end = safe - SEG_SLACK;
@@ -228,8 +228,8 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
     for (; row < stop; row++) {
         int32_t size, offset_delta, key_size, value_size, header_count;
         uint64_t delta;
-        /* Unchecked from here on: the record lies before `end` or is not taken, and what the varints
-         * of a lying one could read behind it is 1 + 10 + 4 * 5 bytes, within the slack. */
+        /* Unchecked from here on: a record that does not end before `end` is not taken, and its varints read at most
+         * 1 + 10 + 4 * 5 bytes after `end`, which is within the slack. */
         const uint8_t *q = p;
         if (seg_unlikely(p >= end) || !(q = seg_varint(q, &size)) || size < 6 || size > end - q)
             break;
@@ -295,7 +295,7 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
     return p;
 }
 
-/* The same for the columns that are wanted of `c`: one loop for each choice, without a branch more a record. */
+/* The same for the columns requested of `c`: one loop for each choice, so that no branch per record is added. */
 static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uint8_t *p, const uint8_t *end,
                                               const uint8_t *safe, int32_t count, const seg_batch_base *base)
 {
@@ -320,8 +320,8 @@ static inline uint32_t seg_load_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
 }
 
-/* Take the key and value of one v0 or v1 message, [p, end) from its key size on. Whether it did;
- * if not, nothing changed. `safe` as above. */
+/* Take the key and value of one v0 or v1 message, [p, end) from its key size on. Returns whether it did; if not,
+ * nothing changed. `safe` as above. */
 static inline __attribute__((always_inline)) int seg_take_message(seg_columns *restrict c, const uint8_t *p,
                                                                   const uint8_t *end, const uint8_t *safe,
                                                                   int64_t offset, int64_t timestamp)
@@ -368,8 +368,8 @@ static inline __attribute__((always_inline)) int seg_take_message(seg_columns *r
     return 1;
 }
 
-/* Is every timestamp 0 or above, and so far below the largest that a thousand times as much fits, too? As a rule it is:
- * one OR of all of them, and no comparisons. */
+/* Is every timestamp 0 or above, and small enough to multiply by 1000? Nearly always; this test is one OR of all of
+ * them, without comparisons. */
 static inline int seg_times_are_plain(const int64_t *timestamp, int64_t rows)
 {
     uint64_t a = 0, b = 0, c = 0, d = 0;
@@ -385,7 +385,7 @@ static inline int seg_times_are_plain(const int64_t *timestamp, int64_t rows)
     return (a | b | c | d) >> 53 == 0;      /* 2^53 * 1000 < 2^63 */
 }
 
-/* How many of the timestamps are none (-1); if any, a validity bitmap of them all. */
+/* How many of the timestamps are missing (-1); if any are, a validity bitmap of all. */
 static inline int64_t seg_mark_none(const int64_t *timestamp, int64_t rows, uint8_t *validity)
 {
     int64_t none = 0;

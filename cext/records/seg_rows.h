@@ -1,12 +1,12 @@
-/* Changes of decoded columns before somebody sees them: rows left out, times in other units, text checked.
- * The columns are still the caller's alone. */
+/* Changes decoded columns before they are handed out: removes rows, converts time units, checks text.
+ * The caller still owns the columns alone. */
 #ifndef SEG_ROWS_H
 #define SEG_ROWS_H
 
 #include "seg_columns.h"
 
-/* Move the rows [from, to) of a column down to row `row`, behind `bytes` bytes; the rows before stand. Returns the
- * bytes then in use. */
+/* Move the rows [from, to) of a column down to row `row`, whose data begin at byte `bytes`; the rows before stay.
+ * Returns the bytes then in use. */
 static inline int64_t seg_binary_move(seg_binary *column, int64_t row, int64_t bytes, int64_t from, int64_t to)
 {
     int64_t start = column->offsets[from], size = column->offsets[to] - start, shift = start - bytes;
@@ -48,7 +48,7 @@ static inline void seg_keep_rows(seg_columns *c, int64_t start, int64_t stop, in
     int64_t header_rows = 0, header_key_bytes = 0, header_value_bytes = 0;
     const int has_headers = !(c->without & SEG_HEADERS);
     int64_t row = 0;
-    /* Offsets increase, and as a rule all rows are asked for. */
+    /* Offsets increase, and usually all rows are requested. */
     if (rows == 0 || (low == INT64_MIN && high == INT64_MAX && c->offset[0] >= start && c->offset[rows - 1] < stop))
         return;
     while (row < rows) {
@@ -95,7 +95,7 @@ static inline void seg_keep_rows(seg_columns *c, int64_t start, int64_t stop, in
     }
 }
 
-/* Milliseconds to microseconds; what does not fit becomes the largest or smallest time, so that order stays. */
+/* Milliseconds to microseconds; a time out of range becomes the largest or smallest one, so that the order stays. */
 static inline void seg_to_micros(int64_t *timestamp, int64_t rows)
 {
     const int64_t most = INT64_MAX / 1000, least = INT64_MIN / 1000;
@@ -110,7 +110,7 @@ static inline void seg_to_micros(int64_t *timestamp, int64_t rows)
     }
 }
 
-/* Is it UTF-8 as Unicode has it: no overlong form, no surrogate, nothing above U+10FFFF? */
+/* Is it UTF-8 as Unicode defines it: no overlong form, no surrogate, nothing above U+10FFFF? */
 static inline int seg_is_utf8(const uint8_t *p, int64_t size)
 {
     const uint8_t *end = p + size;
@@ -140,7 +140,7 @@ static inline int seg_is_utf8(const uint8_t *p, int64_t size)
     return 1;
 }
 
-/* Is each row of the column UTF-8? All of it is, and no row begins inside of a character. */
+/* Is each row of the column UTF-8? It is if the whole data is, and no row begins inside a character. */
 static inline int seg_rows_are_utf8(const seg_binary *column, int64_t rows)
 {
     if (!seg_is_utf8(column->data, column->bytes))
@@ -159,7 +159,7 @@ typedef struct {
     int32_t offset;
 } seg_view;
 
-/* Views of the rows: of up to 12 bytes in themselves, of longer ones into the data, which is their only buffer. */
+/* Views of the rows: up to 12 bytes are stored in the view, longer ones refer to the data, their only buffer. */
 static inline void seg_make_views(const seg_binary *column, int64_t rows, seg_view *views)
 {
     for (int64_t i = 0; i < rows; i++) {

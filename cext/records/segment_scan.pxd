@@ -12,13 +12,13 @@ cdef class BatchTable:
     cdef Py_ssize_t n
     cdef Py_ssize_t capacity
     cdef readonly int64_t end       # position after the last batch in the table
-    cdef int64_t size               # where the scanned bytes end
-    cdef int64_t first_possible     # no record of the table lies below; INT64_MIN: that is not known
+    cdef int64_t size               # the end of the scanned bytes
+    cdef int64_t first_possible     # no record of the table has a lower offset; INT64_MIN: unknown
     cdef int stop_                  # the Status that ended the scan: OK at the end of the window
 
     cdef BatchHeader* next_row(self) noexcept nogil
 
-    # The offset that a record of this row must be above: of the batch before it. -1: not known.
+    # A record of this row must be above this offset, the end of the batch before it. -1: unknown.
     cdef inline int64_t end_before(self, const BatchHeader* row) noexcept nogil:
         if row > self.rows:
             return (row - 1).last_offset

@@ -1,6 +1,6 @@
-"""Find the batches of a segment: a walk from header to header, and the search for the next one after damage.
+"""Finds the batches of a segment: walks from header to header, and searches for the next batch after damage.
 
-Reads headers only, unless asked to check CRCs; never decompresses. Runs without the GIL.
+Reads only headers, unless asked to check CRCs; never decompresses. Runs without the GIL.
 """
 cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
@@ -37,19 +37,19 @@ cdef extern from *:
 
 cdef enum:
     FIRST_CAPACITY = 64
-    # A walk spends at most so much CRC work on headers that look right and are not: 64 MiB and
-    # eight times the bytes searched. Only bytes made on purpose need more.
+    # A walk spends at most this much CRC work on headers that look right but are not: 64 MiB plus eight times the
+    # bytes searched. Only malicious bytes need more.
     SEARCH_CRC_BYTES = 64 << 20
     SEARCH_CRC_PASSES = 8
     ABORTED_FIELDS = 3          # producer id, first offset, offset of the marker
 
 
-# Which offsets a batch may have at its place in the log. No checksum covers a base offset (a message's offset).
+# The offsets that a batch may have at its place in the log. No checksum covers a base offset (a message's offset).
 cdef struct Order:
     bint is_checked
-    int64_t next_offset         # no batch begins below
-    int64_t before_last         # what that was before the last batch was taken
-    int64_t end_offset          # every batch ends below
+    int64_t next_offset         # no batch may begin below this
+    int64_t before_last         # its value before the last batch was accepted
+    int64_t end_offset          # every batch must end below this
 
 
 # --- table -----------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ cdef class BatchTable:
         free(self.rows)
 
     cdef BatchHeader* next_row(self) noexcept nogil:
-        """Room behind the last row, for whoever fills it and then counts it in `n`; NULL: no memory."""
+        """Room after the last row, which the caller fills, then counts in `n`; NULL: no memory."""
         cdef Py_ssize_t capacity
         cdef BatchHeader* rows
         if self.n == self.capacity:
@@ -82,11 +82,11 @@ cdef class BatchTable:
 
     @property
     def stop(self):
-        """A Status: OK at the end of the bytes, LIMIT after max_batches, else what is wrong at `end`."""
+        """A Status: OK at the end of the bytes, LIMIT after max_batches, otherwise what is wrong at `end`."""
         return Status(self.stop_)
 
     def stop_details(self):
-        """What the bytes at `end` say and what they should: (found, expected). None where the scan ended well."""
+        """(found, expected) for the bytes at `end`; None if the scan ended normally."""
         if self.stop_ == OK or self.stop_ == LIMIT:
             return None
         return describe(self.window, self.end, self.size, self.stop_)
@@ -107,9 +107,9 @@ cdef class BatchTable:
             yield batch_of(self.window, self.decompress, &self.rows[i])
 
     def records(self, int64_t first_offset=INT64_MIN, int64_t stop_offset=INT64_MAX, bint include_control=True):
-        """The records with first_offset <= offset < stop_offset of all batches, without an object a batch.
+        """The records with first_offset <= offset < stop_offset of all batches, without creating an object per batch.
 
-        The last int64, the default, stops nothing.
+        The default, the largest int64, sets no limit.
         """
         cdef int64_t last_offset = stop_offset
         if INT64_MIN < stop_offset < INT64_MAX:
@@ -121,8 +121,8 @@ cdef class BatchTable:
     def without(self, const int64_t[::1] transactions not None):
         """This table without the data of aborted transactions.
 
-        `transactions`: producer id, first offset and offset of the abort marker of each, one after the other. What
-        goes are the transactional batches of that producer between the two; markers stay.
+        `transactions`: producer id, first offset and abort marker's offset of each, one after another. Leaves out the
+        transactional batches of that producer between the two offsets; markers stay.
         """
         cdef BatchTable rest
         cdef BatchHeader* kept
@@ -143,7 +143,7 @@ cdef class BatchTable:
         return rest
 
     def find_offset(self, int64_t offset, Py_ssize_t first=0):
-        """The first batch from `first` on whose last offset is at or above `offset`; -1 where there is none."""
+        """The first batch from `first` on whose last offset is at or above `offset`; -1 if there is none."""
         cdef Py_ssize_t i
         for i in range(max(first, 0), self.n):
             if self.rows[i].last_offset >= offset:
@@ -153,7 +153,7 @@ cdef class BatchTable:
     def find_timestamp(self, int64_t timestamp, Py_ssize_t first=0):
         """The first batch from `first` on that may hold a timestamp at or above `timestamp`; -1: none.
 
-        That is each whose largest timestamp is as large, and each wrapper that would have to be opened to know.
+        This is a batch whose largest timestamp reaches it, or a wrapper that would have to be opened to know.
         """
         cdef Py_ssize_t i
         for i in range(max(first, 0), self.n):
@@ -162,7 +162,7 @@ cdef class BatchTable:
         return -1
 
     def find_unbounded(self, Py_ssize_t first=0):
-        """The first batch from `first` on whose max_timestamp bounds nothing: see RecordBatch.bounds_time; -1: none."""
+        """The first batch from `first` on whose max_timestamp is no bound (RecordBatch.bounds_time); -1: none."""
         cdef Py_ssize_t i
         for i in range(max(first, 0), self.n):
             if not bounds_time(&self.rows[i]):
@@ -171,7 +171,7 @@ cdef class BatchTable:
 
     @property
     def max_timestamp(self):
-        """Of all batches; -1 where none has one."""
+        """The largest of all batches; -1 if none has a timestamp."""
         cdef int64_t largest = -1
         cdef Py_ssize_t i
         for i in range(self.n):
@@ -180,9 +180,9 @@ cdef class BatchTable:
 
     @property
     def min_timestamp(self):
-        """The smallest that the headers tell, -1 where none does.
+        """The smallest timestamp that the headers give; -1 if none does.
 
-        A v1 wrapper, LogAppendTime and a base timestamp that is a delete horizon tell only the batch's largest.
+        A v1 wrapper, LogAppendTime and a base timestamp that is a delete horizon give only the batch's largest.
         """
         cdef int64_t smallest = INT64_MAX, timestamp
         cdef const BatchHeader* row
@@ -219,18 +219,18 @@ def scan(
     bint check_crc=False, Py_ssize_t max_batches=-1, int64_t max_bytes=-1, min_offset=None,
     int64_t end_offset=INT64_MAX, decompress=None,
 ):
-    """The batches from `position`, the start of one, to the end of the bytes or the first that is wrong.
+    """The batches from `position`, where one must begin, to the end of the bytes or the first invalid batch.
 
-    limit: where the bytes end (a published end); -1, the end of the window.
-    check_crc: stop with BAD_CRC before the first batch whose checksum does not fit.
-    max_batches, max_bytes: stop with LIMIT after so many batches, or the batch that makes it so many bytes;
-        go on from the table's `end`. -1: no limit.
-    min_offset, end_offset: offsets must lie in [min_offset, end_offset) and increase; stop before the first batch that
-        cannot be where it is with OFFSET_BACK, OFFSET_AHEAD (it is above those that follow), or OFFSET_RANGE (it ends
-        below its beginning). A wrapper is judged by its last offset. min_offset None: offsets are not looked at.
+    limit: the end of the bytes (a published end); -1: the end of the window.
+    check_crc: stop with BAD_CRC before the first batch whose checksum is wrong.
+    max_batches, max_bytes: stop with LIMIT after this many batches, or after the batch that reaches this many bytes;
+        continue from the table's `end`. -1: no limit.
+    min_offset, end_offset: offsets must lie in [min_offset, end_offset) and increase. Stop before the first batch that
+        violates this, with OFFSET_BACK, OFFSET_AHEAD (it is above the following ones), or OFFSET_RANGE (it ends below
+        its beginning). A wrapper is judged by its last offset. min_offset None: offsets are not checked.
     decompress: for the records of compressed batches, Callable[[codec, magic, memoryview], bytes-like].
 
-    Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: a position outside.
+    Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: `position` is outside the window.
     """
     cdef int64_t size = window.size
     cdef BatchTable table
@@ -263,7 +263,7 @@ cdef int fill(
     cdef const uint8_t* bytes = table.window.base
     cdef bint is_tagged = table.window.is_tagged
     cdef BatchHeader* row
-    # Here, and not in the table's Order: what is stored in each round is loaded in the next one.
+    # Locals, not the table's Order: otherwise each round would load what the previous round stored.
     cdef int64_t next_offset = order.next_offset
     cdef int64_t before_last = order.before_last
     cdef int64_t end_offset = order.end_offset
@@ -273,7 +273,7 @@ cdef int fill(
         if table.n == max_batches or (enough >= 0 and table.end >= enough):
             order.next_offset, order.before_last = next_offset, before_last
             return look_ahead(table, size, order) if in_order and table.n > 0 else <int>LIMIT
-        # Parsed where it stays: to copy what was just stored in pieces stalls for as long as the parse takes.
+        # Parsed in place: copying a row right after it was stored in parts stalls for as long as parsing takes.
         row = table.next_row()
         if row == NULL:
             return NO_MEMORY
@@ -284,7 +284,7 @@ cdef int fill(
         if status != OK:
             return status
         if check_crc:
-            # The next header arrives while this batch's bytes are summed.
+            # Prefetch the next header while computing this batch's checksum.
             prefetch(bytes + row.position + row.size_bytes)
             if not crc_matches(bytes, row):
                 return BAD_CRC
@@ -303,9 +303,9 @@ cdef int fill(
 
 
 cdef int find_end(BatchTable table, BatchHeader* row) noexcept:
-    """The last offset of a tagged wrapper that does not say it: by opening it. If that fails, reading it tells why."""
+    """Open a tagged wrapper that does not store its last offset, to find it. If this fails, reading it tells why."""
     cdef Span records
-    cdef Window _opened         # keeps the bytes of `records`
+    cdef Window _opened         # keeps alive the bytes of `records`
     cdef RecordView message
     cdef int64_t base = row.base_offset
     cdef int64_t last = -1
@@ -324,14 +324,14 @@ cdef int find_end(BatchTable table, BatchHeader* row) noexcept:
 
 
 cdef int misplaced(BatchTable table, int64_t size, const Order* order, const BatchHeader* row) noexcept nogil:
-    """What is wrong with the offsets of the batch, which come behind those of the table."""
+    """What is wrong with the offsets of the batch that follows those of the table."""
     if row.last_offset < row.base_offset:
         return OFFSET_RANGE
     return take_back(table, size, order, row) if row.base_offset < order.next_offset else <int>OFFSET_AHEAD
 
 
 cdef int look_ahead(BatchTable table, int64_t size, Order* order) noexcept nogil:
-    """LIMIT, or what is wrong with the last batch taken, by the header of the one that follows."""
+    """LIMIT, or what is wrong with the last batch accepted, judged by the header of the following one."""
     cdef BatchHeader row
     if header_in(table.window, size, table.end, &row) != OK or row.base_offset >= order.next_offset:
         return LIMIT
@@ -339,11 +339,11 @@ cdef int look_ahead(BatchTable table, int64_t size, Order* order) noexcept nogil
 
 
 cdef int take_back(BatchTable table, int64_t size, const Order* order, const BatchHeader* row) noexcept nogil:
-    """Which of two is wrong if `row` begins below the end of the last batch taken? If that one, it is taken back.
+    """`row` begins below the end of the last batch: decide which of the two is wrong, and remove the last if it is.
 
-    It is that one if without it the order is right: `row` follows the batch before it without a gap, or what comes
-    next lies between `row` and it. Of wrappers, which do not tell where they begin, it is that one, too: what is given
-    is right, and who goes on reads `row` as well.
+    The last one is wrong if the order is right without it: `row` follows the batch before it without a gap, or the
+    batch after `row` lies between `row` and it. Of wrappers, which do not store their first offset, the last one counts
+    as wrong too: the batches given are then right, and a caller that continues reads `row` as well.
     """
     cdef BatchHeader following
     cdef const BatchHeader* last
@@ -351,7 +351,7 @@ cdef int take_back(BatchTable table, int64_t size, const Order* order, const Bat
     if table.n == 0 or row.base_offset < order.before_last:
         return OFFSET_BACK
     last = &table.rows[table.n - 1]
-    # Unsigned: offsets may be anything. (A table's batches end at or behind their beginning.)
+    # Unsigned, because offsets may have any value. (No batch of a table ends before its base offset.)
     is_ahead = (
         <uint64_t>row.base_offset - <uint64_t>order.before_last
         == <uint64_t>last.last_offset - <uint64_t>last.base_offset + 1
@@ -367,7 +367,7 @@ cdef int take_back(BatchTable table, int64_t size, const Order* order, const Bat
 
 
 cdef object describe(Window window, int64_t position, int64_t size, int status):
-    """(found, expected) for a status that parsing a header or crc_matches gave."""
+    """(found, expected) for a status of parsing a header or of crc_matches."""
     cdef const uint8_t* p = window.base + position
     cdef int64_t rest = size - position
     cdef BatchHeader row
@@ -404,21 +404,21 @@ cdef object describe(Window window, int64_t position, int64_t size, int status):
 # --- resync ----------------------------------------------------------------------------------
 
 def find_batch(Window window not None, int64_t position, int64_t min_offset=-1):
-    """The next position, from `position` on, of a batch that is whole; -1 where there is none.
+    """The next position, from `position` on, of a complete batch; -1: none.
 
-    Whole: its header is plausible beyond what parsing asks, its CRC is right, and its last offset
-    is at or above `min_offset`. What lies between is lost, or never was a batch.
+    Complete: its header is plausible, which is more than parsing requires, its CRC is right, and its last offset is at
+    or above `min_offset`. The bytes skipped are lost, or never were a batch.
     """
     return BatchFinder(window).find(position, min_offset)
 
 
 @cython.final
 cdef class BatchFinder:
-    """BatchFinder(window): find_batch again and again, for a walk that meets damage more than once.
+    """BatchFinder(window): repeated find_batch, for a walk that may meet damage more than once.
 
-    All its searches share one budget of CRC work. Bytes made on purpose may hold a header that claims all
-    that follows before every small batch: a budget for each search would be spent as often as there are batches.
-    Once it is used up, nothing more is found.
+    All its searches share one budget of CRC work. Before every small batch, malicious bytes may have a header that
+    claims everything after it: a budget per search would be spent once per batch. Once the budget is used up, nothing
+    more is found.
     """
     cdef Window window
     cdef int64_t budget
@@ -435,9 +435,9 @@ cdef class BatchFinder:
         return found
 
     def behind(self, BatchTable table not None, int64_t min_offset=-1):
-        """The same behind what ended the table's scan; a checksum that did not fit has cost its batch's bytes.
+        """As find_batch, after the batch that ended the table's scan; counts that batch's checksum in the budget.
 
-        A batch whose offset alone is wrong is passed over as a whole: its records may hold batches of another log.
+        If only a batch's offset is wrong, skips the whole batch, because its records may hold batches of another log.
         """
         cdef BatchHeader row
         cdef int64_t passed = 1
@@ -463,7 +463,7 @@ cdef class BatchFinder:
 
 
 cdef bint is_plausible(const uint8_t* bytes, const BatchHeader* row) noexcept nogil:
-    """Would a broker have written these fields? Bytes inside a record rarely pass by chance."""
+    """Would a broker have written these fields? Random bytes inside a record rarely pass."""
     cdef Span s
     cdef RecordView message
     cdef int8_t magic = -1

@@ -1,4 +1,4 @@
-"""The tags of a message as Python objects: to be shown, and to count what is missing.
+"""The tags of a message as Python objects, for display and for counting missing ones.
 
 See docs/formats/tagged_message.md.
 """
@@ -18,7 +18,7 @@ from .tagged_message cimport (
 
 
 cdef void list_of(const uint8_t* message, Span* list_) noexcept nogil:
-    """The tags of a message whose header was parsed."""
+    """The tags of a message whose header has been parsed."""
     list_.p = message + TAGGED_HEADER_SIZE
     list_.end = list_.p + max(load_i32(message + TAGS_SIZE_POS), 0)
 
@@ -53,9 +53,9 @@ def tags_of(RecordBatch batch not None):
 
 
 def count_defaults(BatchTable table not None):
-    """{id: n}: how many messages of a table do without a tag that they need, so that its default counts.
+    """{id: n}: how many messages of a table lack a tag that they need, so that its default applies.
 
-    Tag 0 of all; 32, 64, 65 and 66 of wrappers. Messages inside of wrappers are not looked at.
+    Tag 0 for all; 32, 64, 65 and 66 for wrappers. Does not look at messages inside wrappers.
     """
     cdef int64_t[5] missing
     cdef Py_ssize_t i

@@ -1,4 +1,4 @@
-"""Parse messages of the tagged dialect. The rules are in tagged_message.pxd and docs/formats/tagged_message.md.
+"""Parses messages of the tagged dialect. The rules are in tagged_message.pxd and docs/formats/tagged_message.md.
 
 Borrows the bytes, keeps nothing, trusts no field.
 """
@@ -13,7 +13,7 @@ from .span cimport Span, load_i32, load_i64, load_u32
 from .status cimport BAD_KEY_SIZE, BAD_MAGIC, BAD_NESTING, BAD_TAG, BAD_VALUE_SIZE, OFFSET_RANGE, OK
 
 cdef enum:
-    UNKNOWN_CODEC = CODEC_MASK      # what bits that name neither a codec nor a control type become
+    UNKNOWN_CODEC = CODEC_MASK      # stands for bits that name neither a codec nor a control type
 
 
 cdef int parse_tags(const Span* list_, Tags* out) noexcept nogil:
@@ -100,7 +100,7 @@ cdef int parse_tagged(Span* s, RecordView* out, uint8_t* attributes, Tags* tags)
     out.timestamp = timestamp_of(p, tags)
     out.size_bytes = <int32_t>(end - p)
     status = parse_key_and_value(list_.end, end, out)
-    # One way to say null.
+    # Only one encoding of null.
     if status == OK and load_i32(list_.end) < -1:
         status = BAD_KEY_SIZE
     if status == OK and load_i32(out.value - 4) < -1:
@@ -158,7 +158,7 @@ cdef int parse_tagged_header(const uint8_t* bytes, int64_t size, int64_t positio
 
 
 cdef inline int describe_message(const uint8_t* p, const Tags* tags, BatchHeader* out) noexcept nogil:
-    """What its type and its tags say of the message at `p`: attributes, last offset, times."""
+    """Set the header fields that follow from a message's type and tags: attributes, last offset, times."""
     cdef int type_ = p[MAGIC_POS + 1] & TYPE_MASK
     cdef int64_t delta = 0
     cdef int attributes = TIME_BOUND_BIT

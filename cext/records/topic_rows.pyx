@@ -1,15 +1,15 @@
-"""Records as rows of a table: the columns of Spark's Kafka source, those that were asked for, exported to Arrow.
+"""Records as rows of a table, exported to Arrow: the requested columns of Spark's Kafka source.
 
-    key, value      binary; or utf8, or JSON as Arrow has it (utf8 with the extension arrow.json)
-    topic           utf8, in a dictionary of one
+    key, value      binary; or utf8, or JSON as in Arrow (utf8 with the extension arrow.json)
+    topic           utf8, in a dictionary with one entry
     partition       int32
     offset          int64
     timestamp       timestamp[us, UTC], null if the record has none
     timestampType   int32: 0 CreateTime, 1 LogAppendTime, -1 none (v0)
     headers         a list of (key utf8, value binary)
 
-Made of Columns, whose memory it takes over: rows outside of what was asked for are left out there. What is the same in
-each row (topic, partition, as a rule the timestampType) lies in buffers that all batches of a partition share.
+Built from Columns, whose memory they take over, after removing the rows that were not requested. Buffers with the same
+value in each row (topic, partition, usually timestampType) are shared by all batches of a partition.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -55,18 +55,18 @@ cdef bytes sized(bytes text):
     return len(text).to_bytes(4, sys.byteorder) + text
 
 
-# Arrow's key-value metadata, in the machine's byte order: the number of pairs, then their keys and values in turn.
+# Arrow's key-value metadata, in the machine's byte order: the number of pairs, then each pair's key and value.
 cdef bytes json_metadata = (
     (2).to_bytes(4, sys.byteorder) + sized(b"ARROW:extension:name") + sized(b"arrow.json")
     + sized(b"ARROW:extension:metadata") + sized(b"")
 )
 
 
-# --- what the rows of a partition look like -------------------------------------------------------------------
+# --- the layout of a partition's rows --------------------------------------------------------------------------
 
 @cython.final
 cdef class RowLayout:
-    """Which columns, of which topic and partition. Threads may share it."""
+    """The requested columns, and the topic and partition. Thread-safe."""
     cdef readonly tuple columns
     cdef readonly str topic
     cdef readonly int32_t partition
@@ -78,7 +78,7 @@ cdef class RowLayout:
     cdef int32_t without
     cdef bytes topic_bytes
     cdef int32_t topic_offsets[2]
-    # Buffers of what is the same in each row: replaced by longer ones, never changed.
+    # Buffers with the same value in each row: replaced by longer ones, never changed.
     cdef bytes zeros
     cdef bytes partitions
     cdef dict types
@@ -112,7 +112,7 @@ cdef class RowLayout:
 
     @property
     def is_narrow(self):
-        """Are all columns of a fixed width, so that rows take a few bytes, whatever the records have?"""
+    """Whether all columns have a fixed width, so that rows take a few bytes, whatever the records contain."""
         return self.without == SEG_KEY | SEG_VALUE | SEG_HEADERS
 
     def __arrow_c_schema__(self):
@@ -155,10 +155,10 @@ cdef class RowLayout:
         else:
             fill_schema(column, b"vu" if self.has_views else b"u", name, True, 0)
         if text == JSON:
-            column.metadata = PyBytes_AS_STRING(json_metadata)      # of the module: never freed
+            column.metadata = PyBytes_AS_STRING(json_metadata)      # owned by the module: never freed
         return 0
 
-    # Buffers of at least `rows` rows.
+    # Buffers for at least `rows` rows.
 
     cdef bytes zeros_of(self, int64_t rows):
         if len(self.zeros) < rows:
@@ -194,7 +194,7 @@ cdef class TopicRows:
     cdef Columns _columns
     cdef readonly RowLayout layout
     cdef bytes _types               # int32: the timestampType of each row
-    cdef bytes _header_keys         # where a key of a header is no UTF-8: offsets and bytes of all keys, repaired
+    cdef bytes _header_keys         # if a header key is not UTF-8: offsets and bytes of all keys, repaired
     cdef bytes _header_key_offsets
 
     def __init__(self):
@@ -205,7 +205,7 @@ cdef class TopicRows:
 
     @property
     def nbytes(self):
-        """Bytes of keys, values and headers, and of what has a fixed width in a row."""
+        """The bytes of keys, values and headers, and of the fixed-width columns."""
         cdef seg_columns* c = &self._columns.c
         return (28 * c.rows + c.key.bytes + c.value.bytes
                 + c.header_key.bytes + c.header_value.bytes + 8 * c.header_rows)
@@ -222,7 +222,7 @@ cdef class TopicRows:
         return self.layout.__arrow_c_schema__()
 
     def __arrow_c_array__(self, requested_schema=None):
-        """A struct array: one field a column. `requested_schema` is not heeded, as the interface allows."""
+        """A struct array with one field per column. `requested_schema` is ignored, as the interface allows."""
         cdef ArrowArray* array = NULL
         cdef object capsule = new_array_capsule(&array)
         cdef int i
@@ -302,7 +302,7 @@ cdef class TopicRows:
     # --- making ---
 
     cdef int finish(self, int64_t first_batch, int64_t stop_batch, BatchTable table) except -1:
-        """Check text, and find out the timestampType: of the batches [first_batch, stop_batch)."""
+        """Check text, and set the timestampType from the batches [first_batch, stop_batch)."""
         cdef seg_columns* c = &self._columns.c
         cdef RowLayout layout = self.layout
         if not layout.without & SEG_KEY and layout.key_text != BYTES:
@@ -354,7 +354,7 @@ cdef class TopicRows:
         return 0
 
     cdef int repair_header_keys(self) except -1:
-        """As every Kafka client reads them: malformed bytes become U+FFFD."""
+        """Repair header keys as every Kafka client does: malformed bytes become U+FFFD."""
         cdef seg_columns* c = &self._columns.c
         cdef int64_t row
         cdef int64_t size = 0
@@ -382,10 +382,11 @@ cdef bytes bytes_of(const seg_binary* column, int64_t row):
 def topic_rows(BatchTable table not None, pool not None, RowLayout layout not None, *, int64_t start=0,
                int64_t stop=-1, int64_t start_offset=INT64_MIN, int64_t stop_offset=INT64_MAX,
                int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True, int64_t chunk_bytes=0):
-    """Walk the batches [start, stop) of a table as TopicRows, in chunks of about `chunk_bytes`: columns.chunks().
+    """Iterate over the batches [start, stop) of a table as TopicRows, in chunks as those of columns.chunks().
 
-    Given are the records with start_offset <= offset < stop_offset and low_ms <= timestamp < high_ms, none of control
-    batches. A batch whose header says that none of its records is in time is not looked into, nor its CRC checked.
+    The rows are the records with start_offset <= offset < stop_offset and low_ms <= timestamp < high_ms, without those
+    of control batches. If a header shows that no record of its batch is in that time range, the batch is skipped
+    without checking its CRC.
     """
     cdef TopicRowChunks it = TopicRowChunks.__new__(TopicRowChunks)
     it._chunks = chunks(table, pool, chunk_bytes, start=start, stop=stop, check_crc=check_crc, include_control=False)
@@ -398,7 +399,7 @@ def topic_rows(BatchTable table not None, pool not None, RowLayout layout not No
 
 @cython.final
 cdef class TopicRowChunks:
-    """An iterator of TopicRows; see topic_rows(), and ColumnChunks for what an error leaves. One thread at a time."""
+    """An iterator of TopicRows; see topic_rows(), and ColumnChunks about errors. Not thread-safe."""
     cdef ColumnChunks _chunks
     cdef BatchTable _table
     cdef RowLayout _layout
@@ -416,7 +417,7 @@ cdef class TopicRowChunks:
         return self._chunks.next_batch
 
     def skip_batch(self):
-        """Go on behind the batch that raised."""
+        """Continue after the batch that raised."""
         self._chunks.next_batch += 1
 
     def __iter__(self):
@@ -441,7 +442,7 @@ cdef class TopicRowChunks:
             if columns.c.rows == 0:
                 continue
             if columns.c.rows < decoded:
-                columns._seal()         # the validity of the timestamps again: rows have moved
+                columns._seal()         # compute the validity of the timestamps again: rows have moved
             with nogil:
                 seg_to_micros(columns.c.timestamp, columns.c.rows)
             rows = TopicRows.__new__(TopicRows)
@@ -451,7 +452,7 @@ cdef class TopicRowChunks:
             return rows
 
     cdef void find_run(self) noexcept:
-        """Pass over batches that are out of time, and end the walk, for now, before the next one of these."""
+        """Skip batches outside the time range, and end the run before the next such batch."""
         cdef int64_t batch = self._chunks.next_batch
         cdef int64_t end
         if self._low == INT64_MIN and self._high == INT64_MAX:
@@ -468,6 +469,6 @@ cdef class TopicRowChunks:
             return False
         if row.max_timestamp < self._low:
             return True
-        # All have one time: a message of its own, or a batch under LogAppendTime.
+        # All records have the same time: a single message, or a batch under LogAppendTime.
         return (self._high <= row.max_timestamp and self._high < INT64_MAX
                 and (row.magic == 0 or row.magic == 1 or timestamp_type_of(row) == 1))
