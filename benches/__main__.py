@@ -1,8 +1,8 @@
-"""`python -m benches`: every ratio of docs/benchmarks.md in one run.
+"""`python -m benches`: measures every ratio of docs/benchmarks.md in one run.
 
     python -m benches [--records N] [--keys N] [--repetitions N] [--only TEXT] [--java] [--json FILE]
 
-CI runs it once with `--records 2000 --repetitions 1`, so that it cannot rot; figures want the defaults.
+CI runs it with `--records 2000 --repetitions 1`, only to check that it works; for figures use the defaults.
 """
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Appending: our log beside SQLite, lmdb and aiokafka into a file, without a sync and with one an append."""
+"""Appending: our log beside SQLite, lmdb and aiokafka writing to a file, without a sync and with one per append."""
 import os
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ from benches.peer_logs import AiokafkaLog, LmdbLog, Records, SqliteLog
 from benches.runner import Bench, Fresh, Goal
 from seglog.fs.files import OsFile
 
-# records a batch: share of the records, goals beside lmdb, SQLite and aiokafka
+# records per batch: share of the records, goals beside lmdb, SQLite and aiokafka
 CASES = {
     1: (0.03, Goal(3), Goal(7), Goal()),
     100: (0.3, Goal(3.5), Goal(12), Goal(1.4)),
@@ -30,7 +30,7 @@ LINGER = {"linger.ms": 1000, "linger.bytes": 65536}
 DURABLE_TURNS = 200
 THREADS = 8
 APPENDS_A_THREAD = 25
-# The gain is a matter of how long a sync takes, and the disk of the machine has one answer only.
+# The gain depends on the duration of a sync, and the machine's disk has only one; so others are simulated.
 SYNCS_MS = (0.3, 1)
 
 Peer = SqliteLog | LmdbLog | AiokafkaLog
@@ -38,7 +38,7 @@ Batches = list[Records]
 
 
 def batches_of(count: int, size: int) -> Batches:
-    """Lists of `size` records, none of which has a key or headers."""
+    """Lists of `size` records, without keys and headers."""
     _, values, timestamps = data.messages(count)
     records = list(zip(repeat(None), values, repeat(()), timestamps))
     return [records[i : i + size] for i in range(0, count, size)]
@@ -74,7 +74,7 @@ def append_to_peer(log: Peer, batches: Batches) -> None:
 
 
 class Place:
-    """Directories under one, each new, each removed after its use."""
+    """New directories inside one directory; each is removed after use."""
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
@@ -83,7 +83,7 @@ class Place:
         return Path(tempfile.mkdtemp(dir=self._parent))
 
     def fresh(self, opener: Callable[[Path], object], work: Callable[[object], object]) -> Fresh:
-        """Work on a log that `opener` makes in a new directory."""
+        """A contender that runs `work` on a log that `opener` creates in a new directory."""
 
         def make() -> tuple[Path, object]:
             path = self.new()
@@ -134,7 +134,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _columns(bench: Bench, place: Place, records: int) -> None:
-    """10 000 records a call, as lists of values and times; and values of 100 bytes each as rows of a numpy array."""
+    """10 000 records per call, as lists of values and times; and 100-byte values as rows of a numpy array."""
     settings = partial(our_log, fsync="never", config={"max.message.bytes": 1 << 30})
     batches = batches_of(records, 10_000)
     lists = [([value for _, value, _, _ in batch], [time for *_, time in batch]) for batch in batches]
@@ -165,7 +165,7 @@ def _columns(bench: Bench, place: Place, records: int) -> None:
 
 
 def _with_linger(bench: Bench, place: Place, records: int) -> None:
-    """One record a call, and a write for some hundred of them: what lingers is lost with the process."""
+    """One record per call, and one write per several hundred: a crash of the process loses lingering records."""
     batches = batches_of(records, 1)
     theirs = partial(append_to_peer, batches=batches)
 
@@ -189,7 +189,7 @@ def _with_linger(bench: Bench, place: Place, records: int) -> None:
 
 @contextmanager
 def counted_syncs(*, skip: bool = False) -> Iterator[list[int]]:
-    """[how many syncs were asked for within]; `skip`: asked for, and not done."""
+    """[the number of syncs requested in this context]; `skip`: count them, but do not sync."""
     calls = [0]
     originals = OsFile.sync_data, OsFile.sync, os.fsync
 
@@ -201,7 +201,7 @@ def counted_syncs(*, skip: bool = False) -> Iterator[list[int]]:
 
         return counted
 
-    # Files of ours are synced by a kernel, directories by os.fsync.
+    # A kernel syncs our files; os.fsync syncs directories.
     OsFile.sync_data, OsFile.sync, os.fsync = map(counting, originals)      # type: ignore[method-assign, assignment]
     try:
         yield calls
@@ -211,7 +211,7 @@ def counted_syncs(*, skip: bool = False) -> Iterator[list[int]]:
 
 @contextmanager
 def syncs_that_take(seconds: float) -> Iterator[None]:
-    """As on a disk whose fdatasync lasts so long, and costs no CPU; nothing is synced."""
+    """Simulate a disk whose fdatasync takes this many seconds and no CPU; nothing is synced."""
     originals = OsFile.sync_data, os.fdatasync
 
     def slow(_: object) -> None:
@@ -225,7 +225,7 @@ def syncs_that_take(seconds: float) -> Iterator[None]:
 
 
 class BareFile:
-    """The least that a durable append can be: the same bytes, a write and an fdatasync."""
+    """The lower limit of a durable append: the same bytes, one write and one fdatasync."""
 
     def __init__(self, path: Path, batch: bytes) -> None:
         self._fd = os.open(path / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -240,7 +240,7 @@ class BareFile:
 
 
 class BareSharedFile:
-    """The least that threads of Python can do who share a sync: the same bytes, a write, and a lock each to wait at."""
+    """The lower limit for Python threads that share a sync: the same bytes, one write, and a lock to wait on each."""
 
     def __init__(self, path: Path, batch: bytes) -> None:
         self._fd = os.open(path / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -279,7 +279,7 @@ class BareSharedFile:
 
 
 def _durable(bench: Bench, place: Place) -> None:
-    """One batch of 16 KB an append, on the disk when the append returns."""
+    """One 16 KB batch per append, on disk when the append returns."""
     name = "durable append of 16 KB"
     if not bench.wanted(name):
         return
@@ -303,7 +303,7 @@ def _durable(bench: Bench, place: Place) -> None:
 
 
 def _many_threads(bench: Bench, place: Place) -> None:
-    """Concurrent appenders share a sync: as many appends by one thread and by eight."""
+    """Concurrent appenders share a sync: the same number of appends by one thread and by eight."""
     name = f"durable append, {THREADS} threads"
     if bench.wanted(name):
         _by_threads(bench, place, name)

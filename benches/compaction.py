@@ -1,7 +1,7 @@
-"""Topic compaction: the last message of a compacted batch by its metadata, and opened; a topic beside Pulsar's.
+"""Topic compaction: the last message of a compacted batch, by its metadata and by opening it; a topic beside Pulsar's.
 
-Pulsar's own is timed in a JVM of its own, over a reader and into a ledger that are in memory: thread CPU time, best of
-some runs. Ours reads a managed ledger and writes a ledger.
+Pulsar's compaction runs in a separate JVM, with a reader and a ledger in memory: thread CPU time, the best of several
+runs. Ours reads a managed ledger and writes a ledger.
 """
 import random
 import shutil
@@ -36,7 +36,7 @@ def batch_of(number: int, keys: list[str], codec: PayloadCodec, chance: random.R
 
 def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
     _last_message(bench)
-    # With zstd its library takes most of the time, here and there.
+    # With zstd, the compression library takes most of the time on both sides.
     for codec, goal in ((PayloadCodec.LZ4, Goal(3)), (PayloadCodec.ZSTD, Goal())):
         _compaction(bench, directory, count, codec, goal, with_java=with_java)
 

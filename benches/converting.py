@@ -1,5 +1,5 @@
-"""Converting v1 to v2 and back in memory, CRCs checked on the way in and made on the way out, beside aiokafka's own
-parts and beside Kafka's downConvert.
+"""Converting v1 to v2 and back in memory, checking CRCs on input and computing them on output, beside aiokafka's
+parsers and builders and beside Kafka's downConvert.
 """
 from benches import data, java, peers
 from benches.runner import Bench, Goal
@@ -11,7 +11,7 @@ from seglog._kernels.window import Window
 from seglog.format.compression import compress, decompressor
 
 BATCH_BYTES = 16384
-STEP_BYTES = 4 << 20        # of input between two looks at the output, as the directory conversion goes
+STEP_BYTES = 4 << 20        # input bytes between two collections of the output, as in a directory conversion
 
 
 def to_v2(window: Window, repack_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""Messages and segments to read: made by aiokafka's builders, so that we do not read our own writing."""
+"""Messages and segments to read, made by aiokafka's builders, so that we do not only read our own output."""
 import functools
 import random
 import struct
@@ -10,7 +10,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @functools.cache
 def messages(count: int, value_bytes: int = 100) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Keys (8 B), JSON-like values (zstd about 2.8 times), timestamps that advance 0-3 ms."""
+    """Keys (8 B), JSON-like values (zstd compresses them about 2.8 times), timestamps that advance by 0-3 ms."""
     rnd = random.Random(1)
     users = [f"user-{rnd.randrange(20000):05d}" for _ in range(997)]
     keys, values, timestamps = [], [], []
@@ -32,7 +32,7 @@ def messages(count: int, value_bytes: int = 100) -> tuple[list[bytes], list[byte
 
 @functools.cache
 def segment(magic: int, codec: str, batch_bytes: int, count: int, value_bytes: int = 100) -> bytes:
-    """The bytes of a .log: `count` records in batches of about `batch_bytes`, numbered from 0 as a broker does."""
+    """The bytes of a .log: `count` records in batches of about `batch_bytes`, numbered from 0 as by a broker."""
     keys, values, timestamps = messages(count, value_bytes)
     out = bytearray()
     i = 0

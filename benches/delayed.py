@@ -24,13 +24,13 @@ Make = Callable[[], InMemoryDelayedDeliveryTracker]
 
 
 def messages(count: int) -> list[Message]:
-    """(deliver_at, ledger_id, entry_id), delays spread over 1 to 25 hours."""
+    """(deliver_at, ledger_id, entry_id), with delays of 1 to 25 hours."""
     chance = random.Random(7)
     return [(NOW + 3_600_000 + chance.randrange(86_400_000), 10 + n // LEDGER, n % LEDGER) for n in range(count)]
 
 
 def in_buckets() -> BucketDelayedDeliveryTracker:
-    """As it is used: buckets are sealed in a thread of their own, whose time is in the wall time alone."""
+    """As in production: a separate thread seals buckets; its time counts only in the wall time."""
     config = DelayedDeliveryConfig(ledger_step=0)
     return BucketDelayedDeliveryTracker(InMemoryBucketSnapshotStorage(), config, clock=ManualClock(NOW))
 
@@ -77,7 +77,7 @@ def sqlite_add(held: list[Message]) -> None:
 
 
 def full(make: Make, columns: Columns) -> InMemoryDelayedDeliveryTracker:
-    """A tracker that holds everything, and for which everything is due."""
+    """A tracker that contains all messages, all of them due."""
     tracker = make()
     tracker.add_messages(*columns)
     tracker.reconfigure(DelayedDeliveryConfig(ledger_step=0, strict=False, tick_time_ms=100_000_000))

@@ -1,7 +1,7 @@
-"""Many delayed messages over ledgers: memory, disk, recovery, pauses, lateness; and Pulsar's own tracker beside ours.
+"""Many delayed messages of many ledgers: memory, disk, recovery, pauses, lateness; and Pulsar's tracker beside ours.
 
-What is measured in a process of its own is a function here: `python -m benches.delayed_scale NAME DIRECTORY COUNT`
-prints its figures as JSON.
+The functions that must run in a separate process have a command: `python -m benches.delayed_scale NAME DIRECTORY COUNT`
+prints the figures as JSON.
 """
 import ctypes
 import json
@@ -28,18 +28,18 @@ HOUR_MS = 3_600_000
 LEDGER = 50_000
 POLL = 1000
 LIMIT_MIB = 1024
-# With fewer there is nothing to be timed.
+# With fewer ledgers the times are too short to measure.
 LEDGERS_OF_PULSAR = 10
 TESTS = Path(__file__).parent.parent / "tests"
 Figures = dict[str, float]
 
 
 def ledgers(count: int) -> Iterator[tuple["array[int]", "array[int]", "array[int]"]]:
-    """(ledger ids, entry ids, deliver at) of each ledger: delays of 1 to 25 hours."""
+    """(ledger ids, entry ids, deliver at) of each ledger, with delays of 1 to 25 hours."""
     chance = random.Random(7)
     for first in range(0, count, LEDGER):
         size = min(LEDGER, count - first)
-        # Of each message 8 random bytes, taken as a fraction of a day.
+        # 8 random bytes for each message, as a fraction of a day.
         drawn = array("Q", chance.randbytes(8 * size))
         delays = array("q", [NOW + HOUR_MS + (n >> 11) * 24 * HOUR_MS // (1 << 53) for n in drawn])
         yield array("q", [10 + first // LEDGER]) * size, array("q", range(size)), delays
@@ -51,7 +51,7 @@ def opened(directory: str, clock: ManualClock, **config: int) -> BucketDelayedDe
 
 
 def add_all(tracker: BucketDelayedDeliveryTracker, count: int) -> None:
-    """As fast as sealing and merging can follow: what is not sealed is in memory."""
+    """Add messages as fast as sealing and merging can follow, because unsealed messages take memory."""
     for slot, columns in enumerate(ledgers(count)):
         tracker.add_messages(*columns)
         if slot % 4 == 0:
@@ -60,24 +60,24 @@ def add_all(tracker: BucketDelayedDeliveryTracker, count: int) -> None:
 
 
 def status_mib(name: str) -> float:
-    """A line of /proc/self/status."""
+    """The value of a line in /proc/self/status, in MiB."""
     with open("/proc/self/status") as f:
         return next(int(line.split()[1]) for line in f if line.startswith(f"{name}:")) / 1024
 
 
 def held_mib() -> float:
-    """Anonymous memory, without what was freed and the allocator keeps for the next time."""
+    """Anonymous memory in MiB, without freed memory that the allocator keeps."""
     ctypes.CDLL(None).malloc_trim(0)
     return status_mib("RssAnon")
 
 
-# --- in a process of its own -----------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------
 
 
 def fill(directory: str, count: int) -> Figures:
-    """Add, and look at memory and disk when all is sealed that will be."""
+    """Add the messages, and measure memory and disk once sealing has finished."""
     clock = ManualClock(NOW)
-    # What adding itself takes is taken before: modules, pools, a bucket sealed.
+    # First pay what adding itself takes: modules, pools, one sealed bucket.
     with closing(opened(f"{directory}-warm", clock, max_buckets=-1)) as tracker:
         add_all(tracker, min(count, 20 * LEDGER))
     before = held_mib()
@@ -104,7 +104,8 @@ def fill(directory: str, count: int) -> Figures:
 
 
 def mutable(directory: str, count: int) -> Figures:
-    """Add and seal nothing: all of it is in the last mutable bucket. One by one, as every second entry of a ledger."""
+    """Add without sealing, so that all messages are in the last mutable bucket: one by one, every second entry of each
+    ledger."""
     with closing(opened(f"{directory}-warm", ManualClock(NOW), min_index_count=2**31 - 1, ledger_step=0)) as tracker:
         _add_every_second(tracker, min(count, 2 * LEDGER))
     before = held_mib()
@@ -122,8 +123,8 @@ def _add_every_second(tracker: BucketDelayedDeliveryTracker, count: int) -> None
 
 
 def recover(directory: str, count: int) -> Figures:
-    """Add, and open again: the best of some openings, as the JVM is warm too. From ledgers; and from memory, as the
-    snapshots that Pulsar's tracker is timed with are bytes of one open file, at places that are known."""
+    """Add and reopen; the best of several openings, because the JVM is warm too. From ledgers; and from memory, because
+    the snapshots that Pulsar's tracker is timed with are bytes of one open file at known positions."""
     clock = ManualClock(NOW)
     with closing(opened(directory, clock, ledger_step=0, max_buckets=-1)) as tracker:
         add_all(tracker, count)
@@ -148,7 +149,7 @@ def recover(directory: str, count: int) -> Figures:
 
 
 def live(directory: str, count: int) -> Figures:
-    """Add, open again, drain; with the configuration as it is shipped, so that buckets are merged."""
+    """Add, reopen and drain, with the default configuration, so that buckets are merged."""
     clock = ManualClock(NOW)
     began = time.perf_counter()
     with closing(opened(directory, clock)) as tracker:
@@ -156,7 +157,7 @@ def live(directory: str, count: int) -> Figures:
         added = time.perf_counter()
     with closing(opened(directory, clock)) as tracker:
         recovered = time.perf_counter()
-        for columns in ledgers(count):      # the log is read again: of most messages nothing but that they are known
+        for columns in ledgers(count):      # the log is read again, and most messages are already known
             if not tracker.contains_message(columns[0][0], 0):
                 tracker.add_messages(*columns)
         assert tracker.number_of_delayed_messages == count
@@ -175,7 +176,7 @@ def live(directory: str, count: int) -> Figures:
 
 
 def pauses(directory: str, count: int) -> Figures:
-    """How long each add took, one by one, while buckets of 50 000 are sealed beside it."""
+    """The duration of each add, one by one, while another thread seals buckets of 50 000."""
     clock = ManualClock(NOW)
     tracker = opened(directory, clock, ledger_step=0)
     columns = list(ledgers(count))
@@ -198,7 +199,7 @@ def pauses(directory: str, count: int) -> Figures:
 
 
 def lateness(directory: str, count: int) -> Figures:
-    """How long after its time a message reaches a reader that waits for it."""
+    """The delay between a message's time and its arrival at a waiting reader."""
     late: list[float] = []
     with ManagedLedger(directory, fsync="never") as topic, DelayedDelivery(topic) as delayed:
         dispatcher = delayed.dispatcher(topic.open_cursor("one", "earliest"))
@@ -235,7 +236,7 @@ def measured(name: str, directory: Path, count: int) -> Figures:
 
 
 def run(bench: Bench, directory: Path, count: int) -> None:
-    """`count`: of the cases that are about a million; that of the whole life is about a hundred times as many."""
+    """`count`: the messages of the cases with about a million; the case of the whole life uses about 100 times more."""
     if bench.wanted("delayed: memory") or bench.wanted("delayed: disk"):
         figures = measured("fill", directory / "fill", max(count, 3 * LEDGER))
         bench.limit("delayed: memory, sealed", "B/msg", "in buckets", max(figures["sealed_bytes"], 0.01), 2)
@@ -279,9 +280,8 @@ def _recovered_beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
-    """The real tracker, where a JVM and Maven are. Pulsar's seals in the thread that adds, ours in another one, whose
-    CPU time is counted as well; on the clock, it is the time until the last message is added. The better of two runs
-    each."""
+    """The real tracker, if a JVM and Maven are installed. Pulsar's seals in the thread that adds, ours in another one,
+    whose CPU time counts as well; the wall time ends when the last message is added. The better of two runs each."""
     from support.pulsar_oracle import PulsarOracle
 
     added, scheduled, on_the_clock = PulsarOracle().timing("bucket", "random", count)
@@ -302,7 +302,7 @@ def _beside_pulsar(bench: Bench, directory: Path, count: int) -> None:
     with closing(BucketDelayedDeliveryTracker(storage, config, clock=clock, worker=InlineWorker())) as tracker:
         for columns in ledgers(count):
             tracker.add_messages(*columns)
-        # As BucketGolden does: the clock goes on in 2 000 steps, and a thousand are asked for at a time.
+        # As in BucketGolden: the clock advances in 2 000 steps, and each poll asks for 1 000 messages.
         began = time.process_time()
         for step in range(2001):
             clock.set(NOW + HOUR_MS - 2000 + step * 24 * HOUR_MS // 1999)

@@ -1,4 +1,4 @@
-"""Batches from records in memory, CRCs made, beside aiokafka's own builder: from lists, and from Arrow columns."""
+"""Building batches from records in memory, including CRCs, beside aiokafka's builder: from lists and Arrow columns."""
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +11,7 @@ from seglog import build_batch
 from seglog.config import LogConfig
 from seglog.format.batch import BatchEncoder
 
-# what: records a batch, goals of lists and of columns
+# what: records per batch, goals of lists and of columns
 CASES = {
     "100 a batch": (100, Goal(3, 5), Goal(2)),
     "10 000 a batch": (10_000, Goal(4, 5), Goal(6, 8)),
@@ -20,7 +20,7 @@ SHARE = 0.2         # of the records
 
 
 def each(make: Callable[..., object], batches: list, *arguments: object) -> None:
-    """Make one batch after the other and let go of it, as a log does that has written it."""
+    """Build the batches one after another, dropping each, as a log does after writing it."""
     for batch in batches:
         make(batch, *arguments)
 
@@ -31,7 +31,7 @@ def one(log: BatchEncoder, records: list, now: int) -> None:
 
 
 def _matrix(bench: Bench, count: int, log: BatchEncoder, now: int) -> None:
-    """Values of 100 bytes each as rows of a numpy array."""
+    """100-byte values as rows of a numpy array."""
     matrices = [np.full((10_000, 100), n % 251, "u1") for n in range(max(count // 10_000, 1))]
     records = [[(None, row.tobytes(), (), now) for row in matrix] for matrix in matrices]
     bench.compare(

@@ -1,4 +1,4 @@
-"""Without a thread that waits: wait=False; in an event loop, durable appends beside a pool, and tasks that follow."""
+"""Without a waiting thread: wait=False; durable appends in an event loop beside a thread pool; following tasks."""
 import asyncio
 import gc
 import queue
@@ -19,12 +19,12 @@ from benches.appending import Place, our_log
 from benches.runner import Bench, Goal
 
 AT_ONCE = 500
-# Batches of 16 KB, and how many of them may wait for the disk.
+# Batches of 16 KB, and how many of them may wait for the disk at once.
 RECORDS = [(None, b"v" * 1000)] * 16
 IN_FLIGHT = 64
 LOGS, FOLLOWERS_A_LOG = 100, 100
-ROUNDS = 10         # of an append to each log: with three, p99 was the three worst appends of 300
-FEW_LOGS, FEW_FOLLOWERS_A_LOG = 5, 10       # where the run only shows that the bench works
+ROUNDS = 10         # of an append to each log: with three rounds, p99 was only the three worst appends of 300
+FEW_LOGS, FEW_FOLLOWERS_A_LOG = 5, 10       # for a run that only checks that the bench works
 
 
 async def awaited(log: seglog.Log, rounds: int) -> None:
@@ -34,7 +34,7 @@ async def awaited(log: seglog.Log, rounds: int) -> None:
 
 
 async def by_pool(log: seglog.Log, rounds: int, threads: int) -> None:
-    """As without seglog.aio: a thread for each append that waits."""
+    """As without seglog.aio: a thread for each waiting append."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(rounds):
@@ -48,7 +48,7 @@ def by_interval(log: seglog.Log, batches: int) -> None:
 
 
 def for_nobody(log: seglog.Log, batches: int) -> None:
-    """A callback for each append; no more than so many wait."""
+    """A callback for each append, with a limit on how many wait."""
     room: queue.SimpleQueue[None] = queue.SimpleQueue()     # (threading.Semaphore takes 3 us for each, in Python)
     for _ in range(IN_FLIGHT):
         room.put(None)
@@ -79,7 +79,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
             partial(our_log, fsync="batch"), lambda log: asyncio.run(main(log, rounds))     # type: ignore[operator]
         )
 
-    # As many threads as appends wait at once; and the pool that an event loop has by itself.
+    # With as many threads as appends wait at once; and with an event loop's default pool.
     bench.compare(
         "500 durable appends at once", rounds * AT_ONCE / 1e3, "k rec/s",
         {
@@ -119,8 +119,8 @@ def run(bench: Bench, directory: Path, count: int) -> None:
 
 
 async def follow(directory: Path, log_count: int, followers: int) -> None:
-    """Prints the process's memory, and how long a record takes to a task that follows: median, p99; CPU a task; what
-    the garbage collector took of it, in all and at once."""
+    """Prints the process's memory; the time from an append to a following task (median, p99); the CPU time per task;
+    and the garbage collector's share of it, in total and at most at once."""
     logs = [seglog.open(directory / f"bench-{n}", fsync="never") for n in range(log_count)]
     late: list[float] = []
     began, wanted, all_have_it = 0.0, 0, asyncio.Event()
@@ -133,7 +133,7 @@ async def follow(directory: Path, log_count: int, followers: int) -> None:
 
     readers = []
     for log in logs:
-        for _ in range(3):      # with the marks that the first ones sync
+        for _ in range(3):      # including the marks that the first appends sync
             log.append(b"first")
         readers.append(await seglog.aio.follow_partition(log.path))
     tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(followers)]

@@ -1,4 +1,4 @@
-"""Following: what appends cost the appending thread while eight processes follow, and what a follower reads."""
+"""Following: the cost for the appending thread while eight processes follow, and a follower's reading speed."""
 import subprocess
 import sys
 from collections import deque
@@ -11,7 +11,7 @@ from benches import data
 from benches.appending import Place, our_log
 from benches.runner import Bench, Fresh, Goal
 
-FOLLOWERS, FOLLOWERS_OF_FEW = 8, 2      # of few records, the run only shows that the bench works
+FOLLOWERS, FOLLOWERS_OF_FEW = 8, 2      # with few records, the run only checks that the bench works
 FOLLOW = """
 import seglog, sys
 follower = seglog.follow_partition(sys.argv[1])
@@ -23,7 +23,7 @@ for record in follower.follow():
 
 
 class Followed:
-    """A log, and the processes that follow it."""
+    """A log and the processes that follow it."""
 
     def __init__(self, path: Path, followers: int) -> None:
         self.log = our_log(path, fsync="never")
@@ -65,7 +65,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _reading(bench: Bench, place: Place, records: int) -> None:
-    """A follower that is behind, beside a read of the closed directory."""
+    """A follower that catches up, beside a read of the closed directory."""
     path = place.new()
     _, values, _ = data.messages(records)
     with our_log(path, fsync="never") as log:

@@ -1,5 +1,5 @@
-"""What a broker does with batches that it need not open: fetches without a copy, appends in place, mirrors; and what it
-must convert, for clients of before Kafka 0.11.
+"""A broker's work on batches that it need not open: fetches without a copy, appends in place, mirrors; and its
+conversions for clients from before Kafka 0.11.
 """
 import os
 import shutil
@@ -23,7 +23,7 @@ SLICE_BYTES = 1 << 20
 NOW = 1_700_000_000_000
 APPENDS = 300
 
-# Of such cases the runs are short, and the best of a few is a matter of luck on a machine that others use, too.
+# These cases have short runs, so on a shared machine the best of only a few runs would be chance.
 ROUNDS = 4
 DRAIN = """
 import socket, sys
@@ -33,8 +33,8 @@ while connection.recv_into(sink, flags=getattr(socket, "MSG_TRUNC", 0)):
     pass
 """
 
-# codec: the goal, and the codec of what comes where the log's codec is another. It opens quicker than the log's own
-# codec would: that flatters the recompressing way.
+# codec: the goal, and the codec of the incoming batches if the log's codec differs. It decompresses faster than the
+# log's own codec would, which flatters recompression.
 IN_PLACE = {"gzip": (Goal(8), "lz4"), "lz4": (Goal(3.5), "snappy"), "zstd": (Goal(2.5), "lz4")}
 
 
@@ -51,7 +51,7 @@ def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
 
 @contextmanager
 def stored(place: Place, magic: int, codec: str, count: int) -> Iterator[tuple[LogReader, Path]]:
-    """A partition of one segment with its indexes, by a Kafka client's builder, and the segment's file."""
+    """A partition of one segment with its indexes, written by a Kafka client's builder, and the segment's file."""
     path = place.new()
     file = path / "orders-0" / f"{0:020}.log"
     file.parent.mkdir()
@@ -67,10 +67,10 @@ def stored(place: Place, magic: int, codec: str, count: int) -> Iterator[tuple[L
 
 @contextmanager
 def drained() -> Iterator[socket.socket]:
-    """A TCP connection to another process that takes everything, without a copy.
+    """A TCP connection to another process that receives everything without copying it.
 
-    As a client is: a thread of this process would ask for the GIL whenever something arrives, which costs the one that
-    runs more Python between its sends.
+    Clients are separate processes too. A thread of this process would request the GIL whenever data arrives, which
+    costs the sender more the more Python it runs between its sends.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = subprocess.Popen([sys.executable, "-S", "-c", DRAIN, str(server.getsockname()[1]), str(SLICE_BYTES)])
@@ -81,7 +81,8 @@ def drained() -> Iterator[socket.socket]:
 
 
 def asked_offsets(partition: LogReader) -> list[int]:
-    """What a client asks for one after the other: it goes on behind the last whole batch, and gets a cut one again."""
+    """The offsets that a client requests in turn: it continues after the last complete batch, and fetches a cut one
+    again."""
     offsets, begin = [0], 0
     for batch in partition.batches():
         if batch.position + batch.size_bytes > begin + SLICE_BYTES:
@@ -116,7 +117,7 @@ def _zero_copy(bench: Bench, place: Place, count: int) -> None:
 
 
 def _down(bench: Bench, place: Place, codec: str, count: int, java_goal: Goal | None) -> None:
-    """All of a segment for a client that knows v1. No CRC is checked, as by Kafka; aiokafka's parts check them."""
+    """All of a segment for a client that only knows v1. Kafka and we check no CRC; aiokafka's parser checks them."""
     name = f"fetch of v2 {codec} as v1"
     beside_java = f"{name}, downConvert"
     if not (bench.wanted(name) or bench.wanted(beside_java)):
@@ -146,13 +147,13 @@ def _down(bench: Bench, place: Place, codec: str, count: int, java_goal: Goal | 
 
 
 def _in_place(bench: Bench, place: Place, codec: str, goal: Goal, other: str) -> None:
-    """Batches of 16 KB of records, compressed by the producer, whose records the log checks: stored as they are, or
-    compressed again, since the topic asks for its own codec. One format and one codec are stored.
+    """Batches of 16 KB, compressed by the producer, whose records the log checks: stored unchanged, or recompressed
+    because the topic requires its own codec. One format and one codec are stored.
 
-    "not opened" is the same batch as a follower takes it: its header and its CRC are looked at, nothing else. What is
-    left of that is "bare writes", which no way to append can do without.
+    "not opened" is the same batch as a follower takes it, checking only its header and CRC. What remains of that is
+    "bare writes", which every kind of append needs.
 
-    Of v1 beside v0, whose wrappers are always compressed again for their offsets: what v1 was made for (KIP-31).
+    v1 beside v0, whose wrappers must always be recompressed for their offsets: v1 was made to avoid this (KIP-31).
     """
     records = [(key, value, (), NOW) for key, value, _ in zip(*data.messages(140), strict=True)]
     turns = APPENDS if bench.repetitions > 1 else 10
@@ -191,7 +192,7 @@ def _in_place(bench: Bench, place: Place, codec: str, goal: Goal, other: str) ->
         },
         rounds=ROUNDS,
     )
-    if codec == "zstd":     # which no format below v2 has
+    if codec == "zstd":     # no format below v2 has it
         return
     old = [(key, value, (), None) for key, value, _, _ in records]
     wrappers = {
@@ -209,11 +210,11 @@ def _in_place(bench: Bench, place: Place, codec: str, goal: Goal, other: str) ->
 
 
 def _mirror(bench: Bench, place: Place, magic: int, codec: str, count: int) -> None:
-    """A segment into another log, beside its records through the same doors, and beside the writes of its bytes alone.
+    """A segment into another log, beside reading and appending its records, and beside only writing its bytes.
 
-    From a log of ours, whose bytes nobody changes; from a directory that a broker may hold, each run is copied first.
-    Of v2 without a codec those writes are a tenth of what decoding and appending costs: no mirror can be 15 times as
-    quick. Of v1, whose messages are a batch each, decoding costs more.
+    From a log of ours, whose bytes nobody else changes; from a directory that a broker may hold, each run is copied
+    first. For uncompressed v2 the bare writes take a tenth of decoding and appending, so no mirror can be 15 times as
+    fast. For v1, where each message is a batch, decoding costs more.
     """
     name = f"mirror, v{magic} {codec}"
     if not bench.wanted(name):
@@ -265,7 +266,7 @@ def _mirror(bench: Bench, place: Place, magic: int, codec: str, count: int) -> N
 
 
 class BareWrites:
-    """The least that a mirror can be: the same bytes into a file."""
+    """The lower limit of a mirror: write the same bytes to a file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path / "bare", os.O_WRONLY | os.O_CREAT)

@@ -1,8 +1,8 @@
-"""Costs that do not grow with the neighbours: `python -m benches --only growth`.
+"""Costs that must not grow with their neighbours: `python -m benches --only growth`.
 
-Each case does the same work beside few neighbours and beside many: it runs at three sizes, prints the processor time of
-a unit of work at each, and is held to a bound at the largest. The best of several rounds counts: what grows with the
-neighbours grows in every round.
+Each case does the same work beside few neighbours and beside many: it runs at three sizes, prints the processor time
+per unit of work for each, and checks a limit at the largest. The best of several rounds counts: a cost that grows with
+the neighbours grows in every round.
 """
 import random
 import shutil
@@ -38,7 +38,7 @@ DAY_MS = 86_400_000
 
 
 def run(bench: Bench, directory: Path, records: int) -> None:
-    """`records` scales the sizes: at the default of a million they are those that the bounds were set for."""
+    """`records` scales the sizes; the limits were set for the default, a million."""
     scale = min(records / 1_000_000, 1)
     half_acknowledged_batches(bench, directory / "half-acknowledged", scale)
     aborted_transactions(bench, directory / "aborted", scale)
@@ -59,11 +59,11 @@ def run(bench: Bench, directory: Path, records: int) -> None:
 def growth(
     bench: Bench, case: str, sizes: tuple[int, ...], of: str, unit_us: Callable[[int], float], at_most_us: float
 ) -> None:
-    """The cost of a unit beside so many `of` something; the bound is for the largest size."""
+    """The cost of a unit beside so many neighbours, named by `of`; the limit is for the largest size."""
     case = f"growth: {case}"
     if not bench.wanted(case):
         return
-    sizes = tuple(dict.fromkeys(sizes))     # scaled down they may be the same
+    sizes = tuple(dict.fromkeys(sizes))     # scaled down, they may be equal
     costs = [(size, unit_us(size)) for size in sizes]
     for size, cost in costs[:-1]:
         bench.reported(case, "us", f"beside {size} {of}", cost, f"beside {sizes[0]}", costs[0][1])
@@ -71,7 +71,7 @@ def growth(
 
 
 def best_us(work: Callable[[], object], units: int) -> float:
-    """Processor time of this process for a unit of work, the best of some rounds: rolls and closes have threads."""
+    """The processor time of this process per unit of work, best of several rounds: rolls and closes use threads."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -81,7 +81,7 @@ def best_us(work: Callable[[], object], units: int) -> float:
 
 
 def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> None:
-    """An acknowledgement that moves mark-delete, beside batches of which a part is acknowledged."""
+    """An acknowledgement that moves mark-delete, beside partly acknowledged batches."""
     moves = max(int(1000 * scale), 10)
 
     def unit_us(size: int) -> float:
@@ -105,7 +105,7 @@ def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> No
 
 
 def polls(bench: Bench, scale: float) -> None:
-    """A poll of 1 000 delayed messages, of so many that are due in the same millisecond: the first one, which loads."""
+    """A poll for 1 000 of many delayed messages due in the same millisecond: the first poll, which loads them."""
 
     def unit_us(size: int) -> float:
         best = float("inf")
@@ -131,7 +131,7 @@ def polls(bench: Bench, scale: float) -> None:
 
 
 def _filled(count: int, ledgers: int, spread_ms: int) -> tuple[BucketDelayedDeliveryTracker, ManualClock]:
-    """A tracker of so many messages from ledgers of one size, their times spread evenly."""
+    """A tracker of this many messages from ledgers of equal size, with evenly spread times."""
     clock = ManualClock(1_000)
     storage = InMemoryBucketSnapshotStorage()
     tracker = BucketDelayedDeliveryTracker(storage, clock=clock, worker=InlineWorker())
@@ -144,7 +144,7 @@ def _filled(count: int, ledgers: int, spread_ms: int) -> tuple[BucketDelayedDeli
 
 
 def small_ledgers(bench: Bench, scale: float) -> None:
-    """A delayed message that is added, sealing and merging included: 200 000 of them in so many ledgers."""
+    """Adding a delayed message, including sealing and merging: 200 000 of them in a varying number of ledgers."""
     count = max(int(200_000 * scale), 1_000)
 
     def unit_us(ledgers: int) -> float:
@@ -161,7 +161,7 @@ def small_ledgers(bench: Bench, scale: float) -> None:
 
 
 def long_delays(bench: Bench, scale: float) -> None:
-    """A delayed message that is delivered, of 500 000 over so many days: a segment of a snapshot spans five minutes."""
+    """Delivering a delayed message, of 500 000 over a varying number of days: a snapshot segment spans five minutes."""
     count = max(int(500_000 * scale), 1_000)
     ledgers = max(count // 50_000, 1)
 
@@ -181,7 +181,7 @@ def long_delays(bench: Bench, scale: float) -> None:
 
 
 def idle_polls(bench: Bench, directory: Path, scale: float) -> None:
-    """A poll of a shared index of delayed messages that finds nothing, beside so many subscriptions."""
+    """A poll of a shared index of delayed messages that finds nothing, beside many subscriptions."""
     rounds = max(int(500 * scale), 5)
 
     def unit_us(size: int) -> float:
@@ -205,7 +205,7 @@ def idle_polls(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def rolls(bench: Bench, directory: Path, scale: float) -> None:
-    """A roll of a managed ledger beside the ledgers that it has already: what its manifest costs."""
+    """A roll of a managed ledger beside its existing ledgers: the cost of its manifest."""
     rounds = max(int(20 * scale), 2)
 
     def unit_us(size: int) -> float:
@@ -234,7 +234,7 @@ def rolls(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def aborted_transactions(bench: Bench, directory: Path, scale: float) -> None:
-    """A read of committed records at the end of a log, behind aborted transactions: what a consumer that polls does."""
+    """A read of committed records at the end of a log, after aborted transactions, as by a polling consumer."""
     polls = max(int(1000 * scale), 10)
 
     def unit_us(size: int) -> float:
@@ -262,7 +262,7 @@ STEPS = ("open", "first append", "roll", "close", "open, append, close", "delete
 
 
 def partitions(bench: Bench, directory: Path, scale: float) -> None:
-    """What happens to a log of a log dir, beside other partitions there."""
+    """Operations on one log of a log dir, beside the other partitions there."""
     logs = max(int(LOGS * scale), 3)
     sizes = tuple(max(int(n * scale), 1) for n in (100, 2_000, 20_000))
     if not bench.wanted("growth: a log of a log dir"):
@@ -277,7 +277,7 @@ def partitions(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def whole_log_dirs(bench: Bench, directory: Path, scale: float) -> None:
-    """Every partition of a log dir, one after the other: opened, appended to durably, closed; new, and once more."""
+    """Open every partition of a log dir, append durably, close: one after another; first new ones, then existing."""
 
     def unit_us(size: int) -> float:
         began = time.process_time()
@@ -293,7 +293,7 @@ def whole_log_dirs(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def _log_dir_of(path: Path, size: int) -> Path:
-    """A log dir of so many partitions, as one that was closed cleanly."""
+    """A log dir of this many partitions, closed cleanly."""
     for n in range(size):
         (path / f"orders-{n}").mkdir(parents=True)
     for checkpoint in names.OFFSET_CHECKPOINTS:
@@ -303,7 +303,7 @@ def _log_dir_of(path: Path, size: int) -> Path:
 
 
 def partition_costs_us(path: Path, logs: int) -> dict[str, float]:
-    """Microseconds of this process for each step of one log, the best of some rounds; the log dir stays open."""
+    """This process's microseconds for each step of one log, best of several rounds; the log dir stays open."""
     best = dict.fromkeys(STEPS, float("inf"))
     with seglog.open_dir(path, fsync="never") as log_dir:
         for number in range(ROUNDS):
@@ -331,7 +331,7 @@ def _steps(log_dir: seglog.LogDir, topic: str, logs: int) -> Iterator[tuple[str,
 
 
 def conversions(bench: Bench, directory: Path, scale: float) -> None:
-    """A tiny partition of a log dir that is converted."""
+    """Converting one tiny partition of a log dir."""
     sizes = tuple(max(int(n * scale), 2) for n in (100, 1_000, 4_000))
 
     def unit_us(size: int) -> float:
@@ -349,7 +349,7 @@ def conversions(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def producers(bench: Bench, directory: Path, scale: float) -> None:
-    """Opening and rolling a log that remembers so many producers, of which a few write."""
+    """Opening and rolling a log that remembers many producers, of which few write."""
     sizes = tuple(max(int(n * scale), 1) for n in (10_000, 100_000, 1_000_000))
 
     def logged(name: str, size: int) -> Path:
@@ -367,9 +367,9 @@ def producers(bench: Bench, directory: Path, scale: float) -> None:
         return best_us(lambda: seglog.open(path, fsync="never").close(), size)
 
     def roll_s(size: int) -> tuple[float, float]:
-        """How long an append and a roll take, and the processor time until the snapshot is there as well.
+        """The time of an append and a roll, and the processor time until the snapshot is written as well.
 
-        By the clock, since the snapshot has a thread of its own: so the best of more rounds, beside whatever else runs.
+        Wall time, because another thread writes the snapshot: hence more rounds, of which the best counts.
         """
         path = logged("producers-rolled", size)
         waited = worked = float("inf")
@@ -391,7 +391,7 @@ def producers(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def segments(bench: Bench, directory: Path, scale: float) -> None:
-    """A log of many segments: opened after a clean close, what comes to all of them first, and a roll beside them."""
+    """A log of many segments: opened after a clean close, first operations on all segments, and a roll."""
     sizes = tuple(max(int(n * scale), 2) for n in (1_000, 10_000, 100_000))
     cases = ("opening, a segment", "first lookup by time, a segment", "append and roll", "delete_records, a segment")
     if not any(bench.wanted(f"growth: {case}") for case in cases):
@@ -430,8 +430,8 @@ def _segment_costs_us(directory: Path, size: int) -> dict[str, float]:
 
 
 def deletions(bench: Bench, directory: Path, scale: float) -> None:
-    """What retention takes from the start of a log, beside the bytes that stay: a segment of 64 KiB, or a half of one
-    by batches, which writes the other half again.
+    """Retention at the start of a log, beside the bytes that stay: it removes a segment of 64 KiB, or half a segment by
+    batches, which rewrites the other half.
     """
     heads, a_round = 80, 8
 
@@ -468,7 +468,7 @@ def deletions(bench: Bench, directory: Path, scale: float) -> None:
 
 
 def _log_of_segments(directory: Path, size: int) -> Path:
-    """A log of so many segments of one record, closed cleanly: copies of one under other offsets."""
+    """A log of this many segments with one record each, closed cleanly: copies of one segment at other offsets."""
     path = directory / "orders-0"
     with seglog.open(path, fsync="never") as log:
         log.append(b"x")
@@ -487,8 +487,8 @@ FIRST_MS = 1_700_000_000_000
 
 
 def times_in_disorder(bench: Bench, directory: Path, scale: float) -> None:
-    """A lookup by time in a sealed segment whose times are random over a month, with its time ranges: half of the
-    lookups are for any time, half for one of the last 26 seconds, which few batches hold."""
+    """A lookup by time in a sealed segment with time ranges, whose times are random over a month: half of the lookups
+    are for any time, half for the last 26 seconds, which few batches contain."""
     lookups = max(int(2_000 * scale), 20)
 
     def unit_us(size: int) -> float:

@@ -1,8 +1,8 @@
-"""What a time index costs in memory by its granularity: the table of the proposal for time-based indexes (KIP-33).
+"""The memory that a time index takes, by granularity: the table of the proposal for time-based indexes (KIP-33).
 
-It counted 3 500 partitions that keep a day: an entry of 12 bytes a second, or one a minute. Measured here on logs of
-ours whose offset index has an entry a batch (index.interval.bytes=1): 35 partitions with a small batch a minute, and
-one with a small batch a second; then multiplied.
+The proposal calculated 3 500 partitions that keep a day: an entry of 12 bytes per second, or one per minute. This
+measures logs of ours whose offset index has an entry per batch (index.interval.bytes=1): 35 partitions with a small
+batch per minute, and one with a small batch per second; then it multiplies.
 """
 import mmap
 import random
@@ -16,16 +16,16 @@ from benches.runner import Bench
 from seglog.clock import ManualClock
 
 PARTITIONS = 3500
-BY_MINUTE, BY_SECOND = 35, 1            # partitions that are measured
+BY_MINUTE, BY_SECOND = 35, 1            # the partitions measured
 DAY_MS = 86_400_000
-BEGIN_MS = 1_700_006_400_000            # a midnight, UTC
+BEGIN_MS = 1_700_006_400_000            # midnight UTC
 LOOKUPS = 20_000
 CONFIG = {"index.interval.bytes": 1, "time.index.minute.enabled": True}
 MIB = 1 << 20
 
 
 class Measured(NamedTuple):
-    """The indexes of some partitions, and of 3 500 such."""
+    """The indexes of the measured partitions, and of 3 500 such partitions."""
 
     what: str
     partitions: int
@@ -34,12 +34,12 @@ class Measured(NamedTuple):
     lookup_us: float
 
     def total(self, measured: int) -> float:
-        """MiB of all partitions."""
+        """MiB for all partitions."""
         return measured * PARTITIONS / self.partitions / MIB
 
 
 def make_logs(directory: Path, partitions: int, period_ms: int, length_ms: int) -> list[Path]:
-    """Closed logs with one small batch each `period_ms`."""
+    """Closed logs with one small batch per `period_ms`."""
     paths = [directory / f"by-{period_ms}-ms-{number}" for number in range(partitions)]
     for path in paths:
         with seglog.open(path, fsync="never", config=CONFIG, clock=ManualClock(BEGIN_MS + length_ms)) as log:
@@ -49,7 +49,7 @@ def make_logs(directory: Path, partitions: int, period_ms: int, length_ms: int) 
 
 
 def resident_bytes(files: Sequence[Path]) -> int:
-    """Map all files, read every page, and ask the system how much of the maps is in memory."""
+    """Map all files, read every page, and return how many bytes of the maps are in memory."""
     maps = []
     for file in files:
         with open(file, "rb") as opened:
@@ -72,7 +72,7 @@ def resident_bytes(files: Sequence[Path]) -> int:
 
 
 def lookup_us(path: Path, length_ms: int, *, by_minute: bool) -> float:
-    """Microseconds of CPU for an exact answer, as `log.offset_at` gives it: index, headers, record."""
+    """Microseconds of CPU per exact answer, as `log.offset_at` gives it: index, headers, record."""
     chance = random.Random(3)
     times = [BEGIN_MS + chance.randrange(length_ms) for _ in range(LOOKUPS)]
     with seglog.open(path, fsync="never", config={**CONFIG, "time.index.minute.enabled": by_minute}) as log:
@@ -121,7 +121,7 @@ def _measure(what: str, paths: list[Path], suffix: str, length_ms: int, *, by_mi
 
 
 def _print(rows: list[Measured]) -> None:
-    """The table of docs/benchmarks.md."""
+    """Print the table of docs/benchmarks.md."""
     heads = ["index", "measured", "bytes", f"{PARTITIONS}, MiB", "resident", f"{PARTITIONS}, MiB", "lookup, µs"]
     print("|", " | ".join(heads), "|")
     print("|---|---|---|---|---|---|---|")

@@ -1,6 +1,6 @@
-"""Kafka's own classes, timed in a JVM of their own with the optimizing compiler: thread CPU time, best of some runs.
+"""Times Kafka's own classes in a separate JVM with the optimizing compiler: thread CPU time, best of several runs.
 
-It leaves out the thread that collects garbage, which flatters Java. Needs what the oracle tests need.
+The garbage collector's thread does not count, which flatters Java. Has the same requirements as the oracle tests.
 """
 import json
 import subprocess
@@ -12,7 +12,7 @@ RUNS = 6
 
 
 def down_convert(segment: bytes, to: int) -> tuple[float, float]:
-    """Best CPU and wall seconds of Kafka 3.9.1 (MemoryRecords.downConvert) over a segment in memory; checks no CRC."""
+    """Best CPU and wall seconds of Kafka 3.9.1 (MemoryRecords.downConvert) for a segment in memory; checks no CRC."""
     with tempfile.TemporaryDirectory() as directory:
         partition = Path(directory) / "orders-0"
         partition.mkdir()

@@ -1,4 +1,4 @@
-"""Ledgers beside the log, entries beside protobuf: add, read, seek, strip, columns; and what a ledger's file takes."""
+"""Ledgers beside the log, entries beside protobuf: add, read, seek, strip, columns; and the size of a ledger's file."""
 import random
 import shutil
 import tempfile
@@ -25,7 +25,7 @@ SEEKS = 200
 
 
 def entries_of(count: int) -> list[bytes]:
-    """As a producer sends them: 1 KB, properties, a key, a checksum."""
+    """Entries as a producer sends them: 1 KB, properties, a key, a checksum."""
     chance = random.Random(3)
     made = []
     for n in range(count):
@@ -40,7 +40,7 @@ def entries_of(count: int) -> list[bytes]:
 
 
 def fresh_in(open_at: Callable[[Path], object], work: Callable[[object], object]) -> Fresh:
-    """Something opened in a directory of its own, for each round."""
+    """A contender that opens something in a new directory for each round."""
     made = {}
 
     def make() -> object:
@@ -57,12 +57,12 @@ def fresh_in(open_at: Callable[[Path], object], work: Callable[[object], object]
 
 
 def full_parse(entry: StoredEntry) -> int:
-    """As before PIP-70: the message is deserialized to read its publish time."""
+    """As before PIP-70: deserialize the message to read its publish time."""
     return entry.entry.metadata.publish_time
 
 
 def protobuf_rows(stored: list[bytes]) -> list[tuple[object, ...]]:
-    """The fields of metadata_columns, through protobuf."""
+    """The fields of metadata_columns, read with protobuf."""
     rows = []
     for data in stored:
         entry = Entry(data)
@@ -77,7 +77,7 @@ def protobuf_rows(stored: list[bytes]) -> list[tuple[object, ...]]:
 
 
 def rebuild(data: bytes) -> bytes:
-    """The entry without its broker's part, by parsing and building."""
+    """The entry without its broker's part, parsed and built again."""
     entry = Entry(data)
     return build_entry(entry.metadata, entry.payload())
 
@@ -128,7 +128,7 @@ def _adding(bench: Bench, entries: list[bytes]) -> None:
 
     def topic_at(path: Path, config: dict[str, object]) -> seglog.ManagedLedger:
         topic = seglog.ManagedLedger(path, config=config, fsync="never")
-        topic.add_entry(entries[0])     # its first ledger is made by that; the log's segment by opening
+        topic.add_entry(entries[0])     # creates its first ledger, as opening creates the log's segment
         return topic
 
     peer = fresh_in(log_at, lambda log: [log.append_many(batch) for batch in records])

@@ -1,7 +1,7 @@
-"""Compaction of a log beside Kafka's own cleaner, its map beside a dict of MD5 digests, and what appends feel of it.
+"""Compaction of a log beside Kafka's own cleaner, its map beside a dict of MD5 digests, and its effect on appends.
 
-Kafka's is timed in a JVM of its own with the optimizing compiler: thread CPU time of 3.9.1's cleaner on copies of the
-same directory, best of some runs. Neither side's copying and opening is timed.
+Kafka's cleaner (3.9.1) runs in a separate JVM with the optimizing compiler, on copies of the same directory: thread CPU
+time, best of several runs. Copying and opening are not timed on either side.
 """
 import hashlib
 import json
@@ -76,7 +76,7 @@ def _map(bench: Bench, count: int) -> None:
 
 
 class Cleaning:
-    """A log that a thread compacts from its start again and again, as long as `runs`."""
+    """A log that a thread compacts from its start repeatedly, while `runs` is set."""
 
     def __init__(self, path: Path, count: int, *, runs: bool) -> None:
         self._runs = runs
@@ -99,7 +99,7 @@ class Cleaning:
 
 
 def _appends(bench: Bench, directory: Path, count: int) -> None:
-    """The appending thread's own CPU time, and the longest waits of its appends; the cleaner has another log."""
+    """The appending thread's CPU time, and its longest waits for an append; the cleaner works on another log."""
     case = "append while the cleaner runs"
     if not bench.wanted(case):
         return

@@ -1,6 +1,6 @@
-"""Reading a log that was appended to: all of it, one record by offset, the first one at or after a time.
+"""Reading a log after appending: all of it, one record by offset, the first record at or after a time.
 
-Batches of 150 records, about 16 KB, as a producer makes them; lmdb has one entry a message.
+Batches have 150 records, about 16 KB, as from a producer; lmdb has one entry per message.
 """
 import random
 from array import array
@@ -54,7 +54,7 @@ def peer_seek(log: Peer, timestamps: list[int]) -> None:
 
 
 def check(log: seglog.Log, lmdb: LmdbLog, aiokafka: AiokafkaLog, offsets: list[int], times: list[int]) -> None:
-    """All answer the same: a bench of wrong answers would be quick."""
+    """Check that all give the same answers, because wrong ones could be fast."""
     for offset in offsets[:200]:
         assert log[offset].value == lmdb.get(offset) == aiokafka.get(offset)
     for time in times[:200]:
@@ -71,7 +71,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
         path.mkdir(parents=True)
     chance = random.Random(5)
     offsets = [chance.randrange(count) for _ in range(int(count * LOOKUPS))]
-    # Numbers of their own: to fetch those of the messages from all over the memory would be measured, too.
+    # A separate array, because fetching the messages' own ints from all over memory would be measured too.
     times = array("q", [timestamps[chance.randrange(count)] for _ in offsets]).tolist()
     lmdb, aiokafka = LmdbLog(paths[1]), AiokafkaLog(paths[2])
     append_to_peer(lmdb, batches_of(count, PEER_BATCH_RECORDS))

@@ -1,5 +1,5 @@
-"""What a conversion of a gigabyte takes of anonymous memory, and a compaction of many keys: each runs in a process of
-its own, looked at from inside.
+"""The anonymous memory that a conversion of a gigabyte takes, and a compaction of many keys. Each runs in a separate
+process, which measures itself.
 """
 import array
 import json
@@ -15,7 +15,7 @@ from seglog.log.log import Log
 LIMIT_MIB = 200
 MOST_RECORDS_A_SEGMENT = 1_000_000
 
-# The converting process watches its own RssAnon; mapped files are the page cache's.
+# The process watches its own RssAnon; mapped files belong to the page cache.
 WATCH = """
 import json, sys, threading, time
 peak, done = 0, threading.Event()
@@ -37,7 +37,7 @@ watcher.join()
 print(peak)
 """
 
-# 10^8 keys, all different, in 512 MiB: most of that is the map, which holds an eighth of them. Fewer: a smaller map.
+# 10^8 different keys in 512 MiB: most of that is the map, which holds an eighth of them. With fewer, a smaller map.
 KEYS_LIMIT_MIB = 512
 MAP_BYTES_OF_ALL = 448 << 20
 ALL_KEYS = 100_000_000
@@ -57,7 +57,7 @@ print(json.dumps([peak, cleaned.rounds, seconds, cleaned.end_offset, sum(g.super
 
 
 def make_directory(path: Path, size_bytes: int) -> None:
-    """v1 messages of equal size, segment after segment, each numbered on from the one before."""
+    """Segments of v1 messages of equal size, with consecutive offsets."""
     path.mkdir(parents=True)
     records = min(MOST_RECORDS_A_SEGMENT, size_bytes // 142 + 1)
     template = data.segment(1, "none", 16384, records)
@@ -83,7 +83,7 @@ def run(bench: Bench, directory: Path, size_bytes: int) -> None:
 
 
 def run_keys(bench: Bench, directory: Path, count: int) -> None:
-    """`--keys 100000000 --only "distinct keys"` is the case that the bound was set for; it takes 7 GB of disk."""
+    """The limit was set for `--keys 100000000 --only "distinct keys"`, which takes 7 GB of disk."""
     name = f"compaction of {count} distinct keys, anonymous memory"
     if not bench.wanted(name):
         return

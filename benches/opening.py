@@ -1,4 +1,4 @@
-"""Opening a log: one that was closed cleanly, and one that was not."""
+"""Opening a log after a clean close, and after a crash."""
 import mmap
 import struct
 import time
@@ -13,17 +13,17 @@ from benches.runner import Bench, Fresh, Goal
 from seglog._kernels.crc import crc32c
 
 SEGMENTS = 10
-# Records a segment of the two logs that are reopened, as shares of all.
+# Records per segment of the two logs that are reopened, as shares of all records.
 SMALL, LARGE = 0.001, 0.05
 REOPENINGS = 30
 REOPEN_BOUND_MS = 1.0
 
 RECOVERED_SEGMENTS = 4
-RECOVERED_TIMES = 2     # all records in each: a quarter of a segment by Kafka's default
+RECOVERED_TIMES = 2     # all records in each: a quarter of a segment at Kafka's default size
 
 
 def closed_log(path: Path, records: int) -> Path:
-    """A clean log of ten segments of so many records each; the last one is appended to next."""
+    """A cleanly closed log of ten segments of this many records each; the last one is the active one."""
     batches = data.segment(2, "none", 16384, records)
     path.mkdir(parents=True)
     with seglog.open(path / "bench-0", fsync="never") as log:
@@ -35,7 +35,7 @@ def closed_log(path: Path, records: int) -> Path:
 
 
 def renumbered(batches: bytes, base_offset: int) -> bytearray:
-    """The same batches from another offset on: no checksum covers it."""
+    """The same batches at another offset, which no checksum covers."""
     raw = bytearray(batches)
     position = 0
     while position < len(raw):
@@ -65,7 +65,7 @@ def _reopen(bench: Bench, directory: Path, count: int) -> None:
             log.close()
     bench.limit(name, "ms", "seglog", best[1] * 1e3, REOPEN_BOUND_MS)
     sizes = [sum(file.stat().st_size for file in path.glob("*.log")) for path in paths]
-    # Twice the time for fifty times the bytes would be no independence; noise is a tenth.
+    # Twice the time for fifty times the bytes would be a dependence; noise is a tenth.
     bench.limit(f"{name}: {sizes[1] / sizes[0]:.0f} x the bytes", "x time", "seglog", best[1] / best[0], 1.25)
 
 
@@ -73,7 +73,7 @@ def _reopen(bench: Bench, directory: Path, count: int) -> None:
 
 
 def crc_of_files(paths: list[Path]) -> None:
-    """The checksum of all bytes, each file mapped anew: the least that checking them takes."""
+    """Compute the checksum of all bytes, mapping each file again: the lower limit of checking them."""
     for path in paths:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             crc32c(mapped)
@@ -97,7 +97,7 @@ def _recover(bench: Bench, directory: Path, count: int) -> None:
     files = sorted(path.iterdir())
 
     def unclean() -> Path:
-        """The segments as a broker leaves them that was killed before it wrote an index: each is read to its end."""
+        """The segments as a broker leaves them if killed before it writes an index: each is read to its end."""
         for other in (*path.parent.iterdir(), *path.iterdir()):
             if other.is_file() and other not in files:
                 other.unlink()
@@ -112,7 +112,7 @@ def _recover(bench: Bench, directory: Path, count: int) -> None:
         f"{name}, 1 thread", amount, "GB/s", {"seglog": recovering(1), "own raw crc32c": raw},
         {("seglog", "own raw crc32c"): Goal(0.6)}, clock=time.process_time,
     )
-    with counted_syncs(skip=True):      # they take the disk's time, however many threads there are
+    with counted_syncs(skip=True):      # syncs take the disk's time, regardless of the number of threads
         bench.by_wall(
             f"{name}, 2 threads", amount, "GB/s", {"seglog": recovering(2), "seglog, 1 thread": recovering(1)},
             {("seglog", "seglog, 1 thread"): Goal(1.0001)}, turns=4 * bench.repetitions + 1,

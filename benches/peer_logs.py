@@ -1,8 +1,8 @@
-"""A log of messages with a time index, as a user of SQLite, lmdb or aiokafka would write it today.
+"""A log of messages with a time index, as a user of SQLite, lmdb or aiokafka would write it.
 
-Of `append(records)` as one transaction, batch or write, `get(offset)`, `seek(timestamp)` (the first offset that is not
-earlier), `scan()` and `close()` each has what it is measured by. Records are what ours takes: (key, value, headers,
-timestamp), with no key and no headers, which SQLite and lmdb are spared.
+Each has the measured ones of `append(records)` as one transaction, batch or write, `get(offset)`, `seek(timestamp)`
+(the first offset that is not earlier), `scan()` and `close()`. Records are the same as ours: (key, value, headers,
+timestamp), with no key and no headers, so SQLite and lmdb need not store these.
 """
 import os
 import sqlite3
@@ -96,7 +96,7 @@ class LmdbLog:
 
 
 class AiokafkaLog:
-    """Batches by aiokafka's builder, written to a file; where each begins is kept in lists."""
+    """Batches from aiokafka's builder, written to a file; lists hold their positions."""
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
         self._durable = durable

@@ -1,4 +1,4 @@
-"""The same work as a user of aiokafka or kafka-python would write it today."""
+"""The same work as a user of aiokafka or kafka-python would write it."""
 import struct
 
 import pyarrow as pa
@@ -66,7 +66,7 @@ def aiokafka_to_arrow(segment: bytes) -> int:
 
 
 def aiokafka_to_v2(segment: bytes, batch_bytes: int = 16384) -> int:
-    """Iterate, check CRCs and build again as v2, uncompressed: what a conversion costs with aiokafka's own parts."""
+    """Iterate, check CRCs and rebuild as uncompressed v2: a conversion with aiokafka's parser and builder."""
     out = bytearray()
     builder = None
     base = 0
@@ -92,7 +92,7 @@ def aiokafka_to_v2(segment: bytes, batch_bytes: int = 16384) -> int:
 
 
 def aiokafka_to_v1(segment: bytes, codec: int) -> int:
-    """Iterate v2 batches, check CRCs and build each again as messages of v1."""
+    """Iterate v2 batches, check CRCs and rebuild each as v1 messages."""
     made = 0
     for batch in _batches(segment):
         if not batch.validate_crc():
@@ -105,7 +105,7 @@ def aiokafka_to_v1(segment: bytes, codec: int) -> int:
 
 
 def aiokafka_build(batches: list) -> int:
-    """Lists of (key, value, headers, timestamp), each as one uncompressed batch."""
+    """Build each list of (key, value, headers, timestamp) as one uncompressed batch."""
     made = 0
     for records in batches:
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)

@@ -1,4 +1,4 @@
-"""Reading: our public face beside aiokafka and kafka-python, on the same bytes, page cache warm."""
+"""Reading: our public interface beside aiokafka and kafka-python, on the same bytes, with a warm page cache."""
 import time
 from array import array
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Run = Callable[[], object]
 
 
 def partition_of(directory: Path, name: str, segment: bytes) -> seglog.Partition:
-    """The segment as a partition directory on disk, opened."""
+    """Write the segment as a partition directory on disk, and open it."""
     path = directory / f"{name.replace(' ', '-')}-0"
     path.mkdir()
     (path / "00000000000000000000.log").write_bytes(segment)
@@ -59,7 +59,7 @@ WORK = {
     "iterate": (iterate, peers.aiokafka_iterate, "aiokafka"),
     "four fields": (read_four_fields, peers.aiokafka_read_four_fields, "aiokafka"),
     "columns": (to_columns, peers.aiokafka_iterate, "aiokafka iterate"),
-    # The same beside a peer that checks nothing: not like for like, and worth knowing.
+    # The same beside a peer that checks nothing: not a fair comparison, but informative.
     "iterate, peer no crc": (iterate, peers.aiokafka_iterate_without_crc, "aiokafka"),
     "columns, peer no crc": (to_columns, peers.aiokafka_iterate_without_crc, "aiokafka iterate"),
     "arrow": (to_arrow, peers.aiokafka_to_arrow, "aiokafka"),
@@ -67,7 +67,7 @@ WORK = {
     "iterate (kp)": (iterate, peers.kafka_python_iterate, "kafka-python"),
 }
 
-# format, share of the records, what: goal
+# format version, codec, share of the records, what: goal
 CASES: list[tuple[int, str, float, dict[str, Goal]]] = [
     (2, "none", 1, {
         "scan+crc": Goal(8, 11), "iterate": Goal(2.5, 6), "four fields": Goal(1.1),
@@ -106,7 +106,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _scan_beside_raw_crc(bench: Bench, directory: Path, count: int) -> None:
-    """How much of our own CRC rate is left when the batches have to be found, too."""
+    """The share of our own CRC rate that remains when the batches must also be found."""
     from seglog._kernels.crc import crc32c
 
     name = "v2 none 16K scan+crc beside raw crc"
@@ -123,7 +123,7 @@ def _scan_beside_raw_crc(bench: Bench, directory: Path, count: int) -> None:
 
 
 def _index_lookup(bench: Bench) -> None:
-    """One lookup from Python near the end of an index of 262 144 entries; the loop around it is taken off."""
+    """One lookup from Python near the end of an index of 262 144 entries, without the loop around it."""
     if not bench.wanted("index lookup"):
         return
     entries = 262_144

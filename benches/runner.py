@@ -1,8 +1,8 @@
-"""Runs contenders of one case interleaved and prints their ratio.
+"""Runs the contenders of a case interleaved, and prints their ratio.
 
-Each repetition runs every contender once, in turn, so that a slow minute of the machine hurts them
-all. What is compared is the CPU time of the calling thread (`time.thread_time`), the best of the
-repetitions: on a shared machine wall time measures the neighbours. Wall time stands beside it.
+Each repetition runs every contender once, in turn, so that a slow minute of the machine affects them all. The ratio
+compares the CPU time of the calling thread (`time.thread_time`), the best of the repetitions, because on a shared
+machine wall time also measures the neighbours. Wall time is printed as well.
 """
 import gc
 import json
@@ -32,7 +32,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours must take at most 1/must of the peer's CPU time (None: no goal); `stretch` is the figure to hope for."""
+    """Ours must take at most 1/must of the peer's CPU time (None: no goal); `stretch` is the desired figure."""
 
     must: float | None = None
     stretch: float | None = None
@@ -40,7 +40,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Fresh(Generic[T]):
-    """A contender that wants something new for each round. Neither making nor dropping it is measured."""
+    """A contender that needs a new object for each round. Creating and dropping it is not measured."""
 
     make: Callable[[], T]
     work: Callable[[T], object]
@@ -73,7 +73,7 @@ class Result:
 
 
 class Bench:
-    """Collects results; prints a line each as they come."""
+    """Collects results, and prints a line for each as it arrives."""
 
     def __init__(self, repetitions: int, only: str = "") -> None:
         self.repetitions = repetitions
@@ -96,8 +96,8 @@ class Bench:
     ) -> None:
         """Run the contenders; report each goal (ours, peer). `amount` is the work of one run in `unit`.
 
-        `rounds`: so many times the repetitions that were asked for. `clock`: time.process_time, where other threads do
-        a part of the work; one for each contender, where each is a process of its own.
+        `rounds`: a factor on the requested number of repetitions. `clock`: time.process_time if other threads do part
+        of the work; one per contender if each is a separate process.
         """
         if not self.wanted(case):
             return
@@ -123,7 +123,7 @@ class Bench:
         self, case: str, amount: float, unit: str, work: Callable[[], object] | Fresh, peer: str, peer_cpu_s: float,
         peer_wall_s: float, goal: Goal,
     ) -> None:
-        """Ours beside a peer that was measured elsewhere, such as in a JVM: the best CPU time of each."""
+        """Ours beside a peer measured elsewhere, such as in a JVM: the best CPU time of each."""
         timing = Timing()
         _begin_case()
         for repetition in range(self.repetitions + 1):
@@ -147,9 +147,9 @@ class Bench:
         *,
         turns: int,
     ) -> None:
-        """As `compare`, for what waits: the median of the wall times of many short turns. CPU time stands beside it.
+        """Like `compare`, for work that waits: the median wall time of many short turns. Prints CPU time as well.
 
-        The order changes from turn to turn: who comes behind a sync of somebody else's may wait for a part of it.
+        The order changes from turn to turn, because a contender that follows another's sync may wait for a part of it.
         """
         if not self.wanted(case):
             return
@@ -172,21 +172,21 @@ class Bench:
             self._print(result)
 
     def limit(self, case: str, unit: str, ours: str, value: float, at_most: float) -> None:
-        """A figure with a bound of its own: value <= at_most."""
+        """A figure with an upper limit: value <= at_most."""
         result = Result(case, unit, ours, f"bound {at_most:g} {unit}", value, at_most, at_most / value,
                         1.0, None, 0.0, 0.0, 0.0, 0.0)
         self.results.append(result)
         self._print(result)
 
     def at_least(self, case: str, unit: str, ours: str, value: float, bound: float) -> None:
-        """A figure with a bound of its own: value >= bound."""
+        """A figure with a lower limit: value >= bound."""
         result = Result(case, unit, ours, f"bound {bound:g} {unit}", value, bound, value / bound,
                         1.0, None, 0.0, 0.0, 0.0, 0.0)
         self.results.append(result)
         self._print(result)
 
     def reported(self, case: str, unit: str, ours: str, value: float, peer: str, peer_value: float) -> None:
-        """A figure without a bound, beside what it is to be seen with."""
+        """A figure without a limit, beside a figure to compare it with."""
         result = Result(case, unit, ours, peer, value, peer_value, value / peer_value, None, None, 0.0, 0.0, 0.0, 0.0)
         self.results.append(result)
         self._print(result)
@@ -200,7 +200,7 @@ class Bench:
               f"  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
 
     def write_markdown(self, path: str) -> None:
-        """A table row a result, as in docs/benchmarks.md."""
+        """Write one table row per result, as in docs/benchmarks.md."""
         rows = ["| case | ours | peer | ratio | must | stretch | |", "|---|---|---|---|---|---|---|"]
         for r in self.results:
             peer = r.peer if r.peer.startswith("bound") else f"{r.peer}: {r.peer_rate:.2f}"
@@ -217,8 +217,8 @@ class Bench:
 
 
 def _begin_case() -> None:
-    """Let the garbage collector leave alone what earlier cases made: a walk over their millions of objects before each
-    turn takes long and empties the caches."""
+    """Exclude the objects of earlier cases from garbage collection: traversing millions of them before each turn takes
+    long and empties the caches."""
     gc.collect()
     gc.freeze()
 

@@ -1,13 +1,13 @@
-"""What a conversion of 10 TB to 1 PB takes, computed from what its parts cost: the table of docs/scale.md.
+"""The cost of converting 10 TB to 1 PB, computed from unit costs: the table of docs/scale.md.
 
-    python -m benches.scale                     # the table, from the unit costs that stand here
-    python -m benches.scale --measure           # the driver's unit costs again, on this machine: some minutes
-    python -m benches.scale --rate "gzip to zstd=40"    # with a rate of your own, MB of source a CPU second
+    python -m benches.scale                     # the table, from the unit costs in this file
+    python -m benches.scale --measure           # measures the driver's unit costs on this machine: several minutes
+    python -m benches.scale --rate "gzip to zstd=40"    # with your own rate, in MB of source per CPU second
 
-Nothing here has converted a petabyte. What is measured: the rates (python -m benches.spark), the driver's processor
-time and memory for each partition and segment (`--measure`), and the requests of our client to an object store, counted
-in a conversion of small ones. What is assumed: tasks do not get in each other's way, as two do not, and the disks or
-the store keep up with the executors.
+No petabyte was converted for this. Measured: the rates (python -m benches.spark), the driver's processor time and
+memory per partition and segment (`--measure`), and our client's requests to an object store, counted in small
+conversions.
+Assumed: tasks do not slow each other down, as measured for two, and the disks or the store keep up with the executors.
 """
 import argparse
 import json
@@ -24,22 +24,22 @@ from pathlib import Path
 from seglog.stores.remote_store import PIECE_BYTES
 
 MB, GB, TB = 10**6, 10**9, 10**12
-# MB of source a CPU second, proofs and syncs included: python -m benches.spark (docs/benchmarks.md).
+# MB of source per CPU second, including proofs and syncs: python -m benches.spark (docs/benchmarks.md).
 RATES = {"none to none": 205, "lz4 to lz4": 96, "gzip to zstd": 35}
-TASK_CPU_S = 0.025          # what Spark 4.3 and Python spend on a task beside its work
+TASK_CPU_S = 0.025          # what Spark 4.3 and Python spend on a task besides its work
 EXECUTOR_CORES = 4
 SEGMENT_BYTES = 1 << 30
 SIZES = (
     (10 * TB, 1_000), (10 * TB, 10_000), (100 * TB, 10_000), (100 * TB, 100_000), (1000 * TB, 10_000),
     (1000 * TB, 100_000),
 )
-# Partitions and segments in each: the differences give what one costs.
+# (partitions, segments in each): the differences give the cost of one.
 MEASURED = ((200, 1), (200, 40), (2000, 1))
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver spends on each; processor time in ms, its Python's memory in bytes."""
+    """The driver's costs: processor time in ms, the memory of its Python in bytes."""
 
     partition_ms: float
     segment_ms: float
@@ -48,12 +48,12 @@ class Driver:
     alone_bytes: float
 
 
-# Memory is the larger of two measurements: 2.1 KB and 0.1 KB in the other one, for a peak is known to a page at best.
+# The larger of two memory measurements; the other gave 2.1 KB and 0.1 KB, because a peak is only exact to a page.
 DRIVER = Driver(partition_ms=0.34, segment_ms=0.07, partition_bytes=5_000, segment_bytes=600, alone_bytes=134 * MB)
 
 
-# What our client asks of an object store: (reads, heads and lists; writes). Beside a segment's own bytes, which go
-# in pieces of PIECE_BYTES both ways. Counted by conversions of (4, 1), (4, 11) and (24, 1) partitions and segments.
+# Our client's requests to an object store: (reads, heads and lists; writes). The segment's own bytes come in addition,
+# in pieces of PIECE_BYTES both ways. Counted in conversions of (4, 1), (4, 11) and (24, 1) partitions and segments.
 PARTITION_REQUESTS, SEGMENT_REQUESTS = (14, 5), (12, 5)
 
 
@@ -114,7 +114,7 @@ def measured() -> Driver:
         return (many_segments[what] - alone[what]) / segments
 
     def of_partition(what: str) -> float:
-        """Without its one segment."""
+        """The cost of a partition without its one segment."""
         return (many_partitions[what] - alone[what]) / partitions - of_segment(what)
 
     return Driver(
@@ -124,7 +124,7 @@ def measured() -> Driver:
 
 
 def spent_on(partitions: int, segments: int) -> dict[str, float]:
-    """Of this process, which is the driver but for its JVM."""
+    """The costs of this process, which is the driver except for its JVM."""
     import seglog
     from seglog.spark import convert_topics
     from seglog.spark.session import session

@@ -1,8 +1,8 @@
-"""A server beside a warm Kafka 4.1.1, with librdkafka at both ends: processor time of the server, all of its threads.
+"""A server beside a warm Kafka 4.1.1, with librdkafka at both ends: processor time of all threads of the server.
 
     python -m benches --only serve --java
 
-Linux alone tells the processor time of another process finely enough. Each server has all of its work on loopback.
+Only Linux gives the processor time of another process precisely enough. Each server does all of its work on loopback.
 """
 import json
 import os
@@ -22,25 +22,25 @@ from benches.runner import Bench, Goal
 KAFKA = "4.1.1"
 VALUE = b"x" * 100
 BATCH_BYTES = 16384
-CONNECTIONS = 16        # of those whose acknowledgements share a sync
-WARMING = 2_000_000     # messages, through Kafka alone: its compiler needs them
+CONNECTIONS = 16        # of the producers whose acknowledgements share a sync
+WARMING = 2_000_000     # messages through Kafka first: its compiler needs them
 _TOPIC = "bench"
 
 
 class ServerProcess:
-    """A server that runs. `bootstrap_servers`: where."""
+    """A running server. `bootstrap_servers`: its address."""
 
     def __init__(self, bootstrap_servers: str, pid: int) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._pid = pid
 
     def cpu_s(self) -> float:
-        """Processor time of its threads that live; those that ended did little."""
+        """Processor time of its live threads; those that ended did little."""
         tasks = Path(f"/proc/{self._pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
     def pin(self, core: int) -> None:
-        """Let all of its threads, and those that they start, run on this core only."""
+        """Restrict all of its threads, and those that they start, to this core."""
         for task in Path(f"/proc/{self._pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), {core})
 
@@ -63,7 +63,7 @@ def ours(directory: Path, fsync: str) -> Iterator[ServerProcess]:
 
 @contextmanager
 def kafka(directory: Path) -> Iterator[ServerProcess]:
-    """A broker and controller in one, with Kafka's defaults; flushed by the system, as Kafka leaves it."""
+    """A combined broker and controller with Kafka's defaults, under which it leaves flushing to the system."""
     directory.mkdir()
     port, controller = _free_port(), _free_port()
     properties = directory / "server.properties"
@@ -90,7 +90,7 @@ def kafka(directory: Path) -> Iterator[ServerProcess]:
 
 
 def produce(server: ServerProcess, messages: int, acks: str = "all") -> None:
-    """By one producer, in batches of 16 KB."""
+    """Produce with one producer, in batches of 16 KB."""
     from confluent_kafka import Producer
 
     producer = Producer({
@@ -124,7 +124,7 @@ def consume(server: ServerProcess, messages: int) -> None:
 
 
 def produce_together(server: ServerProcess, messages: int) -> None:
-    """By many producers, each with a connection of its own: what several of them wait for is one sync."""
+    """Produce with many producers, each with its own connection, so that several of them wait for one sync."""
     from confluent_kafka import Producer
 
     producers: list[Any] = [
@@ -160,7 +160,7 @@ def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
 
 def _beside_kafka(bench: Bench, directory: Path, messages: int) -> None:
     with ours(directory / "beside", "interval") as server, kafka(directory / "kafka") as broker:
-        # Each by its own time: a Kafka that has nothing to do takes processor time, too.
+        # Each server's own processor time, because an idle Kafka takes processor time too.
         clock = {"seglog": server.cpu_s, f"Kafka {KAFKA}": broker.cpu_s}
         produce(broker, WARMING)
         for work, goal in ((produce, 1 / 0.3), (consume, 1 / 0.4)):
@@ -173,7 +173,7 @@ def _beside_kafka(bench: Bench, directory: Path, messages: int) -> None:
 
 
 def _throughput(bench: Bench, server: ServerProcess, broker: ServerProcess, messages: int) -> None:
-    """By wall time, each server on one core and the clients on another. Neither syncs before it acknowledges."""
+    """Wall time, with each server on one core and the clients on another. Neither syncs before it acknowledges."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return
@@ -221,6 +221,6 @@ def _wait(what: Callable[[], bool], otherwise: str) -> None:
 
 
 def _java_of(shell: int) -> int:
-    """The JVM that a script runs."""
+    """The process id of the JVM that a script runs."""
     children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
     return next(int(child) for child in children if "java" in Path(f"/proc/{child}/comm").read_text())

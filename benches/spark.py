@@ -1,11 +1,10 @@
-"""What Spark costs: the processor time of a conversion with it and without it, and what a second core brings.
+"""What Spark costs: the processor time of a conversion with and without it, and the gain of a second core.
 
-    python -m benches.spark --bytes 4g      # a quarter of an hour, and the same room again in --work
+    python -m benches.spark --bytes 4g      # a quarter of an hour, and the same space again in --work
 
-Processor time is that of the driver, its JVM and all Python workers, behind the start of the session and a warm-up.
-Wall time is printed beside it, and is what the second core is measured by, on a machine that is idle: each line says
-what others took of it meanwhile. What two processes without Spark gain by one is the ceiling. `--work /dev/shm` leaves
-the disk out.
+Processor time is that of the driver, its JVM and all Python workers, after the session's start and a warm-up. Wall time
+is printed as well; it measures the second core, which needs an idle machine, so each line shows how much of it others
+used meanwhile. The gain of two processes without Spark is the upper limit. `--work /dev/shm` excludes the disk.
 """
 import argparse
 import os
@@ -30,7 +29,7 @@ BATCH_BYTES = 16384
 SEGMENT_RECORDS = {"none": 1_000_000, "lz4": 1_000_000, "gzip": 400_000}
 CASES = {"v1 none to v2": ("none", None), "v1 lz4 to v2": ("lz4", None), "v1 gzip to v2 zstd": ("gzip", "zstd")}
 JOB_AT_MOST, SECOND_CORE_AT_LEAST, RESUME_AT_MOST_S = 1.3, 1.7, 2.0
-# Equal ones, the same for both cores: 2.5 s each for 4 GB without compression, more with.
+# Equal tasks, the same for both cores: 2.5 s each for 4 GB without compression, longer with it.
 TASKS = 8
 DISK_BYTES = 1 << 30
 
@@ -58,7 +57,7 @@ def run(bench: Bench, case: str, work: Path, codec: str, to_codec: str | None, s
     for cores in (1, 2):
         with session(f"local[{cores}]") as spark:
             new, warm = work / f"new{cores}", work / "warm"
-            # Workers started, their imports done, the JVM warm.
+            # Starts the workers, imports their modules, warms the JVM.
             convert_topics(spark, old, warm, topics=["t-0", "t-1"], codec=to_codec)
             job = partial(convert_topics, spark, old, new, codec=to_codec, task_bytes=total // TASKS)
             by_cores[cores] = measured(f"local[{cores}]", job)
@@ -84,7 +83,7 @@ def run(bench: Bench, case: str, work: Path, codec: str, to_codec: str | None, s
 
 
 def write_log_dir(log_dir: Path, codec: str, size_bytes: int) -> int:
-    """As many partitions of one segment as `size_bytes` takes and TASKS can share; all of them one file on the disk."""
+    """As many one-segment partitions as `size_bytes` needs and TASKS can share; on disk they are all one file."""
     segment = data.segment(1, codec, BATCH_BYTES, SEGMENT_RECORDS[codec])
     count = TASKS * -(-size_bytes // (TASKS * len(segment)))
     first = None
@@ -107,7 +106,7 @@ def alone_of(old: Path, new: Path, codec: str | None, topics: tuple[str, ...] = 
 
 
 def halves_of(old: Path, work: Path, codec: str | None) -> None:
-    """The same by two processes at one time."""
+    """The same conversion by two concurrent processes."""
     topics = sorted(path.name.rpartition("-")[0] for path in old.iterdir())
     begin = get_context("spawn").Process
     halves = [
@@ -121,7 +120,7 @@ def halves_of(old: Path, work: Path, codec: str | None) -> None:
 
 
 def disk_mb_per_s(work: Path) -> float:
-    """What the file system takes from one writer, to the end of the sync."""
+    """The write rate of the file system for one writer, including the sync."""
     piece = os.urandom(1 << 24)
     begin = time.perf_counter()
     with open(work / "probe", "wb", buffering=0) as file:
@@ -152,7 +151,7 @@ def measured(name: str, work: Callable[[], object]) -> Cost:
 
 @dataclass(frozen=True)
 class Machine:
-    """Of all cores together since the machine started: busy for anybody; taken by the hypervisor; idle for a disk."""
+    """Seconds of all cores since boot: busy for any process; stolen by the hypervisor; idle waiting for a disk."""
 
     busy_s: float
     stolen_s: float
@@ -172,7 +171,7 @@ class Machine:
 
 
 def cpu_of_tree_s(without: Collection[int] = ()) -> float:
-    """Of this process and all below it, those that have ended among them; but for these and what is below them."""
+    """CPU time of this process and its descendants, including ended ones; `without` these and their descendants."""
     fields = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,10 +1,10 @@
-"""The format "seglog" of Spark beside a source that only hands over, Parquet and Spark's Kafka source; the sink.
+"""Spark's format "seglog" beside a source that only passes data on, Parquet and Spark's Kafka source; and the sink.
 
-    python -m benches.spark_tables --bytes 1g           # ten minutes on a machine that has nothing else to do
+    python -m benches.spark_tables --bytes 1g           # ten minutes on an idle machine
 
-The clock is the processor time of the driver, its JVM and all Python workers together, on one core, behind a warm-up;
+Measured is the processor time of the driver, its JVM and all Python workers together, on one core, after a warm-up;
 rounds are interleaved, and the median of each contender counts. `--kafka` adds Spark's Kafka source on a real broker
-(4.1.1, of tests/oracle), which Spark fetches by Ivy: PYTHONPATH=$(.ci/pyspark 4.2.0), the newest that has one.
+(4.1.1, from tests/oracle), which Spark fetches with Ivy: PYTHONPATH=$(.ci/pyspark 4.2.0), the newest that has one.
 """
 import argparse
 import os
@@ -39,15 +39,15 @@ from seglog.spark.sink_options import SinkOptions
 from seglog.spark.source_options import asked_columns
 
 NOOP_AT_LEAST, COUNT_AT_LEAST, SINK_AT_LEAST, SMALL_AT_MOST_S = 0.95, 0.85, 0.7, 60.0
-RECORD_BYTES = 260          # of the topic of benches.tables, roughly
+RECORD_BYTES = 260          # roughly that of the topic of benches.tables
 SMALL_PARTITIONS, SMALL_BYTES = 4000, 5000
 WARM_ROUNDS = 3
-BROKERS: set[int] = set()       # processes whose time does not count
+BROKERS: set[int] = set()       # processes whose time is excluded
 LOCAL = {"spark.driver.memory": "2g", "spark.ui.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 
 
 class NullSource(DataSource):
-    """Hands over one prepared Arrow batch again and again: `file` has it, `times` says how often, for each task."""
+    """Passes on one prepared Arrow batch repeatedly: from `file`, `times` times, in each task."""
 
     @classmethod
     def name(cls) -> str:
@@ -108,9 +108,9 @@ def read(spark: SparkSession, topic: Path, **options: str) -> DataFrame:
 
 
 def null_source(spark: SparkSession, work: Path, topic: Path, tasks: int = 0) -> tuple[DataFrame, int]:
-    """The same rows, schema and sizes as the topic's, prepared; and how many rows those are. As many tasks by default.
+    """Prepared rows with the topic's schema and sizes, and how many there are. Uses as many tasks by default.
 
-    The batch is the second one that our reader gives (the first may be short), as its worker hands it over.
+    The batch is the second one of our reader (the first may be short), in the form in which its worker passes it on.
     """
     batches = seglog.scan(topic, columns=columns_of(schema_of(asked_columns({})))).batches()
     next(batches)
@@ -165,7 +165,7 @@ def report_rate(bench: Bench, case: str, name: str, peer: str, costs: dict[str, 
 
 
 def interleaved(bench: Bench, contenders: dict[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
-    """CPU seconds a row of each: the median of the rounds, behind those in which the JVM compiles what it runs."""
+    """CPU seconds per row of each: the median of the rounds, after those in which the JVM compiles."""
     costs: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(1 - WARM_ROUNDS, bench.repetitions + 1):
         for name, (work, rows) in contenders.items():
@@ -177,7 +177,7 @@ def interleaved(bench: Bench, contenders: dict[str, tuple[Callable[[], object], 
 
 
 def run_window(bench: Bench, spark: SparkSession, topic: Path) -> None:
-    """What crosses from the workers into the JVM: rows and bytes of a filter for 5 % of the time."""
+    """The rows and bytes that workers pass to the JVM for a filter on 5 % of the time."""
     if not bench.wanted("5 % by time"):
         return
     times = seglog.scan(topic, columns=["timestamp"]).to_arrow()["timestamp"].cast(pa.int64()).to_numpy() // 1000
@@ -202,9 +202,9 @@ def run_window(bench: Bench, spark: SparkSession, topic: Path) -> None:
 
 
 def crossed(spark: SparkSession, frame: DataFrame) -> tuple[int, int, float]:
-    """Rows and bytes that Python workers gave to the JVM, by Spark's own metrics; CPU seconds.
+    """Rows and bytes that Python workers passed to the JVM, by Spark's own metrics; CPU seconds.
 
-    The metric of bytes is that of a worker since it began: there is one here, and what it grew by is of this run.
+    The metric of bytes counts since a worker's start: there is only one worker, and the increase belongs to this run.
     """
     _, before_bytes = told_by_spark(spark, frame)
     before_s = cpu_of_tree_s()
@@ -213,33 +213,33 @@ def crossed(spark: SparkSession, frame: DataFrame) -> tuple[int, int, float]:
 
 
 def told_by_spark(spark: SparkSession, frame: DataFrame) -> tuple[int, int]:
-    """Run it; rows that the source gave, bytes that Python workers have returned so far."""
+    """Run the query; returns the source's rows, and the bytes that Python workers have returned so far."""
     noop(frame)
     store = spark._jsparkSession.sharedState().statusStore()
-    time.sleep(1)       # the listener follows
+    time.sleep(1)       # the listener lags behind
     execution = store.executionsList().last()
     values, rows, size_bytes = store.executionMetrics(execution.executionId()), 0, 0
     metrics = execution.metrics()
     for metric in (metrics.apply(slot) for slot in range(metrics.size())):
         value = values.get(metric.accumulatorId())
         if value.isDefined() and metric.name().startswith("number of output rows"):
-            rows = max(rows, int(value.get().replace(",", "")))     # of the source; the filter above it gives fewer
+            rows = max(rows, int(value.get().replace(",", "")))     # the source's; the filter above it gives fewer
         elif value.isDefined() and "returned from Python" in metric.name():
             size_bytes = bytes_in(value.get())
     return rows, size_bytes
 
 
 def bytes_in(text: str) -> int:
-    """Of `12.5 MiB`, or of the total in Spark's `total (min, med, max ...)\\n12.5 MiB (...)`."""
+    """The number of bytes in `12.5 MiB`, or in the total of Spark's `total (min, med, max ...)\\n12.5 MiB (...)`."""
     number, unit = text.splitlines()[-1].split(" ")[:2]
     return int(float(number) * 1024 ** ("B", "KiB", "MiB", "GiB").index(unit.strip("(),")))
 
 
 def run_sink(bench: Bench, spark: SparkSession, work: Path, topic: Path) -> None:
-    """The sink, less what its rows cost that come from the null source, beside appends of the same rows by no Spark."""
+    """The sink, minus the cost of its rows from the null source, beside appends of the same rows without Spark."""
     if not bench.wanted("sink"):
         return
-    null, rows = null_source(spark, work, topic, tasks=1)      # a partition is written by one task
+    null, rows = null_source(spark, work, topic, tasks=1)      # one task writes a partition
     by_key = null.drop("partition")
     with pa.memory_map(str(work / "batch.arrow")) as source:
         batch = pa.ipc.open_file(source).get_batch(0).select(["key", "value", "timestamp"])
@@ -255,7 +255,7 @@ def run_sink(bench: Bench, spark: SparkSession, work: Path, topic: Path) -> None
                 log.append_columns(batch)
         shutil.rmtree(work / "encoded")
 
-    # What a task of the sink does by itself, with the batches of 10 000 rows that Spark gives it.
+    # The work of a sink's task alone, with the batches of 10 000 rows that Spark gives it.
     with pa.memory_map(str(work / "batch.arrow")) as source:
         whole = pa.ipc.open_file(source).get_batch(0)
     repeated = pa.Table.from_batches([whole] * max(rows // whole.num_rows, 1)).combine_chunks()
@@ -303,7 +303,7 @@ def run_small(bench: Bench, spark: SparkSession, work: Path) -> None:
 
 
 class broker_of:
-    """A real broker that serves the topic; its address. Its own processor time does not count."""
+    """A real broker that serves the topic; gives its address. Excludes its own processor time."""
 
     def __init__(self, work: Path, topic: Path) -> None:
         sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

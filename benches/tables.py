@@ -1,6 +1,6 @@
-"""Topics as tables: scanned to Arrow, and queried by DuckDB and polars, beside the same rows in Parquet.
+"""Topics as tables: scanned to Arrow, and queried with DuckDB and polars, beside the same rows in Parquet.
 
-The clock is the processor time of the whole process: these libraries work in threads of their own.
+Measured is the processor time of the whole process, because these libraries use their own threads.
 """
 import os
 import shutil
@@ -25,12 +25,12 @@ from benches import data
 from benches.runner import Bench, Goal
 
 PARTITIONS = 4
-# aiokafka makes an object of each record: so many tell its rate.
+# aiokafka creates an object per record, so this many are enough to measure its rate.
 AIOKAFKA_RECORDS = 500_000
 SQL = "select partition, count(*), sum(octet_length(value)), max(timestamp) from {} group by partition"
 
 
-# What a service that traces its requests adds to each record.
+# The header that a service with request tracing adds to each record.
 HEADERS = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
            ("content-type", b"application/json")]
 
@@ -38,7 +38,7 @@ HEADERS = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333
 def make_topic(
     directory: Path, records: int, *, with_headers: bool = False, keys_rise: bool = False
 ) -> None:
-    """Partitions of segments with time ranges, an equal part of the records in each, in batches of 16 KB."""
+    """Partitions with an equal part of the records each, in segments with time ranges and batches of 16 KB."""
     keys, values, timestamps = data.messages(min(records // PARTITIONS, 250_000))
     offset = 0
     for partition in range(PARTITIONS):
@@ -62,11 +62,11 @@ def make_topic(
 
 
 def cache_as_read(*paths: Path) -> None:
-    """Let the page cache hold these files as reading them fills it: a topic as a scan brings it in, a Parquet file as
-    long reads do, which the system reads ahead.
+    """Load these files into the page cache as a read does: a topic as a scan loads it, a Parquet file as long reads do,
+    which the system reads ahead.
 
-    A file that was just written in pieces of 16 KB lies there in pieces as small, which take longer to map; a Parquet
-    file was written in large ones.
+    A file that was just written in pieces of 16 KB is cached in such pieces, which take longer to map; a Parquet file
+    was written in large ones.
     """
     if not hasattr(os, "posix_fadvise"):
         return
@@ -92,7 +92,7 @@ def write_parquet(topic: seglog.TopicScan, path: Path, codec: str = "NONE") -> N
 
 
 def by_aiokafka(directory: Path, stop: int) -> pa.Table:
-    """The records below `stop`, by lists of Python's objects: there is no other way out of it."""
+    """The records below `stop`, through lists of Python objects: aiokafka has no other interface."""
     columns = [], [], [], []
     for path in sorted(directory.glob("*.log")):
         records = MemoryRecords(path.read_bytes())
@@ -135,7 +135,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     selections(compare, topic, million)
     threads(bench, topic, million)
     pruned(compare, directory, records)
-    # The must is for 2 GB: what is the same for each topic, to open its files, is the smaller part of the time then.
+    # The goal is for 2 GB, where the fixed cost of opening a topic's files is the smaller part of the time.
     by_time(compare, directory, 7 * records)
     narrow(compare, directory, records)
 
@@ -227,7 +227,7 @@ def by_time(compare: partial[None], directory: Path, records: int) -> None:
 
 
 def narrow(compare: partial[None], directory: Path, records: int) -> None:
-    """Two columns of eight that all have something in them."""
+    """Two of eight columns, all of which contain data."""
     topic = directory / "traced"
     make_topic(topic, records, with_headers=True)
     cache_as_read(topic)
@@ -243,7 +243,7 @@ def narrow(compare: partial[None], directory: Path, records: int) -> None:
 
 
 def pruned(compare: partial[None], directory: Path, records: int) -> None:
-    """A filter that Parquet's statistics answer by leaving out row groups: a tenth of the keys, which rise."""
+    """A filter for which Parquet's statistics skip row groups: a tenth of the keys, which rise."""
     topic, plain, million = directory / "keyed", directory / "keyed.parquet", records / 1e6
     make_topic(topic, records, keys_rise=True)
     make_stats(topic)
@@ -291,11 +291,11 @@ def selections(compare: partial[None], topic: Path, million: float) -> None:
             "two": lambda: rows_in(seglog.scan(topic, columns=["offset", "timestamp"], threads=1).to_reader()),
             "eight": lambda: rows_in(seglog.scan(topic, include_headers=True, threads=1).to_reader()),
         },
-        {("two", "eight"): Goal()},             # the eighth has nothing in it: see below
+        {("two", "eight"): Goal()},             # the eighth is empty: see below
     )
 
 
-# Reads its half of a topic each time it gets a line, and answers by one.
+# Reads its half of a topic each time it receives a line, and answers with one.
 HALF = """
 import sys, seglog
 scan = seglog.scan(sys.argv[1:], threads=1)
@@ -305,7 +305,7 @@ for _ in sys.stdin:
 
 
 def threads(bench: Bench, topic: Path, million: float) -> None:
-    """By wall time, which says something on a machine with nothing else to do. Two processes are what is possible."""
+    """Wall time, which is only meaningful on an idle machine. Two processes are the upper limit."""
     case = "table: threads, by wall time"
     if not bench.wanted(case):
         return

@@ -1,6 +1,6 @@
-"""What a broker asks of a ready batch before it appends it: ours beside aiokafka's reading of the same batches.
+"""The checks of a broker on a ready batch before appending it: ours beside aiokafka reading the same batches.
 
-aiokafka has no such check. Its reader does less of it (checksum, records), so it is what Python would otherwise do.
+aiokafka has no such checks. Its reader does less (checksum, records), but it is what Python code would use otherwise.
 """
 from functools import partial
 
