@@ -112,7 +112,7 @@ cdef class RowLayout:
 
     @property
     def is_narrow(self):
-    """Whether all columns have a fixed width, so that rows take a few bytes, whatever the records contain."""
+        """Whether all columns have a fixed width, so that rows take a few bytes, whatever the records contain."""
         return self.without == SEG_KEY | SEG_VALUE | SEG_HEADERS
 
     def __arrow_c_schema__(self):
