@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -61,6 +62,19 @@ EPILOG = (
 )
 
 
+class SourcePath(click.Path):
+    """A path that a command reads. If it is missing, every command says so in the same words, with status 3."""
+
+    def __init__(self) -> None:
+        # click's own checks would report an error of the system as a usage error.
+        super().__init__(path_type=Path, readable=False)
+
+    @staticmethod
+    def check(path: Path) -> None:
+        """Raise the system's error if the path is missing or cannot be reached."""
+        path.stat()
+
+
 class Command(click.Command):
     """A command whose callback returns its exit status (None is 0) and may raise anything."""
 
@@ -81,6 +95,7 @@ class Command(click.Command):
         if terminal.wishes.verbose:
             ctx.with_resource(report.verbosely())
         try:
+            self._check_sources(ctx)
             status = super().invoke(ctx)
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit):
@@ -95,6 +110,13 @@ class Command(click.Command):
             status = report.show_error(report.as_seglog_error(e), ctx.command_path, as_json=as_json)
             _drop_what_stdout_refuses()
         ctx.exit(status or 0)
+
+    def _check_sources(self, ctx: click.Context) -> None:
+        for parameter in self.params:
+            if isinstance(parameter.type, SourcePath):
+                given = ctx.params[str(parameter.name)]
+                for path in given if isinstance(given, tuple) else [given]:
+                    parameter.type.check(path)
 
 
 def _drop_what_stdout_refuses() -> None:

@@ -10,11 +10,11 @@ from seglog.upkeep.compact import Compaction, compact
 
 from . import report
 from .cli import Command
-from .options import PATH, config_option, json_option
+from .options import SOURCE, config_option, json_option
 
 
 @click.command(cls=Command)
-@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("directory", metavar="DIR", type=SOURCE)
 @click.option("--dry-run", is_flag=True,
               help="Show what the first round would keep in each segment, and change nothing.")
 @click.option("--verify", is_flag=True,

@@ -25,7 +25,7 @@ from seglog.fs.files import OsFileSystem
 from . import report
 from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
-from .options import PATH, SizeType, TimeType, config_option, json_option, progress_option
+from .options import PATH, SOURCE, SizeType, TimeType, config_option, json_option, progress_option
 from .targets import Place, check_output_file
 
 # The value of --proof that is not a file name; for a file of this name, pass ./independent.
@@ -33,7 +33,7 @@ _INDEPENDENT = "independent"
 
 
 @click.command(cls=Command)
-@click.argument("src", metavar="SRC", type=PATH)
+@click.argument("src", metavar="SRC", type=SOURCE)
 @click.argument("dst", metavar="[DST]", required=False, type=PATH)
 @click.option("--to", metavar="VERSION", default="2", show_default=True,
               help="The format to convert to: 0, 1, 2, or tagged.")

@@ -18,7 +18,7 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command
-from .options import PATH, PositionType, TimeType, json_option, limit_option
+from .options import SOURCE, PositionType, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
 # `count` without times: the times up to which due messages are counted.
@@ -26,7 +26,7 @@ HORIZONS = {"now": 0, "in an hour": HOUR_MS, "in 2 hours": 2 * HOUR_MS, "in a da
 # One past the largest timestamp.
 FOREVER = 2**63
 
-path_argument = click.argument("path", metavar="PATH", type=PATH)
+path_argument = click.argument("path", metavar="PATH", type=SOURCE)
 subscription_option = click.option(
     "--subscription", metavar="NAME", help="The subscription whose index to use; without this, the index that all "
     "subscriptions share."

@@ -65,8 +65,7 @@ def entries_of(path: Path, first: Position | None = None) -> Iterator[Placed]:
 
 
 def no_entries(path: Path) -> NotALogError:
-    """Make the error for a path without entries that `seglog ledger` can read. Raises OSError if it does not exist."""
-    path.stat()
+    """Make the error for a path without entries that `seglog ledger` can read."""
     return NotALogError(
         "neither a managed ledger, nor a ledger, nor a file of entries", file=path,
         hint="pass a directory with a manifest, one of its ledger-<id>, or a file of entries preceded by their sizes",

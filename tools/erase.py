@@ -20,14 +20,14 @@ from . import report
 from .cli import Command
 from .conversion_report import rows_remarks
 from .convert import Watch, as_open_as, roll_back_each
-from .options import PATH, SizeType, config_option, json_option, progress_option
+from .options import PATH, SOURCE, SizeType, config_option, json_option, progress_option
 
 # A conversion's status of a row, and its name here.
 _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", "failed": "failed"}
 
 
 @click.command(cls=Command)
-@click.argument("src", metavar="SRC", type=PATH)
+@click.argument("src", metavar="SRC", type=SOURCE)
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="Erase the records with this key. May be repeated.")
 @click.option("--key-file", "key_files", metavar="FILE", type=PATH, multiple=True,
               help="Erase the records with the keys in this file: one key per line, as raw bytes.")

@@ -27,7 +27,7 @@ from . import report
 from .cli import Command
 from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
 from .ledger_compact import compact, convert
-from .options import PATH, PositionType, TimeType, json_option, limit_option, paths_argument
+from .options import SOURCE, PositionType, TimeType, json_option, limit_option, paths_argument
 
 
 @click.group(name="ledger")
@@ -227,7 +227,7 @@ def seek(
 
 
 @command.command(cls=Command)
-@click.argument("path", metavar="PATH", type=PATH)
+@click.argument("path", metavar="PATH", type=SOURCE)
 @click.option("--in-place", is_flag=True, help="Repair the managed ledger itself. No other process may write to it.")
 @click.option("--truncate", is_flag=True, help="Also truncate a ledger that was not sealed at damage in its middle.")
 @json_option
@@ -238,7 +238,6 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
     Without --in-place, show a dry run. After a crash this is not needed: opening a managed ledger recovers it. Cursors
     do not change; properties of a damaged manifest are lost. Status 0 if no bytes of entries are lost, otherwise 1.
     """
-    path.stat()
     if path.is_file() or not is_managed_ledger(path):
         raise NotALogError("not a managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
     plan = plan_recovery(path)

@@ -10,6 +10,8 @@ from seglog.errors import InvalidArgumentError
 from seglog.ledger.position import Position
 from seglog.log.times import to_timestamp_ms
 
+from .cli import SourcePath
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -88,12 +90,14 @@ def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
     return add
 
 
-# click's own check of permissions would report an error of the system as a usage error.
+# A path that a command reads: it must exist.
+SOURCE = SourcePath()
+# Any other path. click's own check of permissions would report an error of the system as a usage error.
 PATH = click.Path(path_type=Path, readable=False)
 
 
 def paths_argument(function: F) -> F:
-    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)(function)
+    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=SOURCE)(function)
 
 
 def json_option(function: F) -> F:

@@ -11,7 +11,7 @@ from seglog.conversion.upgrade_plan import PartitionUpgrade, plan_upgrade, polic
 
 from . import report
 from .cli import Command
-from .options import PATH, ConfigType, json_option, progress_option
+from .options import SOURCE, ConfigType, json_option, progress_option
 
 
 class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -29,7 +29,7 @@ class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic 
 
 
 @click.command(cls=Command)
-@click.argument("log_dir", metavar="LOGDIR", type=PATH)
+@click.argument("log_dir", metavar="LOGDIR", type=SOURCE)
 @click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
 @click.option("--config", "settings", type=ConfigType(), multiple=True,
               help="For all topics: retention.ms, retention.bytes, cleanup.policy. Kafka's defaults otherwise.")

@@ -11,11 +11,11 @@ from seglog.upkeep.recover import MODES, Recovery, recover
 
 from . import report
 from .cli import Command
-from .options import PATH, config_option, json_option
+from .options import PATH, SOURCE, config_option, json_option
 
 
 @click.command(cls=Command)
-@click.argument("src", metavar="SRC", type=PATH)
+@click.argument("src", metavar="SRC", type=SOURCE)
 @click.option("--mode", type=click.Choice(MODES), required=True,
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")

@@ -41,7 +41,6 @@ def dump(path: Path, *, as_json: bool) -> None:
     kind = _kind(path)
     if kind is None:
         raise NotALogError("not a file that belongs to a log", file=path)
-    path.stat()
     type_, read = kind
     entries = [*read(path)]
     if as_json:

@@ -15,14 +15,14 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.spark.cluster import JobStep
 from seglog.spark.plan import TASK_BYTES
-from seglog.stores.open_store import is_local
+from seglog.stores.open_store import is_local, open_store
 from seglog.stores.store import WORKPLACE_SUFFIX
 
 from . import convert as on_one_machine
 from . import report, terminal
 from .cli import Command
 from .conversion_report import print_row, print_summary, rows_text
-from .options import PATH, ConfigType, SizeType, json_option, options_of, progress_option
+from .options import PATH, SOURCE, ConfigType, SizeType, json_option, options_of, progress_option
 from .targets import check_output_file
 
 if TYPE_CHECKING:
@@ -130,8 +130,11 @@ def convert(
         if end == "finalize" and partitions:
             raise click.UsageError("--finalize keeps everything that was published: leave out --partition")
         return _end(end, dst, partitions, dict(store_options), as_json=as_json)
-    if report_file is not None and is_local(src):
-        check_output_file(report_file, Path(src))
+    if is_local(src):
+        source = Path(open_store(src, {}, OsFileSystem())[1])
+        SOURCE.check(source)        # before Spark starts
+        if report_file is not None:
+            check_output_file(report_file, source)
     from seglog.spark import convert_topics
 
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:

@@ -49,13 +49,12 @@ def resolve(paths: Iterable[Path], *, marked: bool = False, unreadable: bool = F
 
     In a log dir, includes partitions that a broker has marked (`-delete`, `-future`, `-stray`) only if `marked`, and
     directories with a partition's name that cannot be listed only if `unreadable`: opening those raises the error.
-    Raises NotALogError for a path that is none of the three, FileNotFoundError for one that does not exist.
+    Raises NotALogError for a path that is none of the three.
     """
     return [place for path in paths for place in _resolve_one(path, marked, unreadable)]
 
 
 def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
-    path.stat()     # a missing path raises the system's error
     if not path.is_dir():
         logs = names.log_files(path.parent)
         if path.name in {log.name for log in logs}:

@@ -326,13 +326,36 @@ def test_a_log_dir_and_a_single_log_will_do_for_every_command(golden_kafka, tmp_
 
 
 @pytest.mark.parametrize("words", ARGUMENTS, ids="-".join)
-def test_what_is_no_log_is_status_4_for_every_command_and_what_is_not_there_3(tmp_path, words):
+def test_what_is_no_log_is_status_4_for_every_command(tmp_path, words):
     (tmp_path / "empty-0").mkdir()
-    for name, status in (("empty-0", 4), ("none-0", 3)):
-        arguments = [a.format(tmp_path / name) for a in ARGUMENTS[words]]
-        result = CliRunner().invoke(cli.cli, [*words, *arguments])
-        assert result.exit_code == status, (words, result.output)
-        three_lines(result)
+    result = CliRunner().invoke(cli.cli, [*words, *(a.format(tmp_path / "empty-0") for a in ARGUMENTS[words])])
+    assert result.exit_code == 4, (words, result.output)
+    three_lines(result)
+
+
+# Those of the other commands that read a path.
+OF_A_PATH = {
+    **{("ledger", name): ["{}"] for name in ("ls", "dump", "verify", "recover", "compact")},
+    ("ledger", "seek"): ["{}", "--index", "3"], ("ledger", "convert"): ["{}", "--to", "old"],
+    **{("delayed", name): ["{}"] for name in ("ls", "dump", "verify", "count", "list")},
+    ("delayed", "clear-delayed-bucket-snapshots"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
+    ("delayed", "policies", "get"): ["{}"], ("delayed", "policies", "set"): ["{}", "a=b"],
+    ("cursors", "reset"): ["{}", "a-name", "--earliest"], ("report",): ["{}"],
+    ("spark", "convert"): ["file://{}", "{}-converted"],
+}
+assert {words[:2] for words in OF_A_PATH} == OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_PAGES | {("spark", "convert")}
+
+
+@pytest.mark.parametrize("words", [*ARGUMENTS, *OF_A_PATH], ids="-".join)
+def test_a_missing_path_is_told_in_the_same_words_by_every_command(tmp_path, words):
+    arguments = [a.format(tmp_path / "none-0") for a in (ARGUMENTS | OF_A_PATH)[words]]
+    result = CliRunner().invoke(cli.cli, [*words, *arguments])
+    what, where, hint = three_lines(result)
+    assert (what, hint) == ("error: no such file or directory [storage]", "  try: check the path")
+    assert where == f"  at: {arguments[0].removeprefix('file://')}"
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_codec_that_is_not_installed_is_status_6_and_headers_need_none(golden_kafka):

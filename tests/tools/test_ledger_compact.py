@@ -119,6 +119,7 @@ def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
 
 def test_an_empty_topic_and_what_is_no_topic_are_told(tmp_path):
     ManagedLedger(tmp_path / "empty").close()
+    (tmp_path / "none").mkdir()
     for option in ((), ("--dry-run",)):
         assert seglog("ledger", "compact", tmp_path / "empty", *option).output == "empty: the topic has no entries\n"
         refused = seglog("ledger", "compact", tmp_path / "none", *option, status=4)

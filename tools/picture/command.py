@@ -13,7 +13,7 @@ from seglog.verification.ledger_check import is_managed_ledger
 
 from .. import report
 from ..cli import Command
-from ..options import PATH, TimeType, config_option, progress_option
+from ..options import PATH, SOURCE, TimeType, config_option, progress_option
 from ..targets import check_output_file, resolve
 from .ledger import ledger_page
 from .log_dir import log_dir_page
@@ -24,7 +24,7 @@ _FORMATS = ("html", "svg", "png")
 
 
 @click.command(cls=Command)
-@click.argument("path", metavar="PATH", type=PATH)
+@click.argument("path", metavar="PATH", type=SOURCE)
 @click.option("-o", "--output", "output", type=PATH, metavar="FILE", help="The file to write. [default: report.html]")
 @click.option("--format", "kind", type=click.Choice(_FORMATS),
               help="A page, or only its first drawing. [default: by the name of FILE]")
