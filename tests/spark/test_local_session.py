@@ -2,6 +2,7 @@
 import json
 import shutil
 import threading
+import time
 
 import pytest
 
@@ -9,6 +10,7 @@ from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.spark import convert_topics
+from seglog.spark.cluster import Cluster
 from seglog.spark.session import session
 from support import spark_faults
 from support.command import seglog_json
@@ -114,6 +116,30 @@ def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):
     assert [page.apply(n).description().get() for n in range(3)] == [f"seglog: {job}" for job in reversed(jobs)]
     # What comes next in this thread is not ours.
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+def test_progress_counts_the_tasks_of_its_own_job(spark, in_memory):
+    """Not those of an earlier job with the same description."""
+    begun = in_memory / "begun"
+
+    def work(number, attempt):
+        if number:      # ends once the progress of the first task was told
+            end = time.monotonic() + 60
+            while not begun.exists() and time.monotonic() < end:
+                time.sleep(0.01)
+        return {}
+
+    def tell(step):
+        told.append(step.done)
+        if step.done:
+            begun.touch()
+
+    cluster = Cluster(spark, tell, None)
+    for _ in range(2):
+        told = []
+        begun.unlink(missing_ok=True)
+        assert cluster.run("the same", 2, work) == [{}, {}]
+        assert list(dict.fromkeys(told)) == [0, 1, 2]
 
 
 def test_the_command_prints_a_row_for_each_partition(spark, log_dir, in_memory):

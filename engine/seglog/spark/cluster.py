@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from seglog.errors import StorageError
 
@@ -98,13 +99,16 @@ class Cluster:
         """Name the job on Spark's web page, and report the progress while it runs."""
         tell = self._progress or _nobody
         tell(step(0))
-        with self._named(description, step) if self._context is not None else self._told(step):
+        with self._named(description, step) if self._context is not None else self._told(step, tasks):
             yield
         tell(step(tasks))
 
     @contextmanager
-    def _told(self, step: Callable[[int], JobStep]) -> Iterator[None]:
-        """Report the progress with Connect: since Spark 4.0 the server sends it to the client."""
+    def _told(self, step: Callable[[int], JobStep], tasks: int) -> Iterator[None]:
+        """Report the progress with Connect: since Spark 4.0 the server sends it to the client.
+
+        It sends that of every query of the session, without a name: those with another number of tasks are not ours.
+        """
         session: Any = self._spark
         if self._progress is None or not hasattr(session, "registerProgressHandler"):
             yield
@@ -112,7 +116,8 @@ class Cluster:
         progress = self._progress
 
         def handler(stages: Any, **_: object) -> None:
-            progress(step(sum(stage.num_completed_tasks for stage in stages or ())))
+            if sum(stage.num_tasks for stage in stages or ()) == tasks:
+                progress(step(sum(stage.num_completed_tasks for stage in stages)))
 
         session.registerProgressHandler(handler)
         try:
@@ -124,7 +129,8 @@ class Cluster:
     def _named(self, description: str, step: Callable[[int], JobStep]) -> Iterator[None]:
         context = self._context
         assert context is not None
-        group = f"seglog-{id(self)}-{description}"
+        # A name that no other job has: Spark keeps earlier jobs of a group, and an id() may be given again.
+        group = f"seglog-{uuid4().hex}"
         context.setJobGroup(group, f"seglog: {description}", interruptOnCancel=True)
         ended = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(context, group, step, ended), daemon=True)
