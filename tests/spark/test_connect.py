@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from seglog.spark import convert_topics
 from seglog.spark.cluster import JobStep
 from seglog.spark.session import session
+from seglog.spark.start_errors import check_master
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(spark).__module__
@@ -29,8 +30,13 @@ size_bytes = sum(path.stat().st_size for path in Path(sys.argv[1]).glob("*/*.log
 what = f"convert orders, payments to v2: 6 segments, {size_bytes:,} bytes"
 assert told[0] == JobStep(what, 0, 6, 0, size_bytes), told
 assert told[-1] == JobStep("assemble 3 partitions", 3, 3), told
+for job in dict.fromkeys(step.what for step in told):
+    counts = [step.done for step in told if step.what == job]
+    assert counts == sorted(counts), told
+assert max(step.done for step in told) == 6, told
 assert report.is_whole
 assert report.tasks == 6
+check_master(f"sc://{spark.client._builder.endpoint}")
 with session() as there:
     assert there is spark
 assert report.to_dataframe(spark).count() == 3

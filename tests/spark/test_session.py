@@ -2,11 +2,13 @@
 import socket
 import subprocess
 import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from seglog.errors import InvalidArgumentError, StorageError
-from seglog.spark import convert_topics
+from seglog.spark import convert_topics, start_errors
 from seglog.spark import session as sessions
 from seglog.spark.start_errors import cause_of, stderr_held
 from support.command import seglog
@@ -39,6 +41,64 @@ def test_a_master_that_nobody_listens_at_is_named_before_spark_is_started(log_di
             address = master.partition("//")[2]
             assert f"the Spark master does not answer: {address}: Connection refused" in done.stderr
             assert len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_a_master_that_accepts_connections_and_is_silent_is_named_before_spark_is_started(
+    scheme, log_dir, tmp_path, monkeypatch
+):
+    """A process that was stopped, for which Spark waits a minute, and Connect for ten."""
+    monkeypatch.setattr(start_errors, "_PROBE_S", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", f"{scheme}://{address}", status=3)
+    assert f"the Spark master does not answer: {address}: it accepts connections, but did not answer" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+
+
+class Page(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Its lines are not those of the command."""
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_the_address_of_a_web_page_is_no_master(scheme, log_dir, tmp_path):
+    """The port of the master's page, 8080, in place of 7077."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", f"{scheme}://{address}", status=3)
+        server.shutdown()
+    assert f"{address}: this is another server, not Spark's port" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_of_several_masters_one_that_answers_is_enough(monkeypatch):
+    """It may close the connection, too: Spark then says what is wrong."""
+    monkeypatch.setattr(start_errors, "_PROBE_S", 1.0)
+    with socket.socket() as silent, socket.socket() as answers, socket.socket() as nobody:
+        for listener in (silent, answers):
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+        nobody.bind(("127.0.0.1", 0))
+        ports = [place.getsockname()[1] for place in (silent, nobody, answers)]
+
+        def answer():
+            for words in (b"\0", b""):
+                connection, _ = answers.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(words)
+
+        threading.Thread(target=answer, daemon=True).start()
+        for _ in range(2):
+            start_errors.check_master("spark://" + ",".join(f"127.0.0.1:{port}" for port in ports))
+        with pytest.raises(StorageError, match=r"did not answer within .*: Connection refused"):
+            start_errors.check_master("spark://" + ",".join(f"127.0.0.1:{port}" for port in ports[:2]))
+        # Over TLS a server need not answer what is not TLS.
+        start_errors.check_master(f"sc://127.0.0.1:{ports[0]}/;use_ssl=true")
 
 
 @pytest.mark.long

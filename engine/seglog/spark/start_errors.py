@@ -5,7 +5,9 @@ Spark tries to reach an absent master for a minute or longer, so its address is 
 import os
 import re
 import socket
+import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,17 @@ _STDERR = 2
 _LINES_MAX = 400
 _SO_FAR = b"\0\n"       # a mark, written after the output to collect
 _SO_FAR_S = 2.0
-_PROBE_S = 5.0
+_CONNECT_S = 5.0
+_PROBE_S = 15.0     # for all addresses of a master together
+# Spark's RPC answers a request for a stream that it does not have with a failure, whose length has eight bytes, or over
+# TLS with an alert; a gRPC server answers empty settings, which begin an HTTP/2 connection, with its own. A stopped
+# process accepts a connection, but answers nothing.
+_STREAM = b"/files/seglog-asks-whether-this-is-spark\r\n\r\n"     # a web server answers at the end of a line
+_REQUESTS = {
+    "spark": struct.pack(">QBI", 13 + len(_STREAM), 6, len(_STREAM)) + _STREAM,
+    "sc": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">3sBBI", b"", 4, 0, 0),
+}
+_ANSWERS = {"spark": re.compile(rb"[\0\x15]"), "sc": re.compile(rb"(?s)...\x04")}
 _MASTER = re.compile(r"(?:spark|sc)://([^/;]+)")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
 # The class of a JVM or Python exception, followed by its message.
@@ -38,24 +50,50 @@ def cause_of(error: BaseException, said: str) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raises StorageError if nothing listens at any address of `master`, a standalone cluster or a Connect server."""
+    """Raises StorageError if Spark answers at no address of `master`, a standalone cluster or a Connect server."""
     found = _MASTER.match(master)
     if found is None:
         return
+    scheme = master.partition(":")[0]
+    # Over TLS, which a Connect client uses with a token too, only the connection is tried.
+    asks = scheme == "spark" or not re.search(r"[;/]use_ssl=true|[;/]token=", master)
     refused = []
-    for address in found[1].split(","):
+    addresses = found[1].split(",")
+    end_s = time.monotonic() + _PROBE_S
+    for n, address in enumerate(addresses):
         host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
-        number = int(port) if port else _DEFAULT_PORTS[master.partition(":")[0]]
-        try:
-            socket.create_connection((host.strip("[]"), number), timeout=_PROBE_S).close()
-        except OSError as error:
-            refused.append(f"{host}:{number}: {error.strerror or error}")
-        else:
+        number = int(port) if port else _DEFAULT_PORTS[scheme]
+        seconds = (end_s - time.monotonic()) / (len(addresses) - n)
+        why = _refusal(scheme, host.strip("[]"), number, seconds, asks=asks)
+        if why is None:
             return
+        refused.append(f"{host}:{number}: {why}")
     raise StorageError(
         f"the Spark master does not answer: {', '.join(refused)}",
         hint="check that it is running, and its address, which Spark shows at the top of its web page",
     )
+
+
+def _refusal(scheme: str, host: str, port: int, seconds: float, *, asks: bool) -> str | None:
+    """Why Spark cannot be there; None if something answers, or closes the connection, that may be Spark."""
+    end_s = time.monotonic() + seconds
+    try:
+        connection = socket.create_connection((host, port), timeout=min(_CONNECT_S, seconds))
+    except OSError as error:
+        return error.strerror or str(error)
+    with connection:
+        try:
+            if not asks:
+                return None
+            connection.sendall(_REQUESTS[scheme])
+            connection.settimeout(max(end_s - time.monotonic(), 0.01))
+            answer = connection.recv(64)
+        except TimeoutError:
+            return f"it accepts connections, but did not answer within {seconds:.0f} s"
+        except OSError:
+            return None
+    is_spark = not answer or _ANSWERS[scheme].match(answer)
+    return None if is_spark else "this is another server, not Spark's port for applications"
 
 
 @contextmanager
