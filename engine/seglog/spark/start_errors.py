@@ -87,7 +87,7 @@ def _refusal(scheme: str, host: str, port: int, seconds: float, *, asks: bool) -
                 return None
             connection.sendall(_REQUESTS[scheme])
             connection.settimeout(max(end_s - time.monotonic(), 0.01))
-            answer = connection.recv(64)
+            answer = connection.recv(4096)
         except TimeoutError:
             return f"it accepts connections, but did not answer within {seconds:.0f} s"
         except OSError:
