@@ -105,7 +105,7 @@ def test_an_interrupt_in_an_opening_leaves_nothing_held(in_memory):
 
     interrupted_at_each_opcode(
         prepare, lambda opened: opened.append(ManagedLedger(in_memory / "copy", fsync="interval")), check,
-        step=1 if TORTURE else 97,
+        step=1 if TORTURE else 293,
     )
 
 

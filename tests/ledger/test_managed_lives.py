@@ -91,7 +91,7 @@ def look(life, state):
 @pytest.mark.parametrize("how", ["failed", "killed"])
 def test_what_the_first_life_left_in_the_page_cache_is_not_sealed(in_memory, how, fsync):
     # Each of the four looks at other calls.
-    begin = 5 * (how == "killed") + 2 * (fsync == "never")
+    begin = 10 * (how == "killed") + 5 * (fsync == "never")
     every_end(
-        in_memory, how, lambda record: TopicLife(record, fsync), first_life, second_life, look, begin=begin, step=10
+        in_memory, how, lambda record: TopicLife(record, fsync), first_life, second_life, look, begin=begin, step=20
     )

@@ -127,7 +127,7 @@ def test_what_the_first_life_left_in_the_page_cache_is_not_built_upon(in_memory,
     begin = 4 * (how == "killed") + 2 * (fsync == "never") + closes
     every_end(
         in_memory, how, lambda record: LogLife(record, fsync), first_life,
-        lambda life: second_life(life, closes=closes), look, begin=4 * begin, step=34,
+        lambda life: second_life(life, closes=closes), look, begin=8 * begin, step=68,
     )
 
 

@@ -3,26 +3,11 @@ import pytest
 
 from support.old_directories import Recovered, partitions
 
-KILLED = partitions("killed")
 
-
-@pytest.fixture(params=[p.values for p in KILLED], ids=[p.id for p in KILLED])
-def recovered(request, tmp_path):
-    version, killed = request.param
-    return Recovered(version, killed, tmp_path / "logs" / killed.name)
-
-
-def test_the_log_is_the_same_byte_for_byte(recovered):
-    recovered.log_is_the_same()
-
-
-def test_indexes_lead_to_the_same_batches(recovered):
+@pytest.mark.parametrize(("version", "killed"), partitions("killed"))
+def test_recover_leaves_what_the_broker_itself_left(version, killed, tmp_path):
+    recovered = Recovered(version, killed, tmp_path / "logs" / killed.name)
+    recovered.log_is_the_same()     # byte for byte
     recovered.indexes_lead_to_the_same()
-
-
-def test_producers_transactions_and_epochs_are_the_same(recovered):
     recovered.state_is_the_same()
-
-
-def test_nothing_was_torn_and_nothing_is_lost(recovered):
     recovered.nothing_was_torn()
