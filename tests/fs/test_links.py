@@ -9,7 +9,7 @@ import pytest
 import seglog
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
 from seglog.fs.files import OsFileSystem
-from seglog.fs.lock import SHARED, holder, lock_log_dir, lock_partition, turns
+from seglog.fs.lock import SHARED, holder, lock_log_dir, lock_partition
 from seglog.fs.partition_locks import holder_of, lock_alone, names_of
 
 FS = OsFileSystem()
@@ -24,24 +24,27 @@ def elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize("leads_to", ["elsewhere", "nowhere"])
-@pytest.mark.parametrize(("name", "take"), [
-    (".seglog.lock", lock_partition), (".lock", lock_log_dir), (".seglog.lock", turns),
-], ids=["partition", "log dir", "turns"])
-def test_a_lock_file_that_is_a_link_is_refused(tmp_path, elsewhere, name, take, leads_to):
-    directory = tmp_path / "orders-0"
-    directory.mkdir()
-    (directory / name).symlink_to(tmp_path / leads_to)
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path, elsewhere, leads_to):
+    takers = {"lock_partition": ".seglog.lock", "lock_log_dir": ".lock", "turns": ".seglog.lock"}
+    for taker, name in takers.items():
+        (tmp_path / taker / "orders-0").mkdir(parents=True)
+        (tmp_path / taker / "orders-0" / name).symlink_to(tmp_path / leads_to)
     # A dangling one hung: neither opening nor creating it succeeds. In a process of its own, so that it can be ended.
     script = (
         "import sys; from seglog.fs.files import OsFileSystem; from seglog.fs import lock\n"
-        f"try: lock.{take.__name__}(OsFileSystem(), sys.argv[1])\n"
-        "except Exception as error: print(type(error).__name__, error.errno, error)\n"
+        "for taker in sys.argv[2:]:\n"
+        "    print(taker, flush=True)\n"
+        "    try: getattr(lock, taker)(OsFileSystem(), f'{sys.argv[1]}/{taker}/orders-0')\n"
+        "    except Exception as error: print(type(error).__name__, error.errno, error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, directory], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script, tmp_path, *takers], capture_output=True, text=True, timeout=30, check=True
     )
-    assert done.stdout.startswith(f"StorageError {errno.ELOOP} "), done.stdout
-    assert "symbolic link" in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[::2] == list(takers), done.stdout
+    for said in lines[1::2]:
+        assert said.startswith(f"StorageError {errno.ELOOP} "), done.stdout
+        assert "symbolic link" in said
     assert elsewhere.read_bytes() == SECRET
     assert not (tmp_path / "nowhere").exists()
 

@@ -142,7 +142,7 @@ def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsyn
         thread.start()
     chance = random.Random(7)
     for _ in range(1000 if TORTURE else 60):
-        time.sleep(chance.random() * 0.004)
+        time.sleep(chance.random() * (0.004 if TORTURE else 0.001))
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(chance.choice(threads).ident), ctypes.py_object(Sent)
         )

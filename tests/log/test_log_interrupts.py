@@ -307,7 +307,7 @@ def test_exceptions_sent_to_threads_that_append_keep_nobody_waiting(in_memory, m
     wait_for(lambda: len(begun) == count)       # before, it would come into the code that starts a thread
     chance = random.Random(count)
     for _ in range(2000 if TORTURE else 60):
-        time.sleep(chance.random() * 0.004)
+        time.sleep(chance.random() * (0.004 if TORTURE else 0.001))
         send(chance.choice(threads), Sent)
     done.set()
     for thread in threads:

@@ -1,12 +1,16 @@
 """A command that a signal ends: what is half made goes away, as with ^C, and the status says which signal it was."""
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from multiprocessing import get_context
 
 import pytest
 
 from seglog.fs.staging import leftovers
+from seglog.tools.start import main
 from support.command import seglog
 from support.conversion import copied, source_of
 from support.golden import golden_cases
@@ -21,12 +25,52 @@ def log_dir(tmp_path):
     return tmp_path / "old"
 
 
-def started(*arguments, **more):
-    """`seglog ARGUMENTS`, so slow that it is in the middle of its work."""
+def started(*arguments):
+    """`seglog ARGUMENTS`."""
     return subprocess.Popen(
         [sys.executable, "-m", "seglog.tools", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, **more,
+        text=True,
     )
+
+
+class Forked:
+    """`seglog ARGUMENTS` in a fork of this process, which has imported all of it; as Popen has it. `ignored`: signals
+    that whoever starts it ignores."""
+
+    def __init__(self, *arguments, ignored=()):
+        self._out, self._err = (tempfile.TemporaryFile("w+") for _ in range(2))     # noqa: SIM115
+        self._process = get_context("fork").Process(target=self._run, args=(list(map(str, arguments)), ignored))
+        self._process.start()
+
+    def _run(self, arguments, ignored):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if number in ignored else default)
+        for fd, file in ((1, self._out), (2, self._err)):
+            os.dup2(file.fileno(), fd)
+        sys.argv = ["seglog", *arguments]
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        main()
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def poll(self):
+        return self._process.exitcode
+
+    def send_signal(self, number):
+        os.kill(self._process.pid, number)
+
+    def communicate(self, timeout=None):
+        self._process.join(timeout)
+        assert self._process.exitcode is not None
+        texts = []
+        for file in (self._out, self._err):
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return tuple(texts)
 
 
 def wait_for(condition, process):
@@ -42,7 +86,9 @@ def wait_for(condition, process):
 ])
 def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, words):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "32k")
+    # One of them as a shell starts it.
+    start = started if number == signal.SIGTERM else Forked
+    process = start("convert", log_dir, target, "--throttle", "32k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -56,7 +102,7 @@ def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, wo
 
 def test_a_second_signal_does_not_stop_the_cleaning_up(log_dir, tmp_path):
     target = tmp_path / "new"
-    process = started("convert", log_dir, target, "--throttle", "32k")
+    process = Forked("convert", log_dir, target, "--throttle", "32k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     for _ in range(50):
         if process.poll() is None:
@@ -70,9 +116,8 @@ def test_a_signal_that_whoever_started_us_ignores_is_ignored(log_dir, tmp_path):
     """nohup."""
     target = tmp_path / "new"
     target.mkdir()
-    process = started(
-        "convert", log_dir / "orders-0", target / "orders-0", "--throttle", "100k",
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    process = Forked(
+        "convert", log_dir / "orders-0", target / "orders-0", "--throttle", "100k", ignored=[signal.SIGHUP]
     )
     wait_for(lambda: leftovers(target), process)
     process.send_signal(signal.SIGHUP)

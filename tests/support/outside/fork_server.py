@@ -6,10 +6,12 @@ under the recorder, which records nothing until `outside_begin` of recorder.c is
 """
 import ctypes
 import gc
+import hashlib
 import importlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
+BUILT = TESTS.parent / "build/outside"
 RECORDER = Path(__file__).with_name("recorder.c")
 # What the forks run, and what their modules import when they are called.
 RUNS = (
@@ -34,11 +37,19 @@ _REQUEST_BYTES_MAX = 1 << 16
 
 
 def compile_recorder(directory):
-    """The shared library, made in `directory` with the C compiler that the build needs anyway."""
-    library = Path(directory) / "recorder.so"
+    """The shared library, made in `directory` with the C compiler that the build needs anyway; one of the same source
+    and compiler is there to stay in build/."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    subprocess.run([*compiler, "-shared", "-fPIC", "-O2", "-o", library, RECORDER], check=True)
-    return library
+    of = hashlib.blake2b(RECORDER.read_bytes() + repr(compiler).encode(), digest_size=8).hexdigest()
+    kept = BUILT / f"recorder-{of}.so"
+    if not kept.exists():
+        library = Path(directory) / "recorder.so"
+        subprocess.run([*compiler, "-shared", "-fPIC", "-O2", "-o", library, RECORDER], check=True)
+        BUILT.mkdir(parents=True, exist_ok=True)
+        mine = BUILT / f"recorder-{of}.so.{os.getpid()}"
+        shutil.copyfile(library, mine)
+        mine.rename(kept)       # other workers make the same at the same time
+    return kept
 
 
 class ForkServer:

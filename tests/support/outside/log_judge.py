@@ -8,12 +8,13 @@ import os
 import struct
 
 import seglog
-from support.outside.judging import answer_all
+from support.outside.judging import answer_all, is_turn
 from support.outside.log_worker import CONFIG, number_of, value_of
 
 
 def judge(task, note, number):
-    """Open, look, append, close, look again, open once more."""
+    """Open, look, append, close, look again, open once more. In `make test` a state is either read as a Partition or
+    opened once more, and verified in both cases."""
     path, fsync = task["path"], task["fsync"]
     trusted = faults_under_the_clean_mark(os.path.dirname(path))
     with seglog.open(path, config=CONFIG, fsync=fsync) as log:
@@ -36,17 +37,19 @@ def judge(task, note, number):
         note("close")
     note("closed")
     expected = facts["records"] + more
-    with seglog.open_partition(path, config=CONFIG) as partition:
-        if [(r.offset, number_of(r.value)) for r in partition.read(facts["start"])] != expected:
-            wrong.append("a Partition reads something else than the log")
+    if is_turn(number, 2, 1):
+        with seglog.open_partition(path, config=CONFIG) as partition:
+            if [(r.offset, number_of(r.value)) for r in partition.read(facts["start"])] != expected:
+                wrong.append("a Partition reads something else than the log")
     report = seglog.verify(path, config=CONFIG)
     wrong += [f"verify: {finding}" for finding in report.findings]
     wrong += index_faults(path)
-    with seglog.open(path, config=CONFIG, fsync=fsync) as log:
-        if [(r.offset, number_of(r.value)) for r in log.read()] != expected:
-            wrong.append("opened a second time it has other records")
-        if log.recovery.lost:
-            wrong.append(f"opened a second time it lost {log.recovery.lost}")
+    if is_turn(number, 2, 0):
+        with seglog.open(path, config=CONFIG, fsync=fsync) as log:
+            if [(r.offset, number_of(r.value)) for r in log.read()] != expected:
+                wrong.append("opened a second time it has other records")
+            if log.recovery.lost:
+                wrong.append(f"opened a second time it lost {log.recovery.lost}")
     facts["backups"] = {}
     for name in task["backups"]:
         if os.path.exists(name):

@@ -104,9 +104,9 @@ def cancelled_copies(topic, cursor):
     }
 
 
-def contents(topic):
-    """What `has` tells."""
-    found = _aside(topic) | {entry.position: entry for entry in topic}
+def contents(topic, stored):
+    """What `has` tells; `stored`: the entries in ledgers."""
+    found = _aside(topic) | {entry.position: entry for entry in stored}
     entries = [[*position, entry and number_of(entry)] for position, entry in sorted(found.items(), key=itemgetter(0))]
     cursors = {
         name: [place[:2] for place in entries if cursor.is_acknowledged(Position(*place[:2]))]
@@ -132,7 +132,7 @@ class TopicWorker(Worker):
     def open(self):
         self.note("now", self.clock.now_ms())
         self.topic = ManagedLedger(self.path, config=self.config, fsync=self.fsync, clock=self.clock)
-        self.note("has", *contents(self.topic))
+        self.note("has", *contents(self.topic, list(self.topic)))
         names = CURSORS if self.kind == "cursors" else CURSORS[:1] if self.kind in DELAYED_KINDS else ()
         for name in names:
             if name not in self.topic.cursors:
