@@ -13,8 +13,8 @@ from support.outside.log_worker import CONFIG, number_of, value_of
 
 
 def judge(task, note, number):
-    """Open, look, append, close, look again, open once more. In `make test` a state is either read as a Partition or
-    opened once more, and verified in both cases."""
+    """Open, look, append, close, look again, open once more. In `make test` a state is either verified and read as a
+    Partition, or opened once more."""
     path, fsync = task["path"], task["fsync"]
     trusted = faults_under_the_clean_mark(os.path.dirname(path))
     with seglog.open(path, config=CONFIG, fsync=fsync) as log:
@@ -41,8 +41,8 @@ def judge(task, note, number):
         with seglog.open_partition(path, config=CONFIG) as partition:
             if [(r.offset, number_of(r.value)) for r in partition.read(facts["start"])] != expected:
                 wrong.append("a Partition reads something else than the log")
-    report = seglog.verify(path, config=CONFIG)
-    wrong += [f"verify: {finding}" for finding in report.findings]
+        report = seglog.verify(path, config=CONFIG)
+        wrong += [f"verify: {finding}" for finding in report.findings]
     wrong += index_faults(path)
     if is_turn(number, 2, 0):
         with seglog.open(path, config=CONFIG, fsync=fsync) as log:
