@@ -49,7 +49,7 @@ def test_an_interrupt_at_any_instruction_of_an_add_leaves_the_managed_ledger_usa
         def check(_, where):
             add(None)
 
-        interrupted_at_each_opcode(lambda: None, add, check, step=1 if TORTURE else 5)
+        interrupted_at_each_opcode(lambda: None, add, check, step=1 if TORTURE else 11)
     with ManagedLedger(in_memory / "orders") as topic:
         entries = list(topic)
         found = dict(zip([entry.position for entry in entries], numbers(entries), strict=True))
@@ -78,7 +78,7 @@ def test_an_interrupt_in_any_other_call_leaves_it_usable_or_closed(in_memory, ac
         with ManagedLedger(topic.path) as again:
             assert numbers(again) == list(range(added)), where
 
-    interrupted_at_each_opcode(prepare, action, check, step=1 if TORTURE else 3)
+    interrupted_at_each_opcode(prepare, action, check, step=1 if TORTURE else 7)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

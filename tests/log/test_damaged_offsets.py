@@ -75,7 +75,8 @@ def check(log, slot, delta, headers, label, turn):
 
 
 def check_told(log, damaged, truth, label, turn):
-    """In `make test` one start in turn, and every seventh record by itself: `turn` says which."""
+    """In `make test` one start in turn, every seventh record by itself, and past the damage by one of two doors: `turn`
+    says which."""
     first = damaged.records[0][0]
     starts = [None, 0, 5, first, first + 1, truth[-1][0]]
     starts = starts if FULL else [starts[turn % len(starts)]]
@@ -97,12 +98,14 @@ def check_told(log, damaged, truth, label, turn):
             assert any(r.first_offset <= offset and (r.last_offset < 0 or offset <= r.last_offset) for r in lost), (
                 label, offset, lost)
         assert set(truth) - set(kept) == set(damaged.records), label
-        lost.clear()
-        assert of_columns(partition.columns(on_corrupt="skip", lost=lost)) == kept, label
-        assert lost, label
-        lost.clear()
-        assert [r for b in partition.batches(on_corrupt="skip", lost=lost) for r in rows(b)] == kept, label
-        assert lost, label
+        if FULL or turn % 2 == 0:
+            lost.clear()
+            assert of_columns(partition.columns(on_corrupt="skip", lost=lost)) == kept, label
+            assert lost, label
+        if FULL or turn % 2 == 1:
+            lost.clear()
+            assert [r for b in partition.batches(on_corrupt="skip", lost=lost) for r in rows(b)] == kept, label
+            assert lost, label
 
 
 def check_agreed(log, expected, label):

@@ -129,7 +129,7 @@ def test_an_interrupt_in_the_first_append_leaves_the_log_usable(in_memory, fsync
         witness.check_all(records(witness.log))
         witness.log.close()
 
-    interrupted_at_each_opcode(prepare, Witness.append, check, step=1 if TORTURE else 23)
+    interrupted_at_each_opcode(prepare, Witness.append, check, step=1 if TORTURE else 47)
 
 
 @pytest.mark.parametrize("fsync", MODES)

@@ -19,7 +19,7 @@ V1_IN_V0 = {"kafka-node-gzip", "kafka-node-snappy"}
 EARLY_WRAPPERS = {"franz-go-gzip", "franz-go-lz4", "franz-go-snappy"}
 # Without time indexes Kafka takes a file's own time for the largest one of its segment, and looks no further.
 NO_TIME_INDEX = {"franz-go-none"}
-TIMES = 40 if os.environ.get("SEGLOG_TORTURE") else 4       # of a directory, spread over it
+TIMES = 40 if os.environ.get("SEGLOG_TORTURE") else 3       # of a directory, spread over it
 
 
 def times_of(records: list[Read]) -> list[int]:

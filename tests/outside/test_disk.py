@@ -250,5 +250,5 @@ def test_syncs_that_do_nothing_are_found(in_memory, recorder, power_cuts):
 def test_directories_whose_syncs_do_nothing_are_found(in_memory, recorder, power_cuts):
     faults = [Fault("sync", 1, "ignore", 0, "on", "data"), Fault("sync", 1, "ignore", 0, "on", "data/orders-0")]
     case = record_log(in_memory, recorder, "appends", 1, "batch", faults=faults)
-    power_cuts.judge(case, 30, 1)
+    power_cuts.judge(case, 15, 1)
     assert power_cuts.verdicts.violations

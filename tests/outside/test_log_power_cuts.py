@@ -28,7 +28,8 @@ def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync
 @pytest.mark.parametrize("fsync", MODES if FULL else ["batch"])
 def test_a_log_that_deletes_by_itself_keeps_what_is_young(record, power_cuts, holds, fsync):
     """Its own thread moves the log start offset, marks, removes and rewrites segments at any moment."""
-    cases = [record(record_log, kind, seed, fsync, steps=150) for kind in ("size", "time") for seed in SEEDS]
+    steps = 150 if FULL else 90
+    cases = [record(record_log, kind, seed, fsync, steps=steps) for kind in ("size", "time") for seed in SEEDS]
     power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)])
     holds(STATES * len(cases) // 2)
 
@@ -45,7 +46,7 @@ def test_a_log_outlives_a_power_cut_beside_neighbours_whose_lines_are_written_wi
 
 @pytest.mark.parametrize("fsync", MODES if FULL else ["batch", "never"])
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
-    cases = [record(record_log, "appends", seed, fsync, threads=4, steps=100) for seed in SEEDS]
+    cases = [record(record_log, "appends", seed, fsync, threads=4, steps=100 if FULL else 60) for seed in SEEDS]
     states = STATES * 2 if FULL else STATES
     power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)], again=3 if FULL else 0)
     holds(states * len(cases) // 2)

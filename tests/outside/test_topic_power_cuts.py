@@ -32,7 +32,7 @@ def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync
 
 @pytest.mark.parametrize("fsync", MODES if FULL else ["batch", "interval"])
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
-    cases = [record(record_topic, "cursors", seed, fsync, threads=4, steps=100) for seed in SEEDS]
+    cases = [record(record_topic, "cursors", seed, fsync, threads=4, steps=100 if FULL else 60) for seed in SEEDS]
     states = STATES * 2 if FULL else STATES
     power_cuts.judge_all([(case, states, number) for number, case in enumerate(cases)])
     holds(states * len(cases) // 2)

@@ -13,7 +13,7 @@ from seglog.tools.cli import cli
 
 SUPPORT = Path(__file__).parents[1] / "support/crash"
 SETTINGS = ("--config", "index.interval.bytes=256")
-LOOK_SECONDS = 20 if os.environ.get("SEGLOG_TORTURE") else 0.4  # and at least once by each command at both places
+LOOK_SECONDS = 20 if os.environ.get("SEGLOG_TORTURE") else 0.2  # and at least once by each command at both places
 
 
 @contextmanager

@@ -31,7 +31,7 @@ RUNS = (
     "support.outside.interrupted_worker",
 )
 ALSO = (
-    "numpy", "pyroaring", "seglog.opening", "seglog.tools.convert", "seglog.tools.verify", "seglog.tools.ledger",
+    "pyroaring", "seglog.opening", "seglog.tools.convert", "seglog.tools.verify", "seglog.tools.ledger",
 )
 _REQUEST_BYTES_MAX = 1 << 16
 
@@ -63,7 +63,6 @@ class ForkServer:
                 [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(its.fileno())], pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL, env=os.environ | {
                     "LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)])),
-                    "OPENBLAS_NUM_THREADS": "1",        # numpy's: no fork has them, and they spin
                     "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
                 },
             )
