@@ -187,22 +187,41 @@ def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewr
     assert files(directory) == before
 
 
-@pytest.mark.parametrize("entry", [0, 2, -1])
 @pytest.mark.parametrize("part", [">q", ">i"], ids=["another time", "another batch"])
-def test_a_clean_open_makes_a_minute_index_anew_where_one_entry_does_not_lead_to_its_batch(tmp_path, entry, part):
+@pytest.mark.parametrize("is_sealed", [False, True], ids=["last segment", "sealed segment"])
+@pytest.mark.parametrize("entry", [0, 2, -1])
+def test_a_clean_open_makes_the_last_minute_index_anew_where_its_end_is_wrong(tmp_path, entry, is_sealed, part):
+    """It reads no other one, however many there are. Whatever they hold, searches by time are right."""
     path = tmp_path / "orders-0"
     config = {"index.interval.bytes": 100, "time.index.minute.enabled": True, "timestamp.check": False}
     with seglog.open(path, config=config) as log:
         log.append_many([(b"k", b"v" * 100, (), 1)])
         for minute in range(6):
             log.append(b"v" * 100, timestamp=minute * 60_000)
-        log.roll()
+        if is_sealed:
+            log.roll()
     index = path / f"{0:020d}.time.index"
     right = index.read_bytes()
     stale = bytearray(right)
     at = range(0, len(right), 12)[entry] + (8 if part == ">i" else 0)
     struct.pack_into(part, stale, at, struct.unpack_from(part, stale, at)[0] + 1)
     index.write_bytes(stale)
+    with seglog.open(path, config=config) as log:
+        assert index.read_bytes() == (right if entry == -1 and not is_sealed else stale)
+        assert [log.offset_at(minute * 60_000) for minute in range(7)] == [0, 2, 3, 4, 5, 6, None]
+
+
+@pytest.mark.parametrize("size", ["an entry too many", "part of an entry", "empty"])
+def test_a_clean_open_makes_a_minute_index_anew_whose_size_is_impossible(tmp_path, size):
+    path = tmp_path / "orders-0"
+    config = {"index.interval.bytes": 100, "time.index.minute.enabled": True, "timestamp.check": False}
+    with seglog.open(path, config=config) as log:
+        for minute in range(6):
+            log.append(b"v" * 100, timestamp=minute * 60_000)
+        log.roll()
+    index = path / f"{0:020d}.time.index"
+    right, times = index.read_bytes(), index.with_suffix("").with_suffix(".timeindex").read_bytes()
+    index.write_bytes({"an entry too many": times + times[-12:], "part of an entry": right[:-1], "empty": b""}[size])
     seglog.open(path, config=config).close()
     assert index.read_bytes() == right
 

@@ -142,14 +142,15 @@ class OpenedFile:
         self._path = path
         self._fd = -1
         self._identity: tuple[int, ...] | None = None
+        self._size_bytes = 0
         try:
-            with refusals("read", path):
-                self._fd, status = _open_regular(path)
-        except StorageError as error:
-            if error.errno != errno.ENOENT:
-                raise
-        else:
-            self._identity = _identity_of(status)
+            self._fd, status = _open_regular(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, "read", path) from error
+        self._identity = _identity_of(status)
+        self._size_bytes = status.st_size
 
     def is_current(self) -> bool:
         """Whether the path still names this file, unchanged."""
@@ -165,11 +166,7 @@ class OpenedFile:
         if self._fd < 0:
             return None
         with refusals("read", self._path):
-            parts, at = [], 0
-            while part := os.pread(self._fd, 1 << 20, at):
-                parts.append(part)
-                at += len(part)
-        return b"".join(parts)
+            return _read_all(self._fd, self._size_bytes)
 
     def close(self) -> None:
         """Idempotent."""
@@ -263,10 +260,15 @@ def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
         raise storage_error(error, "read", path) from error
     with refusals("read", path):
         try:
-            stop, parts = status.st_size, []
-            while start < stop and (part := os.pread(fd, stop - start, start)):
-                parts.append(part)
-                start += len(part)
+            return _read_all(fd, status.st_size, start)
         finally:
             os.close(fd)
+
+
+def _read_all(fd: int, stop: int, start: int = 0) -> bytes:
+    """The bytes [start, stop) of a file, fewer at its end."""
+    parts = []
+    while start < stop and (part := os.pread(fd, stop - start, start)):
+        parts.append(part)
+        start += len(part)
     return b"".join(parts)

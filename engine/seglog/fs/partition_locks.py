@@ -67,6 +67,8 @@ def lock_beside(fs: FileSystem, partition: AnyPath) -> list[Lock]:
     LogLockedError, StorageError.
     """
     locks: list[Lock] = []
+    if not os.path.islink(os.path.abspath(partition)):
+        return locks
     try:
         for place in names_of(partition)[1:]:
             try:

@@ -9,7 +9,6 @@ from seglog.config import OTHER_TOPIC_SETTINGS, Fsync, LogConfig, with_minute_in
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
-from seglog.fs.refusals import refusals
 
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -49,10 +48,10 @@ def key_name(spelling: object) -> str:
     return spelling.strip().replace("_", ".")
 
 
-def decided(config: LogConfig, directory: Path) -> LogConfig:
-    """The configuration with `time.index.minute.enabled` decided, if it is unset, by the contents of the directory.
+def decided(config: LogConfig, directory: Path, listed: Sequence[str]) -> LogConfig:
+    """The configuration with `time.index.minute.enabled` decided, if it is unset, by the names in the directory.
 
-    A new log gets minute indexes; a log that has them keeps them. Raises InvalidConfigError, StorageError.
+    A new log gets minute indexes; a log that has them keeps them. Raises InvalidConfigError.
     """
     if config.message_dialect != KAFKA.name:
         if config.time_index_minute_enabled or config.time_index_ranges_enabled:
@@ -63,15 +62,13 @@ def decided(config: LogConfig, directory: Path) -> LogConfig:
         return with_minute_indexes(config, False)
     if config.time_index_minute_enabled is not None:
         return config
-    with refusals("list", directory), os.scandir(directory) as entries:
-        is_new = True
-        for entry in entries:
-            name = entry.name
-            if names.MINUTE_INDEX_SUFFIX in name or (is_new and names.LOG_SUFFIX in name):
-                suffix = (names.parse_file_name(name) or _OTHER).suffix
-                if suffix == names.MINUTE_INDEX_SUFFIX:
-                    return with_minute_indexes(config, True)
-                is_new = is_new and suffix != names.LOG_SUFFIX
+    is_new = True
+    for name in listed:
+        if names.MINUTE_INDEX_SUFFIX in name or (is_new and names.LOG_SUFFIX in name):
+            suffix = (names.parse_file_name(name) or _OTHER).suffix
+            if suffix == names.MINUTE_INDEX_SUFFIX:
+                return with_minute_indexes(config, True)
+            is_new = is_new and suffix != names.LOG_SUFFIX
     return with_minute_indexes(config, is_new)
 
 

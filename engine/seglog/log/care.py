@@ -3,6 +3,7 @@ import functools
 import weakref
 from typing import Protocol
 
+from seglog._kernels.shield import shielded
 from seglog.config import Fsync, LogConfig
 from seglog.log.append import LogAppender
 from seglog.log.keeper import Keeper, KeeperOf, Kept
@@ -30,7 +31,7 @@ class LogCare:
         self._thread: Housekeeping | None = None
 
     def begin(self, log: CaredFor, retainer: LogRetainer, appender: LogAppender) -> None:
-        """Begin the background work that the log's configuration asks for."""
+        """Begin the background work that the log's configuration asks for, usually none."""
         config = log.config
         self._thread = None
         periods_ms = []
@@ -39,16 +40,22 @@ class LogCare:
         if config.segment_idle_roll:
             periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
         period_ms = min(periods_ms, default=None)
-        keeper = self._keeper = self._keeper_of(config)
+        self._keeper = self._keeper_of(config)
+        if self._keeper is not None or period_ms is not None or config.linger_ms:
+            shielded(self._begin, log, retainer, period_ms)
+        appender.keep_house_with(self._thread)
+
+    def _begin(self, log: CaredFor, retainer: LogRetainer, period_ms: int | None) -> None:
+        """Begin it in the keeper's thread, or in one of the log's own."""
+        keeper, linger_ms = self._keeper, log.config.linger_ms
         if keeper is not None:
             keeper.add(log, retainer, period_ms)
             retainer.on_growth(functools.partial(_wake, keeper, weakref.ref(log)))
             period_ms = None
-        if period_ms is not None or config.linger_ms:
+        if period_ms is not None or linger_ms:
             self._thread = Housekeeping(
-                log, period_s=None if period_ms is None else period_ms / 1000, linger_s=config.linger_ms / 1000
+                log, period_s=None if period_ms is None else period_ms / 1000, linger_s=linger_ms / 1000
             )
-        appender.keep_house_with(self._thread)
 
     def release(self, log: Kept) -> None:
         """End the keeper's work on the log."""

@@ -7,7 +7,7 @@ log. All other settings are kept only by `Log.configure`.
 """
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
 from seglog.log.arguments import checked_config, decided, key_name
+from seglog.log.listing import names_in
 from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
 
@@ -48,9 +49,13 @@ class LogSettings(Mapping[str, Setting]):
     """Every setting of an open log: its value, whether that is the default, kept or given at opening, and whether
     seglog uses it. Changed by one thread at a time."""
 
-    def __init__(self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> None:
-        """`config`: `given` with Kafka's defaults. Raises what `read_settings` raises, and InvalidConfigError if a kept
-        setting is not valid (any more)."""
+    def __init__(
+        self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig,
+        listed: Sequence[str] | None = None,
+    ) -> None:
+        """`config`: `given` with Kafka's defaults. `listed`: the names in the directory, if they were just listed.
+
+        Raises what `read_settings` raises, and InvalidConfigError if a kept setting is not valid (any more)."""
         self._path = path
         self._given = _given_names(given, config)
         self._others = {
@@ -59,9 +64,9 @@ class LogSettings(Mapping[str, Setting]):
         }
         self._opened_with = config
         self.kept = read_settings(path)
-        self.config = self._with_kept(self.kept)
+        self.config = self._with_kept(self.kept, names_in(path) if listed is None else listed)
 
-    def _with_kept(self, kept: Mapping[str, str]) -> LogConfig:
+    def _with_kept(self, kept: Mapping[str, str], listed: Sequence[str]) -> LogConfig:
         values = {}
         for name, text in kept.items():
             if name in _ATTRIBUTES and name not in self._given:
@@ -71,17 +76,17 @@ class LogSettings(Mapping[str, Setting]):
                 except InvalidConfigError as error:
                     error.file = str(self._path / FILE_NAME)
                     raise
-        return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path)
+        return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path, listed)
 
-    def settle_dialect(self, fs: "FileSystem") -> DirectoryDialect:
+    def settle_dialect(self, fs: "FileSystem", listed: Sequence[str]) -> DirectoryDialect:
         """The log's dialect; for a new log, the one asked for, which is kept before its first file is created.
 
         Raises NotALogError if files and settings disagree, InvalidConfigError if the log has another dialect than it is
         opened with, StorageError.
         """
         wanted = DIALECTS[self._opened_with.message_dialect] if DIALECT_SETTING in self._given else None
-        found = directory_dialect(self._path, settings=self.kept)
-        if wanted is TAGGED and found.dialect is KAFKA and not names.log_files(self._path):
+        found = directory_dialect(self._path, settings=self.kept, listed=listed)
+        if wanted is TAGGED and found.dialect is KAFKA and not any(map(names.is_log_file, listed)):
             self._put(fs, _changed(self.kept, {DIALECT_SETTING: TAGGED.name}))
             return DirectoryDialect(TAGGED)
         if wanted not in (None, found.dialect):
@@ -110,7 +115,7 @@ class LogSettings(Mapping[str, Setting]):
         kept = _changed(self.kept, checked)
         given, self._given = self._given, self._given - kept.keys() - checked.keys()
         try:
-            config = checked_config(self._with_kept(kept), fsync, 0)
+            config = checked_config(self._with_kept(kept, names_in(self._path)), fsync, 0)
             self._put(fs, kept)
         except BaseException:
             self._given = given

@@ -2,8 +2,8 @@
 
 Kafka trusts the index files of a log that was closed cleanly and of segments below the recovery point (KAFKA-7283),
 and gives wrong answers if they are wrong. Here, if a size is implausible, the last entry is read, and decides. The cost
-does not grow with the log (except with minute indexes: they are compared with the time indexes). Readers detect what
-only reading the log would show: they do not trust an entry that does not lead to its batch.
+does not grow with the log. Readers detect what only reading the log would show: they do not trust an entry that does
+not lead to its batch.
 """
 import struct
 
@@ -14,12 +14,9 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.mapping import Mapping, read_part
-from seglog.segment.index_file import MINUTE_MS, OffsetIndex, TimeIndex
 from seglog.state.leftovers import File, FoundSegment
-
-_TIME_ENTRY = struct.Struct(">qi")          # timestamp, relative offset
 
 
 def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
@@ -27,13 +24,12 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
 
     They cannot if one is missing, its size is not a multiple of the entry size, it ends in preallocated zeros, leads
     past the end of the log, or is empty although the log needs an entry. If minute indexes are configured, one must
-    exist, end where the time index does, and have only entries that the time index has: Kafka may have rewritten the
-    segment without it.
+    exist, with a size that is possible beside the time index: Kafka may have rewritten the segment without it.
     """
     index_interval_bytes = config.index_interval_bytes
-    log, indexes = files.log, files.indexes
-    dialect = dialect_of(log.name)
-    offset_index, time_index = indexes.get(dialect.offset_index), indexes.get(dialect.time_index)
+    found = files.by_suffix
+    dialect = dialect_of_config(config)
+    log, offset_index, time_index = found[dialect.log], found.get(dialect.offset_index), found.get(dialect.time_index)
     if offset_index is None or time_index is None:
         return False
     offset_entries, rest = divmod(offset_index.size_bytes, dialect.offset_entry_bytes)
@@ -50,10 +46,15 @@ def indexes_are_sound(files: FoundSegment, config: LogConfig) -> bool:
     # At most one with each offset entry, and one from closing the segment.
     if time_entries > offset_entries + 1 and not any(_tail(time_index, dialect.time_entry_bytes)):
         return False
-    if config.time_index_minute_enabled and not dialect.has_one_index and not _minutes_are_sound(
-        indexes.get(names.MINUTE_INDEX_SUFFIX), time_index, offset_index
-    ):
-        return False
+    if config.time_index_minute_enabled and not dialect.has_one_index:
+        minute_index = found.get(names.MINUTE_INDEX_SUFFIX)
+        if minute_index is None:
+            return False
+        minute_entries, rest = divmod(minute_index.size_bytes, dialect.time_entry_bytes)
+        # Each is also in the time index, and was made with an offset entry, as all time entries but the closing one.
+        most = time_entries if offset_entries else 0
+        if rest or minute_entries > most or (minute_entries == 0 and most > 1):
+            return False
     if log_bytes == 0:
         return offset_entries == time_entries == 0
     return bool(offset_entries and time_entries) or not _wants_entries(
@@ -74,50 +75,6 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
         return wants_time and table.max_timestamp >= 0
 
 
-def _minutes_are_sound(minute_index: File | None, time_index: File, offset_index: File) -> bool:
-    """Whether the minute index ends in the minute of the last time entry that was made with an offset entry."""
-    if minute_index is None or minute_index.size_bytes % TimeIndex.ENTRY_SIZE:
-        return False
-    offset_bytes = offset_index.size_bytes
-    if not offset_bytes:
-        return minute_index.size_bytes == 0     # no entry was made with an offset entry: no file need be opened
-    times, minutes = _tail(time_index, time_index.size_bytes), _tail(minute_index, minute_index.size_bytes)
-    last_times, last_minutes = _last_times(times, 2), _last_times(minutes, 1)
-    if last_times and last_minutes:
-        end = last_minutes[0][0] // MINUTE_MS
-        if end == last_times[0][0] // MINUTE_MS == last_times[-1][0] // MINUTE_MS:
-            return _is_part_of(minutes, times)      # both time entries are in that minute: either will do
-    if len(times) // TimeIndex.ENTRY_SIZE > offset_bytes // OffsetIndex.ENTRY_SIZE:
-        del last_times[-1:]         # the closing entry: each other one was made with an offset entry
-    else:       # an offset entry may have been made without a time entry: there may still be a closing entry
-        last_offset = last_entry(offset_index)[0]
-        last_times = [entry for entry in last_times if entry[1] <= last_offset]
-    if not last_times or not last_minutes:
-        return not last_times and not last_minutes
-    return last_minutes[-1][0] // MINUTE_MS == last_times[-1][0] // MINUTE_MS and _is_part_of(minutes, times)
-
-
-def _is_part_of(minutes: bytes, times: bytes) -> bool:
-    """Whether each entry of a minute index is one of the time index, in the same order."""
-    if times.startswith(minutes):
-        return True
-    at = 0
-    for start in range(0, len(minutes), TimeIndex.ENTRY_SIZE):
-        entry = minutes[start : start + TimeIndex.ENTRY_SIZE]
-        at = times.find(entry, at)
-        while at % TimeIndex.ENTRY_SIZE and at > 0:     # the end of one entry and the start of the next
-            at = times.find(entry, at + 1)
-        if at < 0:
-            return False
-        at += TimeIndex.ENTRY_SIZE
-    return True
-
-
-def _last_times(times: bytes, count: int) -> list[tuple[int, int]]:
-    """(timestamp, relative offset) of the last `count` entries, or of all if there are fewer."""
-    return list(_TIME_ENTRY.iter_unpack(times[-count * TimeIndex.ENTRY_SIZE :]))
-
-
 def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
     """The next offset of a segment, from the headers after its last index entry. None: the index or the end is wrong.
 
@@ -127,7 +84,7 @@ def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
     dialect = dialect_of(files.log.name)
     # The end of a set of tagged messages may be inside it.
     decompress = decompressor(config.max_decompressed_message_bytes) if dialect.is_tagged else None
-    offset_index = files.indexes[dialect.offset_index]
+    offset_index = files.by_suffix[dialect.offset_index]
     if offset_index.size_bytes:
         relative_offset, position = last_entry(offset_index)
         entry_offset = files.base_offset + relative_offset

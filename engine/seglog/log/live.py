@@ -46,7 +46,6 @@ class LiveWriter:
     growth: Growth
 
     def __init__(self, path: Path, shows_durable: bool) -> None:
-        self._path = path
         self._file = LiveFile(path / FILE_NAME)
         self._lock = threading.Lock()       # guards all below
         self._bytes_before = 0              # appended to earlier segments
@@ -85,7 +84,7 @@ class LiveWriter:
     def take_up(self) -> None:
         """Before a recovery: continue from the last writer's state; its readers wait until `end`."""
         with self._lock:
-            before = told_ends(self._path)
+            before = _told_in(self._file)
             if before is not None:
                 self._is_new = False
                 if before.boot_id == BOOT_ID:
@@ -169,7 +168,10 @@ class LiveWriter:
 
 def told_ends(directory: Path) -> LiveEnds | None:
     """The contents of the file of a directory, whoever wrote it and when; None if it has none that we can read."""
-    file = LiveFile(directory / FILE_NAME)
+    return _told_in(LiveFile(directory / FILE_NAME))
+
+
+def _told_in(file: LiveFile) -> LiveEnds | None:
     try:
         return latest_of(file.read(FILE_BYTES), file.path)
     except (OSError, UnsupportedVersionError):

@@ -38,6 +38,7 @@ from seglog.log.cutting import LogCutter
 from seglog.log.following import Followable, FollowedLog, OwnSource
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
+from seglog.log.listing import names_in
 from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
@@ -108,9 +109,10 @@ class Log(Followable, Unclosed):
             shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
-            self.settings = LogSettings(hold.path, config, settings)
+            listed = names_in(hold.path)
+            self.settings = LogSettings(hold.path, config, settings, listed)
             self.config = self.settings.config
-            self.dialect, self.foreign_files = self.settings.settle_dialect(self.fs)
+            self.dialect, self.foreign_files = self.settings.settle_dialect(self.fs, listed)
             tail = self._tail = LogTail(
                 hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
@@ -125,7 +127,7 @@ class Log(Followable, Unclosed):
             self._retainer = LogRetainer(tail, self._cutter, retention)
             self._sizes = DirectorySizes(self.path)
             _LOGS[id(self)] = weakref.ref(self)
-            shielded(self._care.begin, self, self._retainer, self._appender)
+            self._care.begin(self, self._retainer, self._appender)
             self._is_unclosed = True
         except BaseException:
             shielded(_give_up, self, taken)

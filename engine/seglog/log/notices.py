@@ -76,6 +76,11 @@ class Listeners:
             log.announce()
         return listening
 
+    def end(self, log: Announced) -> None:
+        """The log was closed: announce that, if there are listeners. (One that comes later announces it itself.)"""
+        if self._all:
+            log.announce()
+
     def remove(self, listening: Listening) -> None:
         with self._lock:
             self._all = tuple(one for one in self._all if one is not listening)

@@ -10,12 +10,13 @@ from itertools import islice
 from pathlib import Path
 
 from seglog._kernels.batch_survey import first_of_later_epoch
-from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.segment_scan import BatchTable, scan
 from seglog.errors import CorruptCheckpointError, CorruptSnapshotError, UnsupportedVersionError
 from seglog.format import names
+from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import read_file
+from seglog.fs.mapping import Mapping, read_file
 from seglog.segment import transaction_index
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.recovery import SegmentCheck
@@ -68,8 +69,13 @@ class ReplaySegment:
 
     def begins_without_epoch(self) -> bool:
         """Whether its first batch has no leader epoch, or there is no batch."""
-        table = next(self.tables(max_batches=1), None)
-        return table is None or len(table) == 0 or table[0].leader_epoch < 0
+        with Mapping(self.path) as whole:
+            table = scan(dialect_of(self.path).window(whole), max_batches=1)
+            if len(table):
+                return table[0].leader_epoch < 0
+        # Damage, perhaps with batches after it, or no batch.
+        first = next(self.tables(max_batches=1), None)
+        return first is None or len(first) == 0 or first[0].leader_epoch < 0
 
 
 # --- leader epochs -----------------------------------------------------------------------------

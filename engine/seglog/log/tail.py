@@ -552,7 +552,7 @@ class LogTail(WriteGate, QuietTail):
         extent, self.shown.extent = self.shown.extent, None
         if self.failure is None:
             self.refusal = self.closed_error
-        self.announce()
+        self.listeners.end(self)
         for segment in extent.segments if extent is not None else ():
             segment.close()
         try:

@@ -158,7 +158,8 @@ class SegmentAppender(QuietAppender):
         rule = RollRule(base_offset, config, created_ms, jitter_ms)
         stem = dialect.stem(path)
         for suffix in dialect.suffixes:
-            unshare(fs, stem + suffix)
+            if suffix not in names.OF_WHOLE_LOGS:       # (these are never written in place)
+                unshare(fs, stem + suffix)
         with Mapping(path) as mapping:
             window = dialect.window(mapping, path)
             if len(window) != end_position:

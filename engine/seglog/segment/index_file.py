@@ -125,8 +125,8 @@ class MinuteIndex(TimeIndex):
 
     Written if `time.index.minute.enabled` is set. It serves the same lookups as the time index, with one entry a minute
     instead of one every index.interval.bytes. Kafka does not know it, and may rewrite the log under it (the cleaner, a
-    truncation). So it is a hint that a search verifies; if it is stale, it is rebuilt when the log is opened
-    (log.index_trust).
+    truncation). So it is a hint that a search verifies. When a log is opened, the one of the last segment is compared
+    with the time index, and rebuilt if it is stale.
 
     An entry holds the largest timestamp up to and including `offset`, and the last offset of the batch that has it; no
     two entries are in the same minute. `lookup(timestamp)` is a lower bound: everything at or after that time begins at

@@ -29,10 +29,11 @@ class DirectoryDialect(NamedTuple):
 
 
 def directory_dialect(
-    directory: Path, logs: Sequence[Path] | None = None, settings: Mapping[str, str] | None = None
+    directory: Path, logs: Sequence[Path] | None = None, settings: Mapping[str, str] | None = None,
+    listed: Sequence[str] | None = None,
 ) -> DirectoryDialect:
     """The dialect of a partition directory. `logs`: its log files, if they were just listed (names.log_files).
-    `settings`: its kept settings, if they were just read.
+    `settings`: its kept settings, if they were just read. `listed`: the names in it, if they were just listed.
 
     Raises NotALogError if files and setting disagree, or dialects are mixed; what `read_settings` raises.
     """
@@ -44,10 +45,13 @@ def directory_dialect(
     # (Those that were listed are of one dialect: names.of_one_dialect.)
     if said is not TAGGED and logs is not None and not (logs and logs[0].name.endswith(TAGGED.log)):
         return DirectoryDialect(KAFKA)
-    with refusals("list", directory):
-        listed = os.listdir(directory)
-    # (Nearly all directories are Kafka's: for those, each name is checked once, and none is parsed.)
-    if said is not TAGGED and not any(map(names.is_log_file, [name for name in listed if name.endswith(TAGGED.log)])):
+    if listed is None:
+        with refusals("list", directory):
+            listed = os.listdir(directory)
+    # (Nearly all directories are Kafka's: there no name is looked at by itself.)
+    if said is not TAGGED and not (
+        TAGGED.log in "".join(listed) and any(name.endswith(TAGGED.log) and names.is_log_file(name) for name in listed)
+    ):
         return DirectoryDialect(KAFKA)
     plain = sorted(name for name in listed if name.endswith(KAFKA.log) and names.is_log_file(name))
     filled = next((name for name in plain if _size_of(directory / name)), None)

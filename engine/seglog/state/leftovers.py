@@ -91,24 +91,26 @@ class FoundSegment:
         if self._renamed:
             self._renamed = self._files = None
 
-    def _all(self) -> dict[str, File]:
+    @property
+    def by_suffix(self) -> Mapping[str, File]:
+        """All its files, the .log first."""
         if self._files is None:
             renamed, files = self._renamed or {}, {}
-            before = f"{self.directory}{os.sep}"
+            before, stem = f"{self.directory}{os.sep}", names.file_name(self.base_offset, "")
             for suffix in self.suffixes:
-                name = renamed.get(suffix) or names.file_name(self.base_offset, suffix)
+                name = renamed.get(suffix) or stem + suffix
                 files[suffix] = File(self.directory, name, before + name)
             self._files = files
         return self._files
 
     @property
     def log(self) -> File:
-        return self._all()[self.suffixes[0]]
+        return self.by_suffix[self.suffixes[0]]
 
     @property
     def indexes(self) -> dict[str, File]:
         """The other files, by suffix."""
-        return {suffix: file for suffix, file in self._all().items() if suffix != self.suffixes[0]}
+        return {suffix: file for suffix, file in self.by_suffix.items() if suffix != self.suffixes[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[
 
     No file is examined: a long log has hundreds of thousands.
     """
-    if directory.is_file():
+    if os.path.isfile(directory):
         raise NotALogError("a file, not a partition directory", file=directory)
     suffixes = (*dialect.suffixes, names.SNAPSHOT_SUFFIX)
     with refusals("list", directory), os.scandir(directory) as entries:

@@ -36,7 +36,7 @@ GATHER_PARTITIONS = 256
 class _CheckpointFile:
     """One checkpoint file: its parsed contents, and the open file that they are from."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._opened: OpenedFile | None = None
         self._offsets: dict[TopicPartition, int] | None = {}
@@ -75,8 +75,8 @@ class _CheckpointFile:
                 lines[where] = offset_checkpoint_line(where, offset)
         backup = None
         if found is None:
-            backup = self._path.with_name(self._path.name + names.BACKUP_SUFFIX)
-            _LOG.warning("%s: kept as %s; a new file was started", self._path, backup.name)
+            backup = self._path + names.BACKUP_SUFFIX
+            _LOG.warning("%s: kept as %s; a new file was started", self._path, os.path.basename(backup))
         self.close()
         write_atomically(fs, self._path, join_offset_checkpoint(lines.values()), backup=backup, sync_names=False)
         self._opened = OpenedFile(self._path)
@@ -108,7 +108,7 @@ class OffsetCheckpoints:
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
         self._fs = fs
         self._log_dir = log_dir
-        self._files = {name: _CheckpointFile(log_dir / name) for name in names.OFFSET_CHECKPOINTS}
+        self._files = {name: _CheckpointFile(os.path.join(log_dir, name)) for name in names.OFFSET_CHECKPOINTS}
         self._gathered: dict[TopicPartition, _Gathered] = {}
         self._written_s = time.monotonic()
 

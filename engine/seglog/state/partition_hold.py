@@ -47,11 +47,13 @@ class PartitionHold:
         self.path = Path(os.path.abspath(path))
         self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
-        refuse_file_in_the_way(self.path)
-        self.created = not self.path.exists()
-        if self.created and not create:
-            raise NotALogError("no such partition directory", file=self.path)
-        if log_dir is None:
+        self.created = not os.path.isdir(self.path)
+        if self.created:
+            refuse_file_in_the_way(self.path)
+            if not create:
+                raise NotALogError("no such partition directory", file=self.path)
+        # (A directory that has a lock file was there, durably, before the lock file.)
+        if log_dir is None and not os.path.lexists(self.path.parent / lock.LOG_DIR_LOCK):
             make_directories(fs, self.path.parent)
         self._is_shared = log_dir is not None
         beside = lock_beside(fs, self.path)
@@ -65,7 +67,8 @@ class PartitionHold:
         try:
             if self.created:
                 self._log_dir.forget(self._where)
-            make_directory(fs, self.path)       # the log dir is not empty: its lock file is there
+            if not os.path.lexists(self.path / lock.PARTITION_LOCK):
+                make_directory(fs, self.path)       # the log dir is not empty: its lock file is there
             self._lock = lock.lock_partition(fs, self.path)
             try:
                 known = self._log_dir.take_up(self.path, self._where, self._lock)
