@@ -1,10 +1,13 @@
 """Spark's format "seglog" beside a source that only passes data on, Parquet and Spark's Kafka source; and the sink.
 
     python -m benches.spark_tables --bytes 1g           # ten minutes on an idle machine
+    python -m benches.spark_tables --bytes 500m --only wall     # three minutes on an idle machine: wall time
 
 Measured is the processor time of the driver, its JVM and all Python workers together, on one core, after a warm-up;
-rounds are interleaved, and the median of each contender counts. `--kafka` adds Spark's Kafka source on a real broker
-(4.1.1, from tests/oracle), which Spark fetches with Ivy: PYTHONPATH=$(.ci/pyspark 4.2.0), the newest that has one.
+rounds are interleaved, and the median of each contender counts. The case "wall" measures wall time instead, and prints
+how much of the machine other programs used meanwhile: on a busy machine its figures say nothing. `--kafka` adds Spark's
+Kafka source on a real broker (4.1.1, from tests/oracle), which Spark fetches with Ivy:
+PYTHONPATH=$(.ci/pyspark 4.2.0), the newest that has one.
 """
 import argparse
 import os
@@ -28,7 +31,7 @@ from pyspark.sql.types import StructType
 import seglog
 import seglog.spark
 from benches.runner import Bench, Goal
-from benches.spark import cpu_of_tree_s
+from benches.spark import Machine, cpu_of_tree_s
 from benches.tables import cache_as_read, make_topic
 from seglog.config import parse_bytes
 from seglog.spark import convert_topics
@@ -39,6 +42,7 @@ from seglog.spark.sink_options import SinkOptions
 from seglog.spark.source_options import asked_columns
 
 NOOP_AT_LEAST, COUNT_AT_LEAST, SINK_AT_LEAST, SMALL_AT_MOST_S = 0.95, 0.85, 0.7, 60.0
+WALL_AT_LEAST = 0.9
 RECORD_BYTES = 260          # roughly that of the topic of benches.tables
 SMALL_PARTITIONS, SMALL_BYTES = 4000, 5000
 WARM_ROUNDS = 3
@@ -93,10 +97,11 @@ def main() -> None:
         seglog.spark.register(spark)
         spark.dataSource.register(NullSource)
         topic = Path(work, "topic")
-        if any(map(bench.wanted, ("noop", "count", "5 % by time", "sink"))):
+        if any(map(bench.wanted, ("noop", "count", "wall", "5 % by time", "sink"))):
             make_topic(topic, given.bytes // RECORD_BYTES)
             cache_as_read(topic)
             run_reader(bench, spark, Path(work), topic, given.kafka)
+            run_wall(bench, spark, Path(work), topic)
             run_window(bench, spark, topic)
             run_sink(bench, spark, Path(work), topic)
         if bench.wanted("4 000 small"):
@@ -164,15 +169,44 @@ def report_rate(bench: Bench, case: str, name: str, peer: str, costs: dict[str, 
     bench.reported(case, "M rows a CPU s", name, 1 / costs[name] / 1e6, peer, 1 / costs[peer] / 1e6)
 
 
-def interleaved(bench: Bench, contenders: dict[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
-    """CPU seconds per row of each: the median of the rounds, after those in which the JVM compiles."""
+def run_wall(bench: Bench, spark: SparkSession, work: Path, topic: Path) -> None:
+    """The reader beside the null source by wall time, for an idle machine."""
+    if not bench.wanted("wall"):
+        return
+    ours = read(spark, topic)
+    null, null_rows = null_source(spark, work, topic)
+    rows = ours.count()
+    for case, work_on in (("noop", noop), ("count", DataFrame.count)):
+        machine, cpu_s, begin = Machine.now(), cpu_of_tree_s(), time.perf_counter()
+        costs = interleaved(bench, {
+            "seglog": (partial(work_on, ours), rows), "null": (partial(work_on, null), null_rows),
+        }, time.perf_counter)
+        wall_s, spent = time.perf_counter() - begin, Machine.now() - machine
+        others_s = max(0.0, spent.busy_s - (cpu_of_tree_s() - cpu_s))
+        print(f"  wall: in the {wall_s:.0f} s of {case}, other programs used {others_s:.1f} CPU s of"
+              f" {wall_s * (os.cpu_count() or 1):.0f}, the hypervisor took {spent.stolen_s:.1f} s")
+        bench.at_least("wall", "x the null source", f"seglog, {case}", costs["null"] / costs["seglog"], WALL_AT_LEAST)
+        bench.reported(
+            "wall", "M rows a s", f"seglog, {case}", 1 / costs["seglog"] / 1e6, "null source", 1 / costs["null"] / 1e6
+        )
+
+
+def cpu_without_brokers_s() -> float:
+    return cpu_of_tree_s(BROKERS)
+
+
+def interleaved(
+    bench: Bench, contenders: dict[str, tuple[Callable[[], object], int]],
+    clock: Callable[[], float] = cpu_without_brokers_s,
+) -> dict[str, float]:
+    """Seconds per row of each by `clock`: the median of the rounds, after those in which the JVM compiles."""
     costs: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(1 - WARM_ROUNDS, bench.repetitions + 1):
         for name, (work, rows) in contenders.items():
-            before = cpu_of_tree_s(BROKERS)
+            before = clock()
             work()
             if number > 0:
-                costs[name].append((cpu_of_tree_s(BROKERS) - before) / rows)
+                costs[name].append((clock() - before) / rows)
     return {name: statistics.median(found) for name, found in costs.items()}
 
 

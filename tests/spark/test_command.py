@@ -89,6 +89,19 @@ def test_rollback_leaves_nothing(convert):
     convert()
 
 
+def test_one_partition_is_converted_and_one_is_taken_back(convert):
+    assert "1 converted" in convert("--partition", "orders-1").stdout
+    assert made(convert.target) == ["orders-1"]
+    convert()
+    assert "1 partition removed from" in convert("--rollback", "--partition", "orders-1").stdout
+    assert made(convert.target) == ["orders-0", "payments-0"]
+    assert "orders-1" in convert("--rollback", "--partition", "orders-1", status=2).stderr
+    assert "no such partition: orders-7" in convert("--partition", "orders-7", status=2).stderr
+    assert "leave out --partition" in convert("--finalize", "--partition", "orders-0", status=2).stderr
+    assert "2 skipped" in convert().stdout
+    assert made(convert.target) == ["orders-0", "orders-1", "payments-0"]
+
+
 def test_resume_goes_on_and_no_resume_refuses(convert):
     convert("--topic", "orders")
     assert "--resume" in convert("--no-resume", status=2).stderr
@@ -198,6 +211,16 @@ def test_on_a_terminal_a_line_tells_how_far_it_is_and_nothing_else_is_said(log_d
     assert converted[-1].endswith("6 of 6 tasks")
     assert {line.split()[0] for line in lines[1:]} == {"convert", "verify", "assemble"}
     assert said.endswith(b" \r")
+
+
+def test_a_partition_that_fails_is_named_once_while_the_others_go_on(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with spark_command._Line(enabled=True) as line:
+        for done in (0, 1, 2, 3):
+            line(JobStep("convert", done, 3, failed=("orders-1",) if done else ()))
+        before_the_end = capsys.readouterr().err
+    assert before_the_end.count("failed: orders-1\n") == 1
+    assert before_the_end.index("failed: orders-1") < before_the_end.index("2 of 3 tasks")
 
 
 @pytest.mark.parametrize("quiet", [False, True])

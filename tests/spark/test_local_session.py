@@ -4,12 +4,14 @@ import shutil
 import threading
 import time
 
+import pyarrow
 import pytest
 
+import seglog
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE, Proof
-from seglog.spark import convert_topics
+from seglog.spark import ROW_SCHEMA, convert_topics, read_paths
 from seglog.spark.cluster import Cluster
 from seglog.spark.session import session
 from support import spark_faults
@@ -96,6 +98,32 @@ def test_the_report_is_a_dataframe(spark, log_dir, in_memory):
     assert frame.count() == 3
     total = frame.selectExpr("sum(records)", "sum(bytes_out)", "count(digest)").first()
     assert tuple(total) == (report.total.records, report.total.bytes_out, 3)
+
+
+def test_topics_are_read_by_map_in_arrow_on_every_spark(spark, log_dir):
+    """What `register` names where Spark has no Python Data Source, as 3.5 has none."""
+    paths = [(str(path),) for path in sorted(log_dir.iterdir())]
+    rows = spark.createDataFrame(paths, "path string").repartition(2).mapInArrow(read_paths, ROW_SCHEMA)
+    columns = ["topic", "partition", "offset", "key", "value", "timestampType"]
+    expected = seglog.scan(log_dir, columns=[*columns, "timestamp"]).to_arrow()
+    written = sorted(zip(*(expected[name].to_pylist() for name in columns), strict=True))
+    assert {where[:2] for where in written} == {("orders", 0), ("orders", 1), ("payments", 0)}
+    found = rows.select(*columns).collect()
+    assert sorted(
+        tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row) for row in found
+    ) == written
+    times = sorted(row.ms for row in rows.where("timestampType >= 0").selectExpr("unix_millis(timestamp) ms").collect())
+    assert times == sorted(n // 1000 for n in expected["timestamp"].drop_null().cast(pyarrow.int64()).to_pylist())
+
+
+def test_partitions_that_fail_are_named_with_the_progress(spark, log_dir, in_memory):
+    log = sorted((log_dir / "orders-1").glob("*.log"))[0]
+    raw = log.read_bytes()
+    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    told = []
+    convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=told.append)
+    (converted,) = [step for step in told if step.what.startswith("convert ") and step.done == step.tasks][-1:]
+    assert converted.failed == ("orders-1",)
 
 
 def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):

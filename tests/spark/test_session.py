@@ -4,11 +4,12 @@ import subprocess
 import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
 from seglog.errors import InvalidArgumentError, StorageError
-from seglog.spark import convert_topics, start_errors
+from seglog.spark import convert_topics, registration, start_errors
 from seglog.spark import session as sessions
 from seglog.spark.start_errors import cause_of, stderr_held
 from support.command import seglog
@@ -30,6 +31,13 @@ def test_a_machine_without_pyspark_is_told_how_to_get_it(monkeypatch, log_dir, t
     done = seglog("spark", "convert", log_dir, tmp_path / "new", status=2)
     assert "seglog[spark]" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_spark_without_python_data_sources_names_the_way_that_works_there(monkeypatch):
+    monkeypatch.setattr(registration, "find_spec", lambda name: None)
+    with pytest.raises(InvalidArgumentError, match=r"Spark 3\.5\.9 has no Python Data Source") as refused:
+        registration.register(SimpleNamespace(version="3.5.9"))
+    assert "mapInArrow" in refused.value.hint
 
 
 def test_a_master_that_nobody_listens_at_is_named_before_spark_is_started(log_dir, tmp_path):

@@ -2,6 +2,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pyarrow
 import pytest
@@ -113,6 +115,30 @@ def test_columns_limits_filters_and_splits(session, tmp_path):
     pruned = read(session, path, pushFilters="true", splitBytes="200000").filter(when)
     assert pruned.count() == 10
     assert pruned.rdd.getNumPartitions() == 1
+
+
+LIMITED = """
+import sys
+import seglog.spark
+from seglog.spark.session import session
+
+with session("local[1]") as spark:
+    seglog.spark.register(spark)
+    frame = spark.read.format("seglog").load(sys.argv[1])
+    assert len(frame.limit(7).collect()) == len(frame.take(7)) == 7
+    frame.show(3)
+"""
+
+
+def test_a_limit_leaves_no_traceback_of_a_worker_on_stderr(tmp_path):
+    """Spark closes the pipe of a worker that still has rows."""
+    fill(tmp_path / "data/orders-0", 60_000, size=200)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, tmp_path / "data"], check=True, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.count("orders") == 3
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
 
 
 def test_a_corrupt_batch_fails_with_its_place_or_is_skipped(session, tmp_path):

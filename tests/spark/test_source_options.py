@@ -173,3 +173,30 @@ def test_a_stream_too_starts_at_offsets_of_all_partitions_or_of_none(data, given
     asked = options(data, is_stream=True, subscribe="orders", startingOffsets=given)
     with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name exactly .* differs in orders-"):
         make_stream_reader(asked, schema_of(asked.columns)).initialOffset()
+
+
+# --- a stream whose records or partitions are gone -------------------------------------------
+
+
+def planned(data, start, end, **given):
+    """{partition: (first offset, end)} of the tasks for a trigger."""
+    reader = make_stream_reader(options(data, is_stream=True, **given), schema_of(["offset"]))
+    return {
+        f"{part.topic}-{part.partition}": (part.start_offset, part.stop_offset)
+        for split in reader.partitions(start, end) for part in split.parts
+    }
+
+
+def test_a_stream_fails_if_retention_took_records_that_it_has_not_read_unless_told_otherwise(data):
+    start, end = {"orders": {"0": 3, "1": 20}}, {"orders": {"0": 60, "1": 60}}
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 3 to 60 .* the log has 10 to 60") as error:
+        planned(data, start, end)
+    assert error.value.file.endswith("orders-0")
+    assert planned(data, start, end, failOnDataLoss="false") == {"orders-0": (10, 60), "orders-1": (20, 60)}
+
+
+def test_a_stream_fails_if_a_partition_of_its_checkpoint_is_gone_unless_told_otherwise(data):
+    start, end = {"orders": {"0": 20, "7": 5}}, {"orders": {"0": 60, "7": 9}}
+    with pytest.raises(OffsetOutOfRangeError, match="no longer exist: orders-7"):
+        planned(data, start, end)
+    assert planned(data, start, end, failOnDataLoss="false") == {"orders-0": (20, 60)}

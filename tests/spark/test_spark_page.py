@@ -21,7 +21,7 @@ def test_the_blocks_run(spark, tmp_path, capsys):
         with seglog.open(tmp_path / f"kafka/orders-{n}", fsync="never") as log:
             log.append_many([(b"key", b"value %d" % m) for m in range(50)])
     blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {"spark": spark}
     for block in blocks:
         exec(block.replace("/data", str(tmp_path)), names)

@@ -17,24 +17,27 @@ if TYPE_CHECKING:
     from seglog.spark.fetch import Fetched, fetch_topics
     from seglog.spark.job import convert_topics
     from seglog.spark.ledger_job import ConvertedLedger, convert_compacted_ledgers
+    from seglog.spark.path_rows import ROW_SCHEMA, read_paths
     from seglog.spark.publication import Finalized, finalize_topics, rollback_topics
     from seglog.spark.registration import register
     from seglog.spark.report import TopicsReport
 
 __all__ = [
-    "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "register", "rollback_topics",
-    "ConvertedLedger", "Fetched", "Finalized", "TopicsReport",
+    "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "read_paths", "register",
+    "rollback_topics", "ConvertedLedger", "Fetched", "Finalized", "ROW_SCHEMA", "TopicsReport",
 ]
 
 _MODULE_OF = {
     "ConvertedLedger": "ledger_job",
     "Fetched": "fetch",
     "Finalized": "publication",
+    "ROW_SCHEMA": "path_rows",
     "TopicsReport": "report",
     "convert_compacted_ledgers": "ledger_job",
     "convert_topics": "job",
     "fetch_topics": "fetch",
     "finalize_topics": "publication",
+    "read_paths": "path_rows",
     "register": "registration",
     "rollback_topics": "publication",
 }

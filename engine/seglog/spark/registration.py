@@ -19,8 +19,8 @@ def register(spark: "SparkSession") -> None:
     if find_spec("pyspark.sql.datasource") is None:
         raise InvalidArgumentError(
             f"Spark {spark.version} has no Python Data Source",
-            hint="use PySpark 4.1 or newer; with older ones, pass the paths of partitions to"
-            " spark.createDataFrame(...).mapInArrow, and read each with seglog.scan(path).batches()",
+            hint="use PySpark 4.1 or newer; here, a DataFrame of paths gives the rows by"
+            " paths.mapInArrow(seglog.spark.read_paths, seglog.spark.ROW_SCHEMA)",
         )
     from pyspark.sql.datasource import DataSourceReader
 
