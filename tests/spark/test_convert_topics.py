@@ -489,6 +489,24 @@ def test_an_end_may_be_interrupted_at_any_step(how, log_dir, tmp_path):
 # --- the report ------------------------------------------------------------------------------
 
 
+def test_the_bytes_of_the_result_are_told_with_the_second_job_of_a_first_and_of_a_resumed_run(log_dir, tmp_path):
+    """Those of segments that an earlier run finished, too."""
+
+    def dies(job, number, run):
+        if job == 1:
+            raise RuntimeError("the driver dies before the verification")
+        return run()
+
+    told = []
+    with pytest.raises(StorageError, match="the driver dies"):
+        spark_convert(log_dir, tmp_path / "new", sabotage=dies)
+    report = spark_convert(log_dir, tmp_path / "new", progress=told.append)
+    assert report.total.skipped == 6
+    (verified,) = {step.what for step in told if step.what.startswith("verify ")}
+    assert verified.endswith(f"{report.total.bytes_in:,} bytes as {report.total.bytes_out:,} bytes")
+    assert report.total.bytes_out == sum(path.stat().st_size for path in (tmp_path / "new").glob("*/*.log")) > 0
+
+
 def test_the_report_is_json(log_dir, tmp_path):
     report = spark_convert(log_dir, tmp_path / "new")
     body = json.loads(report.to_json())

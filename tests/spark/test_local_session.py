@@ -128,10 +128,11 @@ def test_partitions_that_fail_are_named_with_the_progress(spark, log_dir, in_mem
 
 def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):
     told = []
-    convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=told.append)
+    report = convert_topics(spark, log_dir, in_memory / "new", task_bytes=1, progress=told.append)
     size_bytes = sum(path.stat().st_size for path in log_dir.glob("*/*.log"))
     jobs = [f"convert orders, payments to v2: 6 segments, {size_bytes:,} bytes",
-            f"verify orders, payments to v2: 6 segments, {size_bytes:,} bytes", "assemble 3 partitions"]
+            f"verify orders, payments to v2: 6 segments, {size_bytes:,} bytes as {report.total.bytes_out:,} bytes",
+            "assemble 3 partitions"]
     assert list(dict.fromkeys(step.what for step in told)) == jobs
     for what, last in zip(jobs, (6, 6, 3), strict=True):
         counts = [(step.done, step.tasks) for step in told if step.what == what]

@@ -208,8 +208,7 @@ class _Job:
             remove_workplace(workplace)
             return self._report(rows, tasks), []
         if open_:
-            self._convert(tasks, rows)
-            self._verify(tasks, rows)
+            self._verify(tasks, rows, self._convert(tasks, rows))
             self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
             _forget_attempts(workplace)
         return self._report(rows, tasks), [name for name in open_ if rows[name].status != "failed"]
@@ -323,7 +322,8 @@ class _Job:
         for done in self.cluster.run(f"survey {len(partitions)} partitions", len(lists), work):
             _add_failures(rows, done["failed"])
 
-    def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
+    def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> int:
+        """Returns the bytes of the result."""
         # At least 1, since 0 means no limit.
         lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
         self.workplace = workplace = self.workplace.of_rate(lane_bytes_per_s)
@@ -331,22 +331,25 @@ class _Job:
         def work(number: int, attempt: int) -> dict[str, Any]:
             return convert_task(workplace, number, attempt).to_dict()
 
-        self._of_tasks("convert", tasks, rows, work)
+        return self._of_tasks(f"convert {self._words(tasks)}", tasks, rows, work)
 
-    def _verify(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> None:
+    def _verify(self, tasks: list[Task], rows: dict[str, PartitionRow], bytes_out: int) -> None:
         workplace, how = self.workplace, self.verify
 
         def work(number: int, attempt: int) -> dict[str, Any]:
             return verify_task(workplace, number, how).to_dict()
 
-        self._of_tasks("verify", tasks, rows, work)
+        self._of_tasks(f"verify {self._words(tasks)} as {bytes_out:,} bytes", tasks, rows, work)
 
     def _of_tasks(
-        self, word: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
-    ) -> None:
-        sizes = [task.size_bytes for task in tasks]
-        for done in self.cluster.run(f"{word} {self._words(tasks)}", len(tasks), work, sizes):
+        self, words: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
+    ) -> int:
+        """Returns the bytes of the result that the tasks report."""
+        bytes_out = 0
+        for done in self.cluster.run(words, len(tasks), work, [task.size_bytes for task in tasks]):
             _add_failures(rows, done["failures"])
+            bytes_out += done["bytes_out"]
+        return bytes_out
 
     def _assemble(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
         workplace = self.workplace

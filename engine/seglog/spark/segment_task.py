@@ -19,6 +19,7 @@ from seglog.conversion.proof import SegmentProof, digest, views
 from seglog.conversion.segment import check_indexes, convert_segment
 from seglog.conversion.throttle import Throttle
 from seglog.errors import SeglogError, StorageError
+from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.files import OsFileSystem
@@ -50,9 +51,10 @@ class Failure:
 
 @dataclass(slots=True)
 class TaskReport:
-    """The result of one task; small, however large the task."""
+    """The result of one task; small, however large the task. `bytes_out`: of all its .log files in `staged`."""
 
     segments: int = 0
+    bytes_out: int = 0
     failures: list[Failure] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,21 +67,22 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
     failed: set[str] = set()
     throttle = Throttle(workplace.lane_bytes_per_s)
 
-    def convert(piece: _Piece) -> bool | Failure:
-        """Whether there was anything to do."""
+    def convert(piece: _Piece) -> tuple[int, int] | Failure:
+        """How many segments were converted, 0 or 1; and the bytes in `staged`."""
         if piece.partition in failed:
-            return False
+            return 0, 0
         try:
-            if _is_done(workplace, piece):
-                return False
-            _convert(workplace, piece, attempt, throttle)
+            done = _done(workplace, piece)
+            if done is not None:
+                return 0, _bytes_out(done)
+            return 1, _bytes_out(_convert(workplace, piece, attempt, throttle))
         except (SeglogError, OSError) as error:
             return Failure.of(piece.partition, of_the_partition(workplace, error))
-        return True
 
-    def add(done: bool | Failure) -> None:
+    def add(done: tuple[int, int] | Failure) -> None:
         if not isinstance(done, Failure):
-            report.segments += done
+            report.segments += done[0]
+            report.bytes_out += done[1]
         elif done.partition not in failed:
             report.failures.append(done)
             failed.add(done.partition)
@@ -127,20 +130,25 @@ def of_the_partition(workplace: Workplace, error: SeglogError | OSError) -> Segl
     return error
 
 
-def _is_done(workplace: Workplace, piece: _Piece) -> bool:
-    """Whether the segment has a marker, and the files that the marker names exist."""
+def _done(workplace: Workplace, piece: _Piece) -> Marker | None:
+    """The segment's marker, if it has one and the files that it names exist."""
     partition = piece.partition
     marker = workplace.marker(partition, piece.segment, workplace.recipe(piece.survey))
     if marker is None:
-        return False
+        return None
     staged = (workplace.store.file(workplace.staged(partition, name)) for name in marker.files)
-    return all(
+    is_there = all(
         file is not None and file.size_bytes == size
         for file, size in zip(staged, marker.files.values(), strict=True)
     )
+    return marker if is_there else None
 
 
-def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Throttle) -> None:
+def _bytes_out(marker: Marker) -> int:
+    return sum(size for name, size in marker.files.items() if names.is_log_file(name))
+
+
+def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Throttle) -> Marker:
     store, options = workplace.store, workplace.options
     partition, segment, survey = piece.partition, piece.segment, piece.survey
     begin = time.perf_counter()
@@ -160,6 +168,7 @@ def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Thrott
     marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted)
     # What it says is on the disk; it may be lost itself, and then the segment is converted again.
     store.write_draft(workplace.marker_path(partition, segment), marker.to_bytes())
+    return marker
 
 
 # --- verification --------------------------------------------------------------------------------
