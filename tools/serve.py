@@ -73,6 +73,7 @@ def command(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+    is_new = not directory.exists()
     server = serve(
         directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
         users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), http=http,
@@ -81,13 +82,15 @@ def command(
     with server:
         if as_json:
             report.print_json(
-                "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory),
+                "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory), created=is_new,
                 http=server.http_address)
             sys.stdout.flush()      # a pipe would buffer it until the server ends
         else:
             click.echo(f"listening on {server.bootstrap_servers}")
             if server.http_address:
                 click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
+            if is_new:      # a mistyped name would be an empty server, and nobody would know why
+                click.echo(f"created {server.path}, which did not exist")
         stopped.wait()
     return 0
 

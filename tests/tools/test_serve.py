@@ -45,6 +45,21 @@ def test_who_reads_its_json_through_a_pipe_gets_the_address_at_once(tmp_path):
     assert child.returncode == 0
 
 
+def test_a_log_dir_that_it_creates_is_named(tmp_path):
+    """A mistyped name gives an empty server."""
+    for created in (True, False):
+        with ServeProcess(tmp_path / "nosuch", "--listen", "127.0.0.1:0") as server:
+            assert server.told["created"] is created
+    command = [*SERVE, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    for directory, words in (("other", [f"created {tmp_path / 'other'}, which did not exist\n"]), ("nosuch", [])):
+        with subprocess.Popen([*command, directory], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as child:
+            first, second = child.stdout.readline(), child.stdout.readline()
+            assert first.startswith("listening on 127.0.0.1:")
+            assert second.startswith("web page at ")
+            child.terminate()
+            assert child.stdout.readlines() == words
+
+
 def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
     with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as server:
         done = subprocess.run(
