@@ -1,9 +1,15 @@
 """The page and the metrics of a server."""
+import html
+import importlib.util
 import json
+import re
+import shutil
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +19,8 @@ from seglog.endpoint.messages import FindCoordinatorRequest, OffsetCommitRequest
 from support.wire_client import WireClient, produce_request
 
 SMALL = {"offsets.topic.num.partitions": 2}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+AXE = importlib.util.find_spec("axe_core_python")
 
 
 @pytest.fixture
@@ -50,13 +58,17 @@ def test_prometheus_reads_the_metrics(shown):
     assert ends == {("orders", "0"): 0, ("orders", "1"): 2}
 
 
-def test_a_group_and_its_lag_are_shown(shown):
-    commit = OffsetCommitRequest(group_id="<billing>", generation_id_or_member_epoch=-1, topics=[
+def commit(server, group):
+    request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[
         OffsetCommitRequest.OffsetCommitRequestTopic(name="orders", partitions=[
             OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=1, committed_offset=1)])])
-    with WireClient(shown) as client:
-        client.ask(FindCoordinatorRequest(key="<billing>"), 1)
-        assert not client.ask(commit, 6).topics[0].partitions[0].error_code
+    with WireClient(server) as client:
+        client.ask(FindCoordinatorRequest(key=group), 1)
+        assert not client.ask(request, 6).topics[0].partitions[0].error_code
+
+
+def test_a_group_and_its_lag_are_shown(shown):
+    commit(shown, "<billing>")
     group, = json.loads(got(shown, "/state.json")[1])["groups"]
     assert group["group"] == "<billing>"
     assert group["offsets"] == [{"topic": "orders", "partition": 1, "offset": 1, "lag": 1}]
@@ -77,3 +89,48 @@ def test_other_requests_get_their_status(shown, request_line, status):
 def test_the_page_is_not_shown_to_other_machines_unasked(tmp_path):
     with pytest.raises(seglog.errors.InvalidArgumentError, match="other machines"):
         seglog.serve(tmp_path, http="0.0.0.0:0", users={"alice": "secret"})
+
+
+# --- in a browser --------------------------------------------------------------------------------
+
+
+def in_browser(url, profile, *options):
+    """The page's elements when it is loaded, and what the browser says about it."""
+    assert CHROMIUM is not None
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+         f"--user-data-dir={profile}", *options, url],
+        capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+def test_a_browser_shows_topics_and_groups_without_an_error(shown, tmp_path):
+    commit(shown, "<billing>")
+    page, said = in_browser(f"http://{shown.http_address}/", tmp_path / "profile")
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", page)
+    assert {"orders-0", "orders-1", "&lt;billing&gt;"} <= set(cells)
+    assert "CONSOLE" not in said
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None or AXE is None, reason="needs Chromium and axe-core (axe-core-python)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_to_mend_on_the_page(shown, tmp_path, scheme):
+    axe = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text()
+    ask = (
+        "<script>axe.run().then(r => { const p = document.createElement('pre'); p.id = 'axe';"
+        "p.textContent = JSON.stringify({passes: r.passes.length, violations: r.violations.map("
+        "v => [v.impact, v.id, v.nodes[0].html])}); document.body.append(p) })</script>"
+    )
+    commit(shown, "<billing>")
+    # The page is loaded every two seconds: it shows rates.
+    page = got(shown, "/")[1].replace('<meta http-equiv="refresh" content="2">', "")
+    if scheme == "dark":
+        assert "(prefers-color-scheme:dark)" in page
+        page = page.replace("(prefers-color-scheme:dark)", "all")
+    (tmp_path / "page.html").write_text(page.replace("</body>", f"<script>{axe}</script>{ask}</body>"))
+    told, _ = in_browser((tmp_path / "page.html").as_uri(), tmp_path / "profile", "--virtual-time-budget=20000")
+    found = json.loads(html.unescape(re.search(r'<pre id="axe">(.*?)</pre>', told, re.DOTALL)[1]))
+    assert found["passes"] > 10
+    assert not found["violations"]

@@ -197,14 +197,14 @@ class Page:
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>seglog serve</title>'
             '<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="2">'
-            f"<style>{_STYLE}</style></head><body><h1>seglog serve</h1>"
+            f"<style>{_STYLE}</style></head><body><main><h1>seglog serve</h1>"
             f"<p>{escape(state['server'])} · {state['connections']} connections · "
             f"{state['received_bytes_per_second']:,} bytes/s in · {state['sent_bytes_per_second']:,} bytes/s out</p>"
             "<h2>Topics</h2>"
             + _table("topics", ["partition", "begins", "ends", "stable to", "bytes", "records/s"], topics)
             + "<h2>Groups</h2>"
             + _table("groups", ["group", "state", "members", "partition", "offset", "lag"], groups)
-            + "</body></html>\n"
+            + "</main></body></html>\n"
         )
 
 
