@@ -154,6 +154,7 @@ def run(bench: Bench, directory: Path, count: int, *, with_java: bool) -> None:
             clock={"durable": batch.cpu_s, "interval": interval.cpu_s},
         )
         _memory(bench, batch)
+    _start(bench, directory / "interval")
     if with_java:
         _beside_kafka(bench, directory, messages)
 
@@ -198,6 +199,16 @@ def _memory(bench: Bench, server: ServerProcess) -> None:
     bench.limit("serve, 100 connections", "MiB", "anonymous memory", server.anonymous_mib(), 40)
     for connection in connections:
         connection.close()
+
+
+def _start(bench: Bench, directory: Path) -> None:
+    """By wall time: a new process on the log dir that the rounds above filled."""
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        with ours(directory, "interval"):
+            took.append(time.perf_counter() - began)
+    bench.limit("serve, start", "s", "until the port is open", min(took), 0.5)
 
 
 def _free_port() -> int:
