@@ -51,7 +51,7 @@ oracle: build .make/test  ## the tests against real Kafka classes and a real bro
 	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
 
 clients: build .make/test  ## real clients from 0.8.2 to today and their own tests over our server: needs Java 17, Maven, Go, apt-get, g++
-	$(PY) -m pytest -m clients $(or $(TESTS),tests/clients)
+	$(PY) -m pytest -m clients -n 2 --dist loadfile --no-loadscope-reorder -rs $(or $(TESTS),tests/clients)
 
 spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	.ci/spark-archive 3.5.9

@@ -1,14 +1,16 @@
 """The tests of librdkafka over our server, unchanged: those that ask a broker, and for which one plain broker will do.
 
-Its sources come from Debian, by apt-get and without being root; SEGLOG_LIBRDKAFKA_SOURCE names an unpacked copy of the
-same version instead, which is built where it lies. Its tests run as its authors' CI does, quick, but each in a process
-of its own: several in one process break each other's sockets where they play with the network.
+Its sources come from Debian, by apt-get and without being root, and are built once (conftest.py says where);
+SEGLOG_LIBRDKAFKA_SOURCE names an unpacked copy of the same version instead, which is built in place. Its tests run as
+its authors' CI does, quick, but each in a process of its own: several in one process break each other's sockets where
+they play with the network.
 """
 import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,7 +92,7 @@ def run(*command, cwd, **environment):
     return done.stdout
 
 
-def fetched(work):
+def fetch(work, target):
     """The sources, by a list of packages of our own: nothing of this machine's is changed."""
     for part in ("state/lists/partial", "cache/archives/partial"):
         (work / part).mkdir(parents=True)
@@ -103,17 +105,20 @@ def fetched(work):
     run("apt-get", *options, "source", "--download-only", "librdkafka", cwd=work)
     archive = work / f"librdkafka_{VERSION}.orig.tar.gz"
     run("tar", "xf", archive, cwd=work)
-    return work / f"librdkafka-{VERSION}"
+    (work / f"librdkafka-{VERSION}").replace(target)
 
 
 @pytest.fixture(scope="module")
-def tests(tmp_path_factory):
+def tests(kept):
     """The folder with its tests, and the program that runs them."""
     given = os.environ.get("SEGLOG_LIBRDKAFKA_SOURCE")
     for program in ("make", "g++", *(() if given else ("apt-get",))):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}: it fetches or builds librdkafka")
-    sources = Path(given) if given else fetched(tmp_path_factory.mktemp("librdkafka"))
+    sources = Path(given) if given else kept / f"librdkafka-{VERSION}"
+    if not sources.exists():
+        with tempfile.TemporaryDirectory(dir=kept) as work:
+            fetch(Path(work), sources)
     if not (sources / "tests/test-runner").exists():
         run("./configure", "--disable-gssapi", "--disable-curl", "--disable-syslog", "--disable-optimization",
             cwd=sources)

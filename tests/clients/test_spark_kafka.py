@@ -35,7 +35,7 @@ def spark(tmp_path_factory):
     (work / "pom.xml").write_text(POM.format(version=CONNECTOR))
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     options = [f"-DoutputDirectory={work}", "-DincludeScope=runtime"]
-    subprocess.run(["mvn", "-q", "-B", "-f", work / "pom.xml", goal, *options], check=True)
+    subprocess.run([kafka_oracle.SCRIPTS.parent / "maven.sh", work / "pom.xml", goal, *options], check=True)
     # What Spark has itself is left out: a second copy of it would be another class of the same name.
     own = {path.name.rpartition("-")[0] for path in Path(pyspark.__file__).parent.glob("jars/*.jar")}
     jars = [str(path) for path in work.glob("*.jar") if path.name.rpartition("-")[0] not in own]

@@ -23,7 +23,8 @@ POM
         done
         echo "</dependencies></project>"
     } >"$pom/pom.xml"
-    mvn -q -B -f "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
-        -Dmdep.outputFile="$file" -DincludeScope=runtime >&2
+    "$here/../maven.sh" "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
+        -Dmdep.outputFile="$file.$$" -DincludeScope=runtime >&2
+    mv "$file.$$" "$file"
     rm -rf "$pom"
 }

@@ -38,7 +38,7 @@ fetch_jars() { # fetch_jars VERSION SCALA DIR
   </dependencies>
 </project>
 POM
-    mvn -q -B -f "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+    "$here/../maven.sh" "$pom/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
         -DoutputDirectory="$dir" -DincludeScope=runtime >&2
     rm -rf "$pom"
 }
