@@ -106,9 +106,14 @@ def test_kafka_python_is_content(python, tmp_path):
     # As their broker is set up.
     config = {"num.partitions": 4, "node.id": 0, "group.min.session.timeout.ms": 1000}
     with seglog.serve(tmp_path / "data", fsync="interval", config=config) as server:
-        found = outcomes(
-            python, sources, tmp_path / "report.xml", "test/integration",
-            KAFKA_URI=f"kafka://{server.bootstrap_servers}", KAFKA_VERSION="3.9.1")
+        where = {"KAFKA_URI": f"kafka://{server.bootstrap_servers}", "KAFKA_VERSION": "3.9.1"}
+        found = outcomes(python, sources, tmp_path / "report.xml", "test/integration", **where)
+        # A consumer that subscribes while its first request for metadata is in flight does not ask for the
+        # topic's for minutes (ClusterMetadata.set_topics has a TODO about it): on a busy machine, in one test or two.
+        lost = failed(found) - set(KAFKA_PYTHON_FAILURES)
+        if 0 < len(lost) <= 2:
+            found |= outcomes(
+                python, sources, tmp_path / "again.xml", "test/integration", "-k", " or ".join(lost), **where)
     assert failed(found) == set(KAFKA_PYTHON_FAILURES)
     assert {name for name, outcome in found.items() if outcome == "skipped"} <= set(KAFKA_PYTHON_SKIPPED)
     assert len([outcome for outcome in found.values() if outcome == "passed"]) >= 30
