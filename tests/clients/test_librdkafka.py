@@ -75,6 +75,10 @@ SKIPPED = {
     "0135_sasl_credentials": SASL,
     "0142_reauthentication": SASL,
 }
+EXPECTED = {**dict.fromkeys(SKIPPED, "SKIPPED"), **dict.fromkeys(FAILURES, "FAILED")}
+# Some of their own limits are short for a busy machine (1.5 s for an answer to an admin client): so many tests may need
+# a second run, by themselves.
+AGAIN_MAX = 4
 MANUAL = {"8000_idle", "8001_fetch_from_follower_mock_manual"}
 WITHOUT_NEW_TOPICS = "noautocreate"
 # They call Kafka's own tool.
@@ -142,7 +146,7 @@ def outcome(tests, asked, scenario, server, work):
     """PASSED, FAILED, SKIPPED or what else became of a test, or of a part of one."""
     name, _, part = asked.partition(" ")
     config, out = work / f"{asked}.conf", work / f"{asked}.out"
-    number = zlib.crc32(asked.encode()) >> 1
+    number = zlib.crc32(f"{work.name} {asked}".encode()) >> 1
     report = work / f"{number}.json"        # of a path it takes 127 bytes
     config.write_text(
         f"metadata.broker.list={server.bootstrap_servers}\ntest.timeout.multiplier=3\ntest.topic.random=true\n")
@@ -176,17 +180,22 @@ def test_librdkafka_is_content(tests, tmp_path):
         kafka_oracle.fetch_tools(BROKER)
     else:
         names = {name: scenario for name, scenario in names.items() if name not in WITH_JAVA}
-    ended = {}
+    ended, again = {}, tmp_path / "again"
+    again.mkdir()
     for scenario in sorted(set(names.values())):
         config = {**CONFIG, "auto.create.topics.enable": scenario != WITHOUT_NEW_TOPICS}
         with (
             seglog.serve(tmp_path / scenario, fsync="interval", config=config) as server,
             ThreadPoolExecutor(AT_ONCE) as pool,
         ):
+            # Those that start JVMs take the longest.
             asked = {
                 name: pool.submit(outcome, tests, name, scenario, server, tmp_path)
-                for name in names if names[name] == scenario
+                for name in sorted(names, key=lambda name: name not in WITH_JAVA) if names[name] == scenario
             }
-        ended |= {name: future.result() for name, future in asked.items()}
-    assert {name: told for name, told in ended.items() if told != "PASSED"} == {
-        **dict.fromkeys(SKIPPED, "SKIPPED"), **dict.fromkeys(FAILURES, "FAILED")}
+            found = {name: future.result() for name, future in asked.items()}
+            failed = [name for name, told in found.items() if told != EXPECTED.get(name, "PASSED")]
+            if len(failed) <= AGAIN_MAX:
+                found |= {name: outcome(tests, name, scenario, server, again) for name in failed}
+        ended |= found
+    assert {name: told for name, told in ended.items() if told != "PASSED"} == EXPECTED
