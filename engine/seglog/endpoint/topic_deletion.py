@@ -1,8 +1,9 @@
 """`.seglog.deletion`: the mark of a topic whose deletion has begun. docs/formats/topic_deletion.md
 
-A topic is a set of partition directories, which are deleted one after another. A broker has the fact that a topic is
-deleted in its metadata, in one record, and deletes the directories afterwards, after a crash too. Here the first step
-is this file in the last partition, which is deleted last: the next start finds it there, and deletes the rest.
+A topic is a set of partition directories, which are deleted one after another. A broker's metadata have its number of
+partitions, and say in one record that it is deleted: directories that are left over belong to no topic. Here, the first
+step of a deletion is this file in the last partition, which is deleted last: the next start finds it there, and deletes
+the rest.
 """
 from pathlib import Path
 from typing import Any
