@@ -121,11 +121,15 @@ def command(
     if is_partition and topics:
         raise click.UsageError("--topic needs a log dir: SRC is a single partition")
     if backup is not None and str(backup).startswith("--"):
-        raise click.UsageError(f"--backup needs a directory, and {backup} is none")
+        raise click.UsageError(f"--backup needs a directory, not the option {backup}")
     if in_place and rollback:
         raise click.UsageError("--in-place and --rollback exclude each other")
-    if (backup is not None) != (in_place or rollback):
-        raise click.UsageError("--backup must be combined with --in-place or --rollback, and they need it")
+    if in_place and backup is None:
+        raise click.UsageError("--in-place needs --backup DIR, the directory that keeps the old SRC")
+    if rollback and backup is None:
+        raise click.UsageError("--rollback needs --backup DIR, the directory that --in-place kept the old SRC in")
+    if backup is not None and not (in_place or rollback):
+        raise click.UsageError("--backup needs --in-place or --rollback: nothing else changes SRC")
     if dst is not None and backup is not None:
         raise click.UsageError("DST cannot be combined with --in-place or --rollback")
     if proof_file is not None and ((dst is None and not in_place) or not is_partition):

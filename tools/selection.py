@@ -130,23 +130,29 @@ def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLo
 
 
 def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Selection:
-    """Return the selection that starts at the last `tail` items. Searches from the end, each time further back."""
+    """Return the selection that starts at the last `tail` items, or at its old start if it has fewer.
+
+    Searches from the end, each time further back. Damage is not reported here: reading the result reports what matters.
+    """
     tail = selection.tail or 0
     end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
     first = partition.log_start_offset if selection.start is None else selection.start
     closed = replace(selection, follows=False, stop=end)
+    skip: OnLost = None if on_lost is None else lambda gone: None
     reach = tail
     while True:
         start = max(end - reach, first)
         last: deque[int] = deque(maxlen=tail)
         if tail:
-            for item in _items(partition, replace(closed, start=start), what, on_lost):
+            for item in _items(partition, replace(closed, start=start), what, skip):
                 if item.records is None:
                     last.append(item.base_offset)
                 else:
                     last.extend(record.offset for _, record in item.records)
-        if len(last) == tail or start <= first:
+        if len(last) == tail:
             return replace(selection, start=last[0] if last else end)
+        if start <= first:
+            return replace(selection, start=first)
         reach *= 8
 
 

@@ -349,7 +349,7 @@ def test_what_makes_no_sense_for_a_log_dir_is_status_2(logs, tmp_path, wrong):
 
 def test_a_backup_that_is_an_option_is_status_2(logs):
     result = seglog("convert", logs, "--in-place", "--backup", "--to", "2", status=2)
-    assert "--backup needs a directory, and --to is none" in result.stderr
+    assert "--backup needs a directory, not the option --to" in result.stderr
 
 
 def test_a_partition_that_is_done_is_left_alone(source, target):
@@ -407,11 +407,14 @@ def test_a_log_dir_in_place_and_back(logs, tmp_path):
         assert contents(logs / name) == before[logs / name]
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--in-place"], ["--rollback"], ["--backup", "b"], ["--in-place", "--rollback", "--backup", "b"],
-              ["made-0", "--in-place", "--backup", "b"]]
-)
-def test_in_place_wants_a_backup_and_nothing_else(source, wrong):
+@pytest.mark.parametrize(("wrong", "words"), [
+    (["--in-place"], "--in-place needs --backup DIR, the directory that keeps the old SRC"),
+    (["--rollback"], "--rollback needs --backup DIR, the directory that --in-place kept the old SRC in"),
+    (["--backup", "b"], "--backup needs --in-place or --rollback: nothing else changes SRC"),
+    (["--in-place", "--rollback", "--backup", "b"], "--in-place and --rollback exclude each other"),
+    (["made-0", "--in-place", "--backup", "b"], "DST cannot be combined with --in-place or --rollback"),
+])
+def test_in_place_wants_a_backup_and_nothing_else(source, wrong, words):
     before = contents(source)
-    assert "[usage]" in seglog("convert", source, *wrong, status=2).stderr
+    assert seglog("convert", source, *wrong, status=2).stderr.startswith(f"error: {words} [usage]\n")
     assert contents(source) == before

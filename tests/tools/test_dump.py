@@ -298,6 +298,28 @@ def test_the_tail_is_the_last_of_what_is_selected(golden_kafka, what, name):
     assert seglog_json("dump", path, *what, "--tail", 2, "--from-offset", offset) == [last]
 
 
+def test_damage_in_the_tail_is_told_once(damaged):
+    path, case, batch = damaged
+    gone = range(batch["base_offset"], batch["last_offset"] + 1)
+    whole = [record for record in golden_lines(case, "expected") if record["offset"] not in gone]
+    after = sum(r["offset"] > batch["last_offset"] for r in whole)
+    assert 0 < after < len(whole)
+    for tail in (0, 1, after, after + 1, len(whole), len(whole) + 1, 10**6):
+        got = seglog_json("dump", path, "--on-corrupt", "skip", "--tail", tail, status=None)
+        assert [line for line in got if "type" not in line] == whole[max(len(whole) - tail, 0) :]
+        told = [line["position"] for line in got if "type" in line]
+        assert told == [batch["position"]] if tail > after else told in ([], [batch["position"]])
+
+
+def test_damage_is_told_once_if_nothing_is_left_of_the_tail(damaged):
+    path, _, batch = damaged
+    got = seglog_json(
+        "dump", path, "--on-corrupt", "skip", "--tail", 1, "--from-offset", batch["base_offset"], "--to-offset",
+        batch["last_offset"] + 1, status=7,
+    )
+    assert [line["position"] for line in got] == [batch["position"]]
+
+
 @pytest.mark.parametrize("begin", [(), ("--tail", 2), ("--from-offset", 0)])
 def test_a_dump_follows_what_is_appended_and_ends_with_control_c(tmp_path, begin):
     path = tmp_path / "orders-0"
