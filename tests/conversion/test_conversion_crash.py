@@ -18,6 +18,7 @@ from seglog.fs.staging import leftovers
 from support.conversion import UnsyncedFs, copied, source_of, tree
 from support.faultfs import FailingFs, RecordingFs
 from support.golden import golden_cases
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -231,7 +232,7 @@ def test_kill_9_leaves_no_target_and_the_next_run_removes_what_it_left(disk):
     count = progress_calls(disk)
     for kill in range(KILLS):
         process = start(disk, 1 + kill * (count - 1) // max(1, KILLS - 1))
-        assert process.stdout.readline() == "here\n"
+        assert line_of(process) == "here\n"
         process.kill()
         process.communicate()
         assert not (disk / "made/orders-0").exists()
@@ -272,7 +273,7 @@ def test_kill_9_at_any_time(disk):
 def test_an_interrupt_leaves_nothing(disk, where):
     before = tree(disk / "logs")
     process = start(disk, max(1, round(progress_calls(disk) * where)))
-    assert process.stdout.readline() == "here\n"
+    assert line_of(process) == "here\n"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate()
     assert "KeyboardInterrupt" in error
@@ -283,7 +284,7 @@ def test_an_interrupt_leaves_nothing(disk, where):
 
 def test_a_run_that_still_goes_on_is_not_swept_away(disk):
     process = start(disk, 3)
-    assert process.stdout.readline() == "here\n"
+    assert line_of(process) == "here\n"
     left, = leftovers(disk / "made")
     plan = convert(disk / "logs/orders-0", disk / "made/orders-1", fs=OsFileSystem())
     with pytest.raises(Exception, match="locked by process") as e:

@@ -26,6 +26,7 @@ from seglog.format.compression import compress
 from seglog.log.partition import Partition
 from support.conversion import UnsyncedFs, converted, copied, rows, source_of, tree
 from support.golden import golden_cases, unpack
+from support.waiting import line_of
 
 GZIP = 1
 CORRUPT = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "corrupt").iterdir())]
@@ -141,7 +142,7 @@ def broker_holding():
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         holders.append(process)
-        assert process.stdout.readline() == "held\n"
+        assert line_of(process) == "held\n"
 
     yield hold
     for process in holders:

@@ -12,6 +12,7 @@ from seglog.fs.lock import lock_log_dir
 from support.command import seglog as command
 from support.conversion import copied, source_of, tree
 from support.golden import golden_cases
+from support.waiting import line_of
 
 CASES = {case.name: case for case in golden_cases()}
 
@@ -44,7 +45,7 @@ class Neighbour:
     def _tell(self, text):
         self._process.stdin.write(text)
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        answer = line_of(self._process)
         assert answer
         return answer
 

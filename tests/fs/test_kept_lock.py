@@ -15,6 +15,7 @@ from seglog.fs import kept_lock
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_partition, writer_of
 from support.descriptors import descriptors_of
+from support.waiting import line_of
 
 FS = OsFileSystem()
 
@@ -61,7 +62,7 @@ def test_an_older_seglog_is_refused_and_refuses_us(tmp_path):
     with lock_partition(FS, tmp_path):
         assert "BlockingIOError" in ends_with(OLD_LOCK, tmp_path)
     old = run(OLD_LOCK + WAIT, tmp_path)
-    assert old.stdout.readline() == "ok\n"
+    assert line_of(old) == "ok\n"
     with pytest.raises(LogLockedError, match=f"locked by process {old.pid}"):
         lock_partition(FS, tmp_path)
     assert writer_of(tmp_path).pid == old.pid
@@ -78,7 +79,7 @@ def test_opening_and_closing_the_lock_file_drops_nothing(tmp_path):
 def test_the_lock_ends_with_its_owner_though_a_child_lives(tmp_path):
     forks = LOCK + "if os.fork() == 0:\n    sys.stdin.read()\n    os._exit(0)\n" + WAIT
     owner = run(forks, tmp_path)
-    assert owner.stdout.readline() == "ok\n"
+    assert line_of(owner) == "ok\n"
     with pytest.raises(LogLockedError):
         lock_partition(FS, tmp_path)
     owner.send_signal(signal.SIGKILL)
@@ -145,7 +146,7 @@ def test_who_comes_between_has_the_lock(tmp_path, forgetful, monkeypatch):
     def settle(lock):
         kept = real(lock)
         theirs.append(other := run(LOCK + WAIT, tmp_path))
-        assert other.stdout.readline() == "ok\n"
+        assert line_of(other) == "ok\n"
         return kept
 
     monkeypatch.setattr(kept_lock.KeptLock, "settle", settle)

@@ -13,6 +13,7 @@ from seglog.fs import kept_lock
 from seglog.fs import lock as lock_module
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, Holder, holder, is_locked, lock_log_dir, lock_partition, turns
+from support.waiting import line_of
 
 FS = OsFileSystem()
 
@@ -50,7 +51,7 @@ class Other:
     def __call__(self, command, path=""):
         self.process.stdin.write(f"{command} {path}\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return line_of(self.process).strip()
 
     def __enter__(self):
         return self

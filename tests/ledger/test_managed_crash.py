@@ -16,6 +16,7 @@ from seglog.ledger.managed_ledger import ManagedLedger
 from support.faultfs import RecordingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -114,7 +115,7 @@ def test_kills(tmp_path):
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(path), str(begin)], stdout=subprocess.PIPE, text=True, env=environment
         )
-        assert child.stdout.readline() == "open\n"
+        assert line_of(child) == "open\n"
         time.sleep(chooser.random() * 0.15)
         os.kill(child.pid, signal.SIGKILL)
         for line in child.communicate()[0].splitlines():

@@ -17,6 +17,7 @@ from seglog.delayed.worker import InlineWorker
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
 from support import delayed_child
 from support.faultfs import RecordingFs
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -121,7 +122,7 @@ def test_after_each_of_many_kills_each_message_is_delivered_once(tmp_path):
     for kill in range(KILLS):
         command = [sys.executable, str(script), str(tmp_path), str(kill)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            assert child.stdout.readline() == b"ready\n"
+            assert line_of(child) == b"ready\n"
             time.sleep(chance.uniform(0.02, 0.3))
             child.send_signal(signal.SIGKILL)
         sealed += any(path.name.startswith("ledger-") for path in (tmp_path / "delayed").iterdir())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import seglog
 from support.table_reader import TOMBSTONE, read
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: ten minutes; otherwise two seconds, and until all has happened that is to happen.
 SECONDS = 600 if os.environ.get("SEGLOG_TORTURE") else 2
@@ -82,7 +83,7 @@ def test_no_reader_sees_a_wrong_or_missing_latest_value(tmp_path):
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             for _ in range(READERS)
         ]
-        assert [reader.stdout.readline() for reader in readers] == ["begun\n"] * READERS
+        assert [line_of(reader) for reader in readers] == ["begun\n"] * READERS
         counts = log_dir.cleaner.counts
         begun = time.monotonic()
 

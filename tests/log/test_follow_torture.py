@@ -13,6 +13,7 @@ import pytest
 
 import seglog
 from support.followed_writer import value_of
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: ten minutes and eight readers; otherwise a few seconds and four.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -42,7 +43,7 @@ def test_readers_beside_a_writer_that_is_killed(in_memory, fsync):
     try:
         while life < LIVES_MIN or time.monotonic() < ends:
             writer = started("followed_writer", path, fsync, life, chance.randrange(2**31))
-            assert writer.stdout.readline() == "open\n"
+            assert line_of(writer) == "open\n"
             time.sleep(chance.uniform(0.3, 4 if TORTURE else 1))
             assert writer.poll() is None
             assert [reader.poll() for reader in readers] == [None] * len(readers)

@@ -27,7 +27,7 @@ from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, l
 from seglog.fs.live_file import BOOT_ID
 from seglog.upkeep.cleaner import clean
 from support.golden import unpack
-from support.waiting import wait_for
+from support.waiting import line_of, wait_for
 
 CONFIG = {"segment.bytes": 2000, "index.interval.bytes": 200}
 SHORT = settings(
@@ -274,7 +274,7 @@ def test_control_c_ends_the_wait(path):
     )
     for door in (f"follow_partition({str(path)!r})", f"open({str(path)!r})"):
         process = subprocess.Popen([sys.executable, "-c", code.format(door)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "up\n"
+        assert line_of(process) == "up\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=20)[0] == "stopped\n"

@@ -27,6 +27,7 @@ from seglog.errors import (
 from seglog.format.checked_json import format_json
 from seglog.state.reader_cursor import ReaderCursor, committed_cursors, cursor_files, cursor_path
 from support.faultfs import FailingFs, RecordingFs
+from support.waiting import line_of
 
 NOW = 1_790_000_000_000
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
@@ -383,12 +384,12 @@ def test_a_writer_that_comes_back_does_not_disturb_readers(path):
             child = subprocess.Popen(
                 [sys.executable, "-c", writer, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-            assert child.stdout.readline() == "open\n"
+            assert line_of(child) == "open\n"
             wait_for(follower, end)
             cursor.commit(end)
             if end % 20:
                 child.send_signal(signal.SIGKILL)
-            child.communicate()
+            child.communicate(timeout=60)
         assert cursor.position == 50
 
 

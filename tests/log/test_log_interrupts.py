@@ -17,7 +17,7 @@ import seglog
 from seglog.errors import LogClosedError
 from seglog.segment.appender import SegmentAppender
 from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode, uninterrupted
-from support.waiting import wait_for
+from support.waiting import line_of, wait_for
 
 MODES = ["batch", "interval", "never"]
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -355,12 +355,12 @@ def test_control_c_in_a_loop_of_appends_leaves_a_log_that_closes(tmp_path):
     ends = {}
     try:
         for fsync in MODES:
-            assert process.stdout.readline() == "0\n", fsync
+            assert line_of(process) == "0\n", fsync
             for n in range(1, 10):
                 time.sleep(0.003 * n)
                 process.send_signal(signal.SIGINT)
-                assert process.stdout.readline() == f"{n}\n", fsync
-            said, end = process.stdout.readline().split()
+                assert line_of(process) == f"{n}\n", fsync
+            said, end = line_of(process).split()
             assert said == "closed", fsync
             ends[fsync] = int(end)
         assert process.wait(timeout=30) == 0

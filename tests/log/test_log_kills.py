@@ -12,6 +12,7 @@ import pytest
 import seglog
 from seglog.errors import LogLockedError
 from support.killed_writer import CONFIG, value_of
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 KILLS = 200 if os.environ.get("SEGLOG_TORTURE") else 10
@@ -101,7 +102,7 @@ def test_a_second_process_is_refused_and_harms_nothing(tmp_path):
     path = tmp_path / "data" / "orders-0"
     command = [sys.executable, "-m", "support.killed_writer", path, "1", "batch", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(TESTS)}) as writer:
-        assert writer.stdout.readline().startswith(b"open")
+        assert line_of(writer).startswith(b"open")
         with pytest.raises(LogLockedError):
             seglog.open(path)
         writer.kill()

@@ -21,6 +21,7 @@ from seglog.state import offset_checkpoints
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from seglog.state.partition_hold import PartitionHold
 from support.faultfs import FailingFs, RecordingFs
+from support.waiting import line_of
 
 
 def test_logs_are_made_by_topic_and_partition(tmp_path):
@@ -400,7 +401,7 @@ def run_writers(log_dir, *ends):
         for partition, end in enumerate(ends)
     ]
     for writer in writers:
-        assert writer.stdout.readline() == "open\n"
+        assert line_of(writer) == "open\n"
     for writer in writers:
         writer.stdin.write("\n")
         writer.stdin.flush()

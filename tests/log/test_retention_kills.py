@@ -12,6 +12,7 @@ import pytest
 
 import seglog
 from support.killed_retainer import value_of
+from support.waiting import line_of
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 KILLS = 100 if os.environ.get("SEGLOG_TORTURE") else 5
@@ -31,7 +32,7 @@ def live(path, seed, config, rng):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(TESTS)}
     ) as writer:
-        lines = [writer.stdout.readline()]
+        lines = [line_of(writer)]
         end = time.monotonic() + rng.random() * 1.5
         while time.monotonic() < end:
             lines.append(writer.stdout.readline())

@@ -1,4 +1,5 @@
-"""Waiting for what another thread does."""
+"""Waiting for what another thread or process does."""
+import threading
 import time
 
 
@@ -8,3 +9,16 @@ def wait_for(what, seconds=30):
     while not what():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.01)
+
+
+def line_of(process, seconds=60):
+    """The next line of the process's output. If none comes in time, kills the process and fails."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        line = process.stdout.readline()
+    finally:
+        timer.cancel()
+    words = process.stderr.read() if not line and process.stderr else ""
+    assert line, f"the process ended, or wrote no line in {seconds} s and was killed: {words}"
+    return line

@@ -15,6 +15,7 @@ import seglog as engine
 from seglog.format import names
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import golden_cases
+from support.waiting import line_of
 
 
 def test_records_equal_the_real_decoders_in_every_field_of_every_case():
@@ -237,7 +238,7 @@ def test_a_reader_that_goes_away_is_no_error(golden_kafka):
     path = partition_of(golden_kafka / "cases/big-v2-none-k411")
     command = [sys.executable, "-m", "seglog.tools", "dump", "--json", *[str(path)] * 5]     # more than a pipe holds
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.readline()
+        line_of(process)
         process.stdout.close()
         assert process.wait(60) == -13      # SIGPIPE, as `cat` would
         assert process.stderr.read() == b""
@@ -334,16 +335,16 @@ def test_a_dump_follows_what_is_appended_and_ends_with_control_c(tmp_path, begin
         while not select.select([process.stdout], [], [], 0.05)[0]:     # it takes a while to start
             assert log.append(b"more") < 1000
         while len(lines) < 5:
-            lines.append(json.loads(process.stdout.readline())["offset"])
+            lines.append(json.loads(line_of(process))["offset"])
             log.append(b"more")
         assert lines == list(range(lines[0], lines[0] + 5))
         assert lines[0] == 0 if "--from-offset" in begin else lines[0] >= 1
         end = log.append(b"last")
         while lines[-1] < end:
-            lines.append(json.loads(process.stdout.readline())["offset"])
+            lines.append(json.loads(line_of(process))["offset"])
         log.truncate_to(1)
         log.append(b"again")
-        assert json.loads(process.stdout.readline())["offset"] == 1
+        assert json.loads(line_of(process))["offset"] == 1
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         process.stdout.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.command import partition_of, seglog, seglog_json
+from support.waiting import line_of
 
 HOLD_LOCK = """
 import fcntl, sys
@@ -99,7 +100,7 @@ def test_rebuild_beside_a_broker_is_status_5_and_changes_nothing(partition):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )
     with holder:
-        assert holder.stdout.readline() == "held\n"
+        assert line_of(holder) == "held\n"
         result = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100", status=5)
         assert "[locked]" in result.stderr
         assert len(result.stderr.splitlines()) == 3

@@ -13,6 +13,7 @@ import seglog
 from seglog.endpoint.messages import MetadataRequest
 from seglog.errors import LogLockedError
 from support.serve_process import ServeProcess
+from support.waiting import line_of
 from support.wire_client import WireClient
 
 SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
@@ -39,7 +40,7 @@ def test_who_reads_its_json_through_a_pipe_gets_the_address_at_once(tmp_path):
     with child:
         try:
             assert select.select([child.stdout], [], [], 60)[0]
-            assert json.loads(child.stdout.readline())["bootstrap_servers"].startswith("127.0.0.1:")
+            assert json.loads(line_of(child))["bootstrap_servers"].startswith("127.0.0.1:")
         finally:
             child.terminate()
     assert child.returncode == 0

@@ -12,6 +12,7 @@ import pytest
 
 from support.killed_topic import Journal, check, open_topic
 from support.topics import numbers
+from support.waiting import line_of
 
 CHILD = Path(__file__).parent.parent / "support/crash/killed_topic.py"
 TOPICS, KILLS = (25, 8) if os.environ.get("SEGLOG_TORTURE") else (1, 8)
@@ -27,7 +28,7 @@ def test_kills_lose_nothing_and_bring_nothing_that_was_cancelled(in_memory):
         for life in range(KILLS):
             command = [sys.executable, CHILD, directory, str(seed), str(life)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
-                assert child.stdout.readline() == b"ready\n", child.stderr.read()
+                assert line_of(child) == b"ready\n", child.stderr.read()
                 time.sleep(chance.random() * 0.4)
                 child.send_signal(signal.SIGKILL)
                 assert not child.stderr.read()

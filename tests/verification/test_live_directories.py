@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from seglog.tools.cli import cli
+from support.waiting import line_of
 
 SUPPORT = Path(__file__).parents[1] / "support/crash"
 SETTINGS = ("--config", "index.interval.bytes=256")
@@ -27,11 +28,11 @@ def beside(script, directory, *arguments):
     )
     with process:
         try:
-            assert process.stdout.readline() == "ready\n"
+            assert line_of(process) == "ready\n"
             yield
         finally:
             process.stdin.close()
-            done = process.stdout.readline()
+            done = line_of(process)
             process.stdout.read()
     assert process.returncode == 0
     assert int(done) > 20

@@ -3,6 +3,8 @@ import json
 import subprocess
 import sys
 
+from support.waiting import line_of
+
 
 class ServeProcess:
     """Runs when it is made. `host` and `port` are what it tells."""
@@ -22,9 +24,7 @@ class ServeProcess:
     def start(self):
         self.process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
-        self.told = json.loads(line)
+        self.told = json.loads(line_of(self.process))
         self.bootstrap_servers = self.told["bootstrap_servers"]
         self.host, _, port = self.bootstrap_servers.rpartition(":")
         self.port = int(port)
