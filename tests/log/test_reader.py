@@ -43,6 +43,17 @@ def test_a_read_ends_at_the_end_as_of_the_call(log):
     assert [r.value for r in log] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize(("start", "stop"), [(5, 5), (5, 4), (5, 3), (4, 4), (6, 6), (None, 0)])
+def test_an_empty_range_has_nothing_even_inside_of_a_batch(log, start, stop):
+    for _ in range(3):
+        log.append([b"a", b"b", b"c"])
+    with open_partition(log.path) as closed:
+        for reader in (log, closed):
+            for read in (reader.read, reader.batches, reader.columns, reader.tables):
+                assert [*read(start, stop)] == []
+    assert [(batch.base_offset, batch.last_offset) for batch in log.batches(5, 6)] == [(3, 5)]
+
+
 def test_nothing_behind_the_published_end_is_seen(log):
     log.append([b"a"], timestamp=1000)
     size = log.segments[0].size_bytes

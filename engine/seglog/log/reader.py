@@ -268,7 +268,8 @@ class LogReader(LogLookup):
     ) -> Iterator[tuple[Segment, BatchTable]]:
         """Batch headers of the segments that hold [start, stop), some thousands at a time; the base of every reader.
 
-        The first table begins at the batch that holds `start`, the last one may reach beyond `stop`.
+        The first table begins at the batch that holds `start`, the last one may reach beyond `stop`. None if
+        `start` >= `stop`.
         """
         start, stop = _index(start), _index(stop)
         extent = self._current()
@@ -278,6 +279,8 @@ class LogReader(LogLookup):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
+        if stop is not None and first >= stop:
+            return      # an empty range inside a batch does not hold the batch
         for segment in extent.segments_from(first):
             if stop is not None and segment.base_offset >= stop:
                 return
