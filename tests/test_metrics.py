@@ -1,5 +1,4 @@
 """Every metric of a bucket tracker, read back from Prometheus text after a scripted run."""
-import time
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +13,7 @@ from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.metrics import Exposition
 from seglog.upkeep.metrics import METRICS as CLEANER_METRICS
+from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 
@@ -142,10 +142,7 @@ def test_what_a_cleaner_did_is_shown(tmp_path):
         log = log_dir.log("orders")
         log.append(b"old")
         log_dir.cleaner.resume()
-        end = time.monotonic() + 20
-        while log_dir.cleaner.counts.deleted_segments == 0:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_for(lambda: log_dir.cleaner.counts.deleted_segments)
         exposition = Exposition()
         exposition.add(log_dir.cleaner, log_dir="data")
         shown = {

@@ -368,23 +368,32 @@ def test_24429_counting_does_not_look_at_the_messages(kind, monkeypatch):
     assert tracker.number_of_delayed_messages == 100
 
 
-class SlowStorage(InMemoryBucketSnapshotStorage):
+class HeldStorage(InMemoryBucketSnapshotStorage):
+    """A snapshot is written once `go` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
     def create_snapshot(self, metadata, segments):
-        time.sleep(0.3)
+        self.begun.set()
+        assert self.go.wait(20)
         return super().create_snapshot(metadata, segments)
 
 
 def test_24603_25990_neither_adding_nor_counting_waits_for_a_seal():
     config = DelayedDeliveryConfig(ledger_step=0, min_index_count=5000, max_buckets=-1)
-    tracker = BucketDelayedDeliveryTracker(SlowStorage(), config, worker=BackgroundWorker())
+    storage = HeldStorage()
+    tracker = BucketDelayedDeliveryTracker(storage, config, worker=BackgroundWorker())
     later = time.time_ns() // 10**6 + 3_600_000
     for entry in range(5000):
         tracker.add_message(1, entry, later + entry)
-    began = time.monotonic()
     tracker.add_message(2, 0, later)
+    assert storage.begun.wait(20)
+    tracker.add_message(2, 1, later)
     tracker.samples()
-    assert tracker.number_of_delayed_messages == 5001
-    assert time.monotonic() - began < 0.2
+    assert tracker.number_of_delayed_messages == 5002
+    storage.go.set()        # what waits for the seal above has no end
     tracker.wait_idle()
     assert [b.remaining for b in tracker.buckets] == [5000]
     tracker.close()

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from seglog.frames.ahead import in_order
+from support.waiting import wait_for
 
 
 def later(n):
@@ -24,12 +25,12 @@ def test_results_come_in_the_order_of_the_work_however_long_each_takes(threads):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_no_more_than_one_result_beyond_the_threads_is_made_ahead(threads):
-    begun = []
+    begun, ahead = [], threads if threads > 1 else 0
     results = in_order((partial(begun.append, n) for n in itertools.count()), threads)
     for taken in range(1, 20):
         next(results)
-        time.sleep(0.005)
-        assert len(begun) <= taken + threads
+        wait_for(lambda taken=taken: len(begun) >= taken + ahead)
+        assert len(begun) == taken + ahead
     results.close()
 
 

@@ -3,7 +3,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from seglog.ledger.managed_tail import ManagedTail
 from support.faultfs import FailingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers
+from support.waiting import wait_for
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 
@@ -120,10 +120,7 @@ def test_what_failed_in_the_background_is_told_at_closing_if_nobody_met_it_befor
     else:
         fs.broken = "replace "
         cursor.mark_delete(position)
-    deadline = time.monotonic() + 20
-    while topic._tail.failure is None:      # what the thread met, and nobody else
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_for(lambda: topic._tail.failure is not None)       # what the thread met, and nobody else
     with pytest.raises(LogFailedError, match="no space"):
         topic.close()
     assert topic.closed

@@ -235,9 +235,9 @@ def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
 
         thread = threading.Thread(target=follow)
         thread.start()
-        time.sleep(0.2)
+        wait_for(lambda: late)
         for _ in range(20):
-            time.sleep(0.03)
+            time.sleep(0.03)        # so that it waits again
             log.append(b"%r" % time.monotonic())
         wait_for(lambda: len(late) == 21)
         follower.close()

@@ -411,7 +411,7 @@ def test_what_cannot_be_lowered_leaves_the_log_uncut(path, in_memory):
                 failing.heal()
                 # Lowered without a cut: what was done is read again.
                 assert {ReaderCursor.read(directory, name).offset for name in ("a", "b")} <= {5, 9}
-            end = log.log_end_offset if log._tail.failure is None else None
+            end = log.log_end_offset if log.stats().failure is None else None
         with seglog.open(directory, fsync="never") as log:
             found = log.log_end_offset
             assert end in (None, found)
@@ -489,6 +489,7 @@ path, name, kind, stop, out = sys.argv[1:]
 done, told = [], 0
 with seglog.follow_partition(path) as log:
     with log.cursor(name, shared=kind == "shared") as cursor:
+        print("open", flush=True)
         is_last = False
         while not is_last:
             is_last = Path(stop).exists()
@@ -514,10 +515,13 @@ def test_readers_in_other_processes_pass_over_nothing_while_the_log_is_cut(in_me
     with seglog.open(path, fsync="never", config={"segment.bytes": 20_000}) as log:
         log.append(b"0")
         children = [
-            subprocess.Popen([sys.executable, "-c", READER, path, kind, kind, stop, in_memory / kind])
+            subprocess.Popen(
+                [sys.executable, "-c", READER, path, kind, kind, stop, in_memory / kind], stdout=subprocess.PIPE
+            )
             for kind in kinds
         ]
         try:
+            assert [line_of(child) for child in children] == [b"open\n"] * len(kinds)
             ends, cuts = time.monotonic() + seconds, 0
             while time.monotonic() < ends or cuts < 20:
                 for _ in range(chance.randrange(60)):
@@ -537,7 +541,7 @@ def test_readers_in_other_processes_pass_over_nothing_while_the_log_is_cut(in_me
         finally:
             for child in children:
                 child.kill()
-                child.wait()
+                child.communicate()
     told = 0
     for kind in kinds:
         done, refused = json.loads((in_memory / kind).read_text())

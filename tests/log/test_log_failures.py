@@ -4,7 +4,6 @@ import errno
 import os
 import resource
 import shutil
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from support.columns import columns_of
 from support.faultfs import FailingFs, RecordingFs
+from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 400, "index.interval.bytes": 100}
@@ -349,10 +349,7 @@ def test_where_the_sync_by_the_clock_fails_the_next_append_is_told(tmp_path):
 
 def in_the_background(log):
     """Return when a thread of the log's own has met an error."""
-    deadline = time.monotonic() + 20
-    while log.stats().failure is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_for(lambda: log.stats().failure is not None)
 
 
 BY_ITSELF = {

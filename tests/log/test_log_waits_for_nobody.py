@@ -4,7 +4,6 @@ import errno
 import gc
 import os
 import threading
-import time
 import weakref
 
 import pytest
@@ -126,7 +125,8 @@ def test_each_token_is_answered_once_also_after_close_and_after_a_cut(in_memory)
     log.close()
     log.when_durable(tokens[1], told)
     assert told.after(3) == [None] * 3
-    time.sleep(0.05)
+    threads = told.threads - {threading.get_ident()}
+    wait_for(lambda: not threads & {thread.ident for thread in threading.enumerate()})      # those that could tell more
     assert len(told.answers) == 3
 
 

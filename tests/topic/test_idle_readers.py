@@ -11,6 +11,7 @@ from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.dispatcher import Dispatcher
 from support.topics import delayed
+from support.waiting import wait_for
 
 READERS, HOUR_MS = 50, 3_600_000
 
@@ -37,8 +38,7 @@ def wake_ups_of(topic, monkeypatch, seconds):
     threads = [threading.Thread(target=wait, args=(dispatchers[n % 10],), daemon=True) for n in range(READERS)]
     for thread in threads:
         thread.start()
-    while len(slept) < READERS:
-        time.sleep(0.01)
+    wait_for(lambda: len(slept) >= READERS)
     settled = len(slept)
     time.sleep(seconds)
     woken = len(slept) - settled

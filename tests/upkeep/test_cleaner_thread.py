@@ -212,7 +212,7 @@ class Idle:
         return Retained()
 
 
-def test_a_log_that_closes_when_it_is_due_does_not_stop_retention_of_the_others():
+def test_a_log_that_closes_when_it_is_due_does_not_stop_retention_of_the_others(monkeypatch):
     """Nothing was left of those that were due, and when the next ones are was not found out again."""
     class Closing(Idle):
         """While it is looked at, the other log closes."""
@@ -221,11 +221,11 @@ def test_a_log_that_closes_when_it_is_due_does_not_stop_retention_of_the_others(
             cleaner.remove(other)
             return super().run(throttle)
 
+    monkeypatch.setattr(cleaner_thread, "_FIRST_LOOK_S", 0)     # both are due when it goes on
     cleaner, log, other = LogCleaner(), Closing(), Idle()
     cleaner.pause()
     for each in (log, other):
         cleaner.add(each, each, None)
-    time.sleep(2 * cleaner_thread._FIRST_LOOK_S)    # both are due when it goes on
     cleaner.resume()
     try:
         wait_for(lambda: log.runs > 2)
