@@ -15,8 +15,8 @@ cdef class ArenaPool:
     cdef readonly int64_t max_idle_bytes
     cdef readonly int64_t idle_bytes
     cdef readonly int64_t used_bytes
-    cdef readonly int64_t mapped_count      # how often the system was asked for memory
-    cdef Stretch* _idle                     # owned: the last one given back is the next one taken
+    cdef readonly int64_t mapped_count      # how many times the pool asked the system for memory
+    cdef Stretch* _idle                     # owned: a stack of returned arenas; the last one returned is taken first
     cdef Py_ssize_t _idle_n
     cdef Py_ssize_t _idle_capacity
 
@@ -27,12 +27,12 @@ cdef class ArenaPool:
 
 
 cdef class Arena:
-    """Memory on loan from a pool. Goes back when the last reference to this object goes."""
+    """Memory borrowed from a pool. It returns there with the last reference to this object."""
     cdef ArenaPool _pool
     cdef uint8_t* base
     cdef int64_t size
 
 
-# A read-only memoryview of `items` items at `start`, memory of `owner`, which it keeps.
-# `format`: of the struct module, a literal. `start` is not NULL.
+# A read-only memoryview of `items` items at `start`, in memory of `owner`, which it keeps alive.
+# `format`: as in the struct module, a literal. `start` must not be NULL.
 cdef object lend(object owner, const void* start, Py_ssize_t items, Py_ssize_t item_size, const char* format_)

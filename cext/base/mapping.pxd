@@ -2,12 +2,12 @@ from libc.stdint cimport uint8_t
 
 
 cdef class FileMap:
-    cdef const uint8_t* base    # what a view sees; never NULL
-    cdef Py_ssize_t size        # what it shows: all of the file at birth, more after grow_to
-    cdef void* _pages           # what munmap gets back; NULL where nothing is mapped
+    cdef const uint8_t* base    # the first byte of a view; never NULL
+    cdef Py_ssize_t size        # the size of a view: all of the file at creation, more after grow_to
+    cdef void* _pages           # to be passed to munmap; NULL if nothing is mapped
     cdef size_t _pages_size
-    cdef Py_ssize_t _exports    # views alive; guarded by the GIL
+    cdef Py_ssize_t _exports    # the number of live views; guarded by the GIL
     cdef bint _closed
-    cdef bint _is_copy          # anonymous memory, not the pages of the file
+    cdef bint _is_copy          # anonymous memory, not pages of the file
 
     cdef void _unmap(self) noexcept

@@ -1,4 +1,4 @@
-"""Growing bytes that a kernel writes into, and the object that hands them on without a copy."""
+"""A growing buffer that a kernel writes to, and the object that exports it without a copy."""
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -7,17 +7,17 @@ from .status cimport OK
 
 cdef struct Output:
     uint8_t* first              # owned
-    int64_t size                # written
-    int64_t capacity            # writable; WILD_COPY_SLACK bytes more are allocated
+    int64_t size                # bytes written
+    int64_t capacity            # bytes writable; WILD_COPY_SLACK more are allocated
 
 cdef enum:
-    # copy_field stores whole steps of this many bytes, past the field's end on both sides.
+    # copy_field copies whole steps of this many bytes, on both sides beyond the field's end.
     WILD_COPY_STEP = 32
     WILD_COPY_SLACK = 64
-    WILD_COPY_LIMIT = 512       # above, memcpy's own start-up no longer shows
+    WILD_COPY_LIMIT = 512       # above this, memcpy's start-up cost is negligible
 
 
-# Enlarge by at least `more`, doubling. OK or NO_MEMORY; on NO_MEMORY nothing is lost.
+# Enlarge by at least `more` bytes, doubling. OK or NO_MEMORY; after NO_MEMORY the contents are unchanged.
 cdef int grow_output(Output* out, int64_t more) noexcept nogil
 
 
@@ -27,13 +27,13 @@ cdef inline int ensure_room(Output* out, int64_t more) noexcept nogil:
     return grow_output(out, more)
 
 
-# Copy a field of n bytes into room that ensure_room made; the source is readable up to `readable_end`.
-# Short fields are most of a log, and a call of memcpy costs more than they do: so they are copied in
-# whole steps, where the source goes on far enough, and what is too much is overwritten by the next field.
+# Copy a field of n bytes into room that ensure_room reserved; the source is readable up to `readable_end`. Most fields
+# of a log are short, and calling memcpy costs more than copying them: so they are copied in whole steps if the source
+# is long enough, and the next field overwrites the excess.
 cdef inline void copy_field(uint8_t* to, const uint8_t* source, int64_t n, const uint8_t* readable_end) noexcept nogil:
     cdef uint8_t* end = to + n
     if n <= 0:
-        return                  # a null field has no address at all
+        return                  # the pointer of a null field may be NULL
     if n <= WILD_COPY_LIMIT and readable_end - source >= n + WILD_COPY_STEP:
         while True:
             memcpy(to, source, WILD_COPY_STEP)
@@ -47,13 +47,13 @@ cdef inline void copy_field(uint8_t* to, const uint8_t* source, int64_t n, const
 
 cdef class OutputChunk:
     cdef Output out
-    cdef int exports            # live buffers: while there are any, the bytes neither move nor change
+    cdef int exports            # live buffers: while there are any, the bytes must not move or change
 
 
 cdef enum:
-    # A chunk that once grew beyond this is not kept to be written again.
+    # A chunk that once grew beyond this size is freed instead of reused.
     SPARE_BYTES = 32 << 20
 
-# The chunk to go on with where full[0..end) is handed out: what lies behind `end` stands at its start. `spare` where
-# nobody looks at it, else a new one. `full` ends at `end` then.
+# The chunk to continue with after full[0..end) is handed out: begins with the bytes after `end`. It is `spare` if no
+# view of that exists, otherwise a new one. `full` then ends at `end`.
 cdef OutputChunk next_chunk(OutputChunk full, OutputChunk spare, int64_t end)

@@ -1,7 +1,7 @@
-"""Protobuf's wire format, as far as reading by hand needs it.
+"""Protobuf's wire format, as far as our own parsers need it.
 
-The rules of span.pxd hold: a load moves `p` past what it read and returns OK, or leaves `p` alone.
-Groups (wire types 3 and 4) are refused, as Pulsar's own reader (LightProto) refuses them.
+The rules of span.pxd apply: a load moves `p` past what it read and returns OK, or leaves `p` unchanged.
+Groups (wire types 3 and 4) are refused, as by Pulsar's own reader (LightProto).
 """
 from libc.stdint cimport UINT32_MAX, uint8_t, uint64_t
 
@@ -10,7 +10,7 @@ from .status cimport BAD_FIELD, BAD_VARINT, OK, SHORT
 
 
 cdef inline int span_uvarint(Span* s, uint64_t* out) noexcept nogil:
-    """A varint of at most ten bytes, bounded by the span as well."""
+    """A varint of at most ten bytes, within the span."""
     cdef const uint8_t* p = s.p
     cdef uint64_t raw
     cdef uint8_t byte
@@ -38,7 +38,7 @@ cdef inline int span_uvarint(Span* s, uint64_t* out) noexcept nogil:
 
 
 cdef inline int span_tag(Span* s, uint64_t* out) noexcept nogil:
-    """A field's number and wire type. Number 0 and those above 2 ** 29 - 1 are none."""
+    """A field's number and wire type. The number must be 1 to 2 ** 29 - 1."""
     cdef Span ahead = s[0]
     cdef int rc = span_uvarint(&ahead, out)
     if rc != OK:
@@ -65,7 +65,7 @@ cdef inline int span_bytes(Span* s, Span* inner) noexcept nogil:
 
 
 cdef inline int skip_field(Span* s, uint64_t tag) noexcept nogil:
-    """Past the value of a field that nobody asked for."""
+    """Skip the value of an unneeded field."""
     cdef uint64_t ignored
     cdef Span inner
     cdef int wire_type = tag & 7
@@ -90,7 +90,7 @@ cdef inline int uvarint_size(uint64_t v) noexcept nogil:
 
 
 cdef inline uint8_t* store_uvarint(uint8_t* p, uint64_t v) noexcept nogil:
-    """The caller has room for ten bytes."""
+    """The caller must have room for ten bytes."""
     while v >= 0x80:
         p[0] = <uint8_t>(v | 0x80)
         p += 1

@@ -1,7 +1,7 @@
-/* Large, 2 MiB-aligned, anonymous memory, with huge pages where the system has them.
+/* Large anonymous memory, aligned to 2 MiB, in huge pages if the system has them.
  *
- * First touch of fresh 4 KiB pages runs at 2.6 GiB/s, of huge pages at 19.5 GiB/s, and a decode
- * writes about as much as it reads: page faults, not parsing, would be the limit.
+ * The first touch of new 4 KiB pages runs at 2.6 GiB/s, of huge pages at 19.5 GiB/s, and a decode writes about as much
+ * as it reads: with small pages, page faults would take more time than parsing.
  */
 #ifndef SEG_ARENA_H
 #define SEG_ARENA_H
@@ -16,8 +16,8 @@
 
 #define SEG_HUGE_PAGE ((size_t)2 << 20)
 
-/* An arena is one mapping to AddressSanitizer: a write from one column into the next would go
- * unseen. Columns keep a gap between them; a sanitized build forbids the gaps. */
+/* To AddressSanitizer an arena is one mapping, so it would miss a write from one column into the next. Columns
+ * therefore have gaps between them, which a sanitized build poisons. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define seg_forbid(p, n) __asan_poison_memory_region((p), (n))
@@ -27,10 +27,10 @@
 #define seg_allow(p, n) ((void)0)
 #endif
 
-/* `size` is a multiple of SEG_HUGE_PAGE. NULL where the system has no room. */
+/* `size` must be a multiple of SEG_HUGE_PAGE. NULL if the system has no memory. */
 static inline uint8_t *seg_arena_map(size_t size)
 {
-    /* One huge page more than asked for, so that an aligned stretch lies within; the ends go back. */
+    /* Map one huge page more, so that an aligned range fits, then unmap both ends. */
     if (size > SIZE_MAX - SEG_HUGE_PAGE)
         return NULL;
     uint8_t *start = mmap(NULL, size + SEG_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,7 +42,7 @@ static inline uint8_t *seg_arena_map(size_t size)
     if (head < SEG_HUGE_PAGE)
         munmap(start + head + size, SEG_HUGE_PAGE - head);
 #ifdef MADV_HUGEPAGE
-    /* Advice: where it is refused (a kernel without huge pages) the arena is only slower to fill. */
+    /* Only advice: if the kernel has no huge pages, the arena is merely slower to fill. */
     (void)madvise(start + head, size, MADV_HUGEPAGE);
 #endif
     return start + head;

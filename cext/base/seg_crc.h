@@ -1,5 +1,5 @@
 /* CRC-32 (IEEE 802.3, as zlib: Kafka's v0 and v1 messages) and CRC-32C (Castagnoli: v2 batches,
- * producer snapshots), each at the fastest level this machine has.
+ * producer snapshots), each with the fastest implementation ("level") for this machine.
  *
  * Specification, for `polynomial` 0xEDB88320 (CRC-32) or 0x82F63B78 (CRC-32C):
  *
@@ -9,8 +9,8 @@
  *         eight times: value = (value >> 1) ^ (value & 1 ? polynomial : 0)
  *     return ~value
  *
- * so that crc(crc(0, a), b) == crc(0, a + b). All levels return identical results for every
- * length and alignment. They read exactly bytes[0..size), keep no state and may run in parallel.
+ * so that crc(crc(0, a), b) == crc(0, a + b). All levels return the same results for every length and alignment. They
+ * read exactly bytes[0..size), keep no state and may run in parallel.
  */
 #ifndef SEG_CRC_H
 #define SEG_CRC_H
@@ -27,10 +27,10 @@ typedef struct {
     seg_crc_function crc32c;
 } seg_crc_level;
 
-/* What this build knows, slowest first; the last one has no name. */
+/* The levels in this build, slowest first; the last entry has no name. */
 extern const seg_crc_level seg_crc_levels[];
 
-/* Compute the tables. Once, before any other call, while no other thread calls (at import). */
+/* Compute the tables. Call it once, at import, before any other call and while no other thread calls. */
 void seg_crc_init(void);
 
 #endif

@@ -1,4 +1,4 @@
-"""Calls that no exception from outside reaches. See shield.pyx."""
+"""Calls that an exception from outside cannot interrupt. See shield.pyx."""
 
-# Whether this thread, or the one that it works for, works in the background.
+# Whether this thread, or the thread on whose behalf it works, is a background thread.
 cdef bint is_in_background() noexcept

@@ -1,9 +1,8 @@
-"""A bounded view of borrowed bytes, and the loads that respect the bound.
+"""A bounded view of borrowed bytes, and loads that respect the bound.
 
-A Span owns nothing: whoever made it keeps the bytes alive. Each load either moves
-`p` past what it read and returns OK, or leaves `p` alone and returns a status.
-Loads shift bytes, unsigned and cast first: compilers make one instruction of it, and
-there is no question of alignment or byte order left.
+A Span owns nothing: its creator keeps the bytes alive. Each load either moves `p` past what it read and returns OK, or
+leaves `p` unchanged and returns another status. Loads cast to unsigned, then shift bytes: compilers turn this into one
+instruction, and neither alignment nor byte order matters.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -15,7 +14,7 @@ cdef struct Span:
     const uint8_t* end
 
 
-# --- loads from a place that the caller has already proved to be inside ---------------
+# --- loads from a position that the caller has checked ----------------------------------
 
 cdef inline uint16_t load_u16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((<uint32_t>p[0] << 8) | <uint32_t>p[1])
@@ -42,7 +41,7 @@ cdef inline int64_t load_i64(const uint8_t* p) noexcept nogil:
     return <int64_t>load_u64(p)
 
 
-# --- stores, likewise -------------------------------------------------------------------
+# --- stores, at such a position ---------------------------------------------------------
 
 cdef inline void store_u16(uint8_t* p, uint16_t v) noexcept nogil:
     p[0] = <uint8_t>(v >> 8)
@@ -80,7 +79,7 @@ cdef inline int span_i16(Span* s, int16_t* out) noexcept nogil:
 
 
 cdef inline int span_i32(Span* s, int32_t* out) noexcept nogil:
-    # `end - p`, never `p + 4 <= end`: the sum may point past the mapping and wrap.
+    # `end - p`, never `p + 4 <= end`, because that sum may point past the mapping and wrap.
     if s.end - s.p < 4:
         return SHORT
     out[0] = load_i32(s.p)
@@ -105,7 +104,7 @@ cdef inline int span_i64(Span* s, int64_t* out) noexcept nogil:
 
 
 cdef inline int span_varlong(Span* s, int64_t* out) noexcept nogil:
-    """Zigzag varint of at most ten bytes, bounded by the span as well (Kafka's ByteUtils.readVarlong)."""
+    """Zigzag varint of at most ten bytes, within the span (Kafka's ByteUtils.readVarlong)."""
     cdef const uint8_t* p = s.p
     cdef uint64_t raw = 0
     cdef uint8_t byte
@@ -148,7 +147,7 @@ cdef inline int span_varint(Span* s, int32_t* out) noexcept nogil:
     return OK
 
 
-# --- varints out: the caller has room for ten bytes ---------------------------------------
+# --- storing varints: the caller must have room for ten bytes -----------------------------
 
 cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
     return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)
@@ -169,12 +168,12 @@ cdef extern from *:
 
 
 cdef inline int varlong_size(int64_t v) noexcept nogil:
-    """Significant bits / 7, rounded up, and 1 for none: (9 * bits + 64) / 64 is that for 1 to 64 bits."""
+    """Significant bits / 7, rounded up, at least 1: (9 * bits + 64) / 64 equals that for 1 to 64 bits."""
     return (9 * (64 - leading_zeros(zigzag(v) | 1)) + 64) >> 6
 
 
-# --- varints where the bytes go on: the caller has proved that ten bytes follow s.p ----------
-# They stop at ten (five) bytes, not at s.end. Same answers as span_varlong and span_varint.
+# --- varints with ten readable bytes: the caller has checked that ten bytes follow s.p -------
+# They are limited to ten (five) bytes, not to s.end. Same results as span_varlong and span_varint.
 
 cdef inline int near_varlong(Span* s, int64_t* out) noexcept nogil:
     cdef const uint8_t* p = s.p

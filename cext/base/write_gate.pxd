@@ -1,4 +1,4 @@
-"""How threads come to write. See write_gate.pyx."""
+"""Decides which thread may write. See write_gate.pyx."""
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int64_t
 
@@ -11,15 +11,15 @@ cdef class CallLock:
 
 
 cdef class Turn:
-    cdef PyThread_type_lock door    # opened to wake him
+    cdef PyThread_type_lock door    # opened to wake the thread
     cdef bint is_open
     cdef bint leads
     cdef bint is_let_go
     cdef bint gathers
-    cdef int64_t number             # -1: he waits for the files alone
-    cdef Turn after                 # behind him in the queue
+    cdef int64_t number             # -1: waits only for exclusive use of the files
+    cdef Turn after                 # the next turn in the queue
 
-    # True: he was woken. False: the time is over. Raises what a signal raises.
+    # True: the thread was woken. False: the time is over. Raises what a signal handler raises.
     cdef int wait(self, double seconds) except -1
     cdef void go(self) noexcept
     cdef void lead(self) noexcept
@@ -28,21 +28,21 @@ cdef class Turn:
 cdef class GroupCommit:
     cdef readonly int64_t committed
     cdef readonly object failure
-    cdef public bint is_told        # a caller has met the failure
+    cdef public bint is_told        # a caller has received the failure
     cdef public bint is_torn
     cdef readonly int64_t syncs
     cdef readonly double sync_seconds
     cdef public double patience_s_max
     cdef public double gather_from_s
-    cdef bint is_busy               # somebody syncs, gathers, or has the files for itself
-    cdef Turn first                 # the queue of those who wait meanwhile
+    cdef bint is_busy               # a thread syncs, gathers, or uses the files exclusively
+    cdef Turn first                 # the queue of threads that wait meanwhile
     cdef Turn last
-    cdef readonly int64_t waiting   # how many stand in it
-    cdef Turn gatherer              # who leads when those who are missing do not come; is_busy meanwhile
-    cdef int64_t missing            # how many of those whom the last sync let go are not back
+    cdef readonly int64_t waiting   # the length of the queue
+    cdef Turn gatherer              # leads if the missing threads do not come back; is_busy meanwhile
+    cdef int64_t missing            # how many threads released by the last sync are not back yet
     cdef double patience_s
-    cdef int64_t rest               # syncs until somebody gathers again
-    cdef int64_t last_rest          # what it was when somebody last waited in vain, 0 once nobody does
+    cdef int64_t rest               # syncs until a thread gathers again
+    cdef int64_t last_rest          # its value when a thread last waited in vain; 0 once none does
 
     cdef void fail_by(self, object error) noexcept
     cdef int refuse_after_failure(self) except -1

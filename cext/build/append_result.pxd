@@ -1,4 +1,4 @@
-"""What a check of batches to append answers with: they may be written, or have to be built again first."""
+"""The result of checking batches to append: they can be written, or must be rebuilt first."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from .batch_header cimport BatchHeader
@@ -19,7 +19,7 @@ cdef class Assigned:
     cdef readonly int32_t max_epoch
     cdef readonly bint has_producer
     cdef readonly bint rebuilt
-    cdef bint is_ours           # nobody else sees the bytes of `raw`
+    cdef bint is_ours           # nothing else refers to the bytes of `raw`
 
     cdef void place_rows(self, int64_t first_offset, int32_t leader_epoch) noexcept nogil
     cdef void sum_up(self) noexcept nogil
@@ -35,16 +35,16 @@ cdef class Unfit:
     cdef readonly int magic
 
 
-# An Assigned of all batches of a table that has one at least. count -1: nobody looked.
+# An Assigned for all batches of a table with at least one. count -1: not counted.
 cdef Assigned assigned_of(BatchTable table, int64_t count, bint is_ours, bint rebuilt)
 
-# `codec`, `magic`: what the batches are to become.
+# `codec`, `magic`: what the batches must be converted to.
 cdef Unfit unfit_of(
     BatchTable table, Window opened, Span span, int64_t count, int64_t max_timestamp, int codec, int magic
 )
 
-# Make a batch say what its timestamps are, in its bytes (ours, to be written to) and in its row.
+# Set the timestamp type and maximum of a batch, in its bytes (which must be ours) and in its row.
 cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time, int64_t max_timestamp) noexcept nogil
 
-# Raises InvalidArgumentError where `count` offsets from the first one on are not all offsets.
+# Raises InvalidArgumentError if `count` offsets from the first one on would exceed the largest offset.
 cdef int check_room(int64_t first_offset, int64_t count) except -1

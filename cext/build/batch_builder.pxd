@@ -1,7 +1,7 @@
-"""Write records of every format: the loops that neighbours call without the GIL.
+"""Writes records of every format: loops that other kernels call without the GIL.
 
-A batch is written into an Output: room for its header, the records, then the header once all is
-known. `BatchHeader.position` is where it starts in the Output. See docs/formats/.
+A batch is written to an Output: first room for its header, then the records, then the header, once all its fields are
+known. `BatchHeader.position` is its beginning in the Output. See docs/formats/.
 """
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -14,17 +14,17 @@ from .span cimport store_u32, store_u64, store_varlong, varlong_size
 from .status cimport BAD_SIZE, NO_MEMORY, OFFSET_RANGE, OK
 
 cdef enum:
-    # A record's length, attributes, two deltas, two sizes, header count, each at its longest.
+    # A record's length, attributes, two deltas, two sizes and header count, each of maximum size.
     MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
-    # Bytes just written stall the processor when they are read back at once, so a message's CRC is
-    # computed when some more have been written (1.2 to 1.8 times as fast at 100 and 10 bytes).
+    # Reading bytes back right after writing them stalls the processor, so a message's CRC is computed after some more
+    # were written (1.2 times as fast with 100-byte messages, 1.8 times with 10-byte ones).
     DEFERRED_CRCS = 8
 
 
 # --- format v2 -------------------------------------------------------------------------------
 
-# Begin a batch at the end of the output. The fields of `batch` that describe it as a whole (attributes,
-# base_offset, base_timestamp, max_timestamp, leader epoch, producer) are the caller's to set.
+# Begin a batch at the end of the output. The caller sets the fields of `batch` that describe it as a whole (attributes,
+# base_offset, base_timestamp, max_timestamp, leader epoch, producer).
 cdef inline int begin_batch(Output* out, BatchHeader* batch) noexcept nogil:
     if ensure_room(out, V2_HEADER_SIZE) != OK:
         return NO_MEMORY
@@ -36,15 +36,15 @@ cdef inline int begin_batch(Output* out, BatchHeader* batch) noexcept nogil:
     return OK
 
 
-# Append a record whose key, value and headers are readable up to these ends. Keeps count, last offset and,
-# under CreateTime, the max timestamp. On another status than OK, nothing has changed.
-# OFFSET_RANGE: its offset is below the batch's or more than 31 bits above. BAD_SIZE: the batch would be
-# too large for its length field.
+# Append a record whose key, value and headers are readable up to these ends. Updates count, last offset and, under
+# CreateTime, the max timestamp. If the status is not OK, nothing has changed.
+# OFFSET_RANGE: its offset is below the batch's, or more than 31 bits above it. BAD_SIZE: the batch would exceed its
+# length field.
 cdef inline int append_fields(
     Output* out, BatchHeader* batch, const RecordView* record,
     const uint8_t* key_end, const uint8_t* value_end, const uint8_t* headers_end,
 ) noexcept nogil:
-    # Wrapping, as Kafka's own subtraction does: the reader's addition wraps back.
+    # Wraps, like Kafka's own subtraction; the reader's addition wraps back.
     cdef int64_t timestamp_delta = <int64_t>(<uint64_t>record.timestamp - <uint64_t>batch.base_timestamp)
     cdef uint64_t offset_delta = <uint64_t>record.offset - <uint64_t>batch.base_offset
     cdef int64_t key_bytes = record.key_size if record.key_size > 0 else 0
@@ -81,18 +81,18 @@ cdef inline int append_fields(
     return OK
 
 
-# The same for a record that lies in one piece, readable up to `readable_end`.
+# The same for a record in contiguous memory, readable up to `readable_end`.
 cdef inline int append_record(
     Output* out, BatchHeader* batch, const RecordView* record, const uint8_t* readable_end
 ) noexcept nogil:
     return append_fields(out, batch, record, readable_end, readable_end, readable_end)
 
 
-# Write the header of a batch whose payload reaches to the end of the output, but for its CRC.
-# BAD_SIZE: the batch is too large for its length field.
+# Write the header of a batch, except for its CRC; the payload extends to the end of the output.
+# BAD_SIZE: the batch exceeds its length field.
 cdef int end_batch(Output* out, BatchHeader* batch) noexcept nogil
 
-# Append the bytes of a compressed payload, as Python gives it.
+# Append the bytes of a compressed payload, a Python object.
 cdef int append_bytes(Output* out, object data) except -1
 
 # Compute and store the CRCs of the batches of format v2 in output[position..end).
@@ -101,7 +101,7 @@ cdef void store_batch_crcs(Output* out, int64_t position, int64_t end) noexcept 
 
 # --- formats v0 and v1 -----------------------------------------------------------------------
 
-# Append a message with the record's offset and (v1) timestamp as they stand, but for its CRC.
+# Append a message with the record's offset and (v1) timestamp as given, except for its CRC.
 cdef inline int append_message(
     Output* out, int8_t magic, uint8_t attributes, const RecordView* record, const uint8_t* readable_end
 ) noexcept nogil:
@@ -131,14 +131,14 @@ cdef inline int append_message(
     return OK
 
 
-# Append what a wrapper is to hold: these records as messages with whole CRCs, at offsets that count from `inner_base`.
-# `max_timestamp` becomes the largest of theirs.
+# Append the contents of a wrapper: these records as messages with CRCs, at offsets relative to `inner_base`.
+# `max_timestamp` is set to their largest.
 cdef int append_inner_messages(
     Output* out, int8_t magic, uint8_t attributes, const RecordView* records, int64_t count, int64_t inner_base,
     const uint8_t* readable_end, int64_t* max_timestamp,
 ) noexcept nogil
 
-# Append a wrapper with its CRC around what a codec made of such messages. BAD_SIZE: 2 GiB.
+# Append a wrapper with its CRC around the compressed form of such messages. BAD_SIZE: it exceeds 2 GiB.
 cdef int append_wrapper(
     Output* out, int8_t magic, uint8_t attributes, int64_t last_offset, int64_t timestamp, const uint8_t* payload,
     int64_t payload_size,
@@ -148,7 +148,7 @@ cdef int append_wrapper(
 cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil
 
 
-# A message was appended: store those that lack theirs, from `stored_to` on, once they are many.
+# Call after appending a message: stores the missing CRCs, from `stored_to` on, once there are many.
 cdef inline void defer_crc(Output* out, int64_t* stored_to, int* lacking) noexcept nogil:
     lacking[0] += 1
     if lacking[0] >= DEFERRED_CRCS:

@@ -1,30 +1,30 @@
-"""Records as columns that somebody else owns: Arrow arrays, or buffers. See column_source.pyx."""
+"""Records as columns in borrowed memory: Arrow arrays, or buffers. See column_source.pyx."""
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from .arrow_c cimport ArrowArray, ArrowSchema
 
 
-# A column of byte strings. Row i lies at [offset i, offset i + 1) of `data`: claims, until take_field has looked.
+# A column of byte strings. Row i is [offset i, offset i + 1) of `data`; take_field checks that it is.
 cdef struct BinarySource:
-    const int32_t* narrow       # the offsets, in one of two widths; neither: every row is null
+    const int32_t* narrow       # the offsets, in one of two widths; if both are NULL, every row is null
     const int64_t* wide
     const uint8_t* data
     int64_t data_bytes
-    const uint8_t* validity     # one bit a row, set where not null; NULL: no row is null
+    const uint8_t* validity     # one bit per row, set if not null; NULL: no row is null
     int64_t validity_from       # the bit of row 0
-    # Instead of offsets: rows of `width` bytes each, one after the other in `data` (-1: they are not). Or objects, of
-    # each of which `pointers` say where its bytes lie, and `sizes` how many they are, -1 for null; `data` is NULL then.
+    # Instead of offsets: contiguous rows of `width` bytes each in `data` (-1: not so). Or objects: `pointers` to their
+    # bytes, and `sizes` in bytes, -1 for null; `data` is then NULL.
     int64_t width
     const uint8_t** pointers
     int32_t* sizes
-    int64_t content_bytes       # of those
+    int64_t content_bytes       # of these objects
 
-# Headers of all rows: row i has those from start i to start i + 1.
+# The headers of all rows: row i has those from start i to start i + 1.
 cdef struct HeaderSource:
-    const int32_t* narrow       # the starts; neither: no row has any
+    const int32_t* narrow       # the starts; if both are NULL, no row has headers
     const int64_t* wide
-    int64_t rows                # of headers
-    const uint8_t* validity     # of the lists: null is none
+    int64_t rows                # the number of headers
+    const uint8_t* validity     # of the lists: a null list has no headers
     int64_t validity_from
     BinarySource key
     BinarySource value
@@ -34,13 +34,13 @@ cdef inline bint is_null(const uint8_t* validity, int64_t bit) noexcept nogil:
     return validity != NULL and not validity[bit >> 3] >> (bit & 7) & 1
 
 
-# What is wrong with a row; beside Status, whose codes are not positive.
+# What is wrong with a row; besides Status, whose codes are not positive.
 cdef enum:
     BAD_OFFSETS = 1
     TOO_LARGE = 2
 
 
-# The bytes of one row; size -1: null. OK, BAD_OFFSETS for what does not lie in `data`, TOO_LARGE beyond int32.
+# The bytes of one row; size -1: null. OK, BAD_OFFSETS if they are not within `data`, TOO_LARGE beyond int32.
 cdef inline int take_field(
     const BinarySource* column, int64_t row, const uint8_t** bytes, int32_t* size
 ) noexcept nogil:
@@ -94,11 +94,11 @@ cdef class ColumnSource:
     cdef BinarySource key
     cdef BinarySource value
     cdef HeaderSource headers
-    cdef const int64_t* timestamps          # NULL: none are given
+    cdef const int64_t* timestamps          # NULL: none were given
     cdef const uint8_t* timestamp_validity
     cdef int64_t timestamp_validity_from
-    cdef object _timestamp                  # one for all rows, or None
-    cdef list _owners                       # keep the memory
+    cdef object _timestamp                  # one timestamp for all rows, or None
+    cdef list _owners                       # keep the memory alive
     cdef bint _has_rows
 
     cdef int64_t content_bytes(self) noexcept

@@ -1,4 +1,4 @@
-"""A key, a value, headers and a timestamp as Python gives them, on their way into a record."""
+"""A key, a value, headers and a timestamp from Python, to be written into a record."""
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -6,7 +6,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from .output cimport Output
 
 
-# The bytes of a key or value. Of a `bytes` object they are merely borrowed: whoever holds the field keeps the object.
+# The bytes of a key or value. Those of a `bytes` object are only borrowed: the caller keeps the object alive.
 cdef struct Field:
     const uint8_t* bytes
     int32_t size                # -1: null
@@ -14,8 +14,8 @@ cdef struct Field:
     Py_buffer view
 
 
-# `data`: bytes-like or None. `what` ("key") and `number` (of the record, -1: there is but one) are for the message of
-# TypeError, of InvalidArgumentError for a buffer that is not contiguous, of RecordTooLargeError beyond 2 GiB.
+# `data`: bytes-like or None. `what` ("key") and `number` (of the record, -1 if it is the only one) are for the message
+# of TypeError, of InvalidArgumentError for a buffer that is not contiguous, of RecordTooLargeError beyond 2 GiB.
 cdef inline int hold_field(Field* field, object data, const char* what, Py_ssize_t number) except -1:
     field.is_exported = False
     if PyBytes_CheckExact(data) and PyBytes_GET_SIZE(data) <= INT32_MAX:
@@ -39,8 +39,8 @@ cdef inline void release_field(Field* field) noexcept:
 
 
 # Append a sequence of (str, bytes-like or None), encoded as after a record's header count. Returns the count.
-# Header keys may hold surrogate escapes: they are the bytes that were read (docs/formats/record_batch.md).
+# Header keys may hold surrogate escapes, which stand for the bytes originally read (docs/formats/record_batch.md).
 cdef int32_t append_headers(Output* out, object headers, Py_ssize_t number) except -1
 
-# A timestamp in ms, -1 for none: an int within int64 and not below -1, or TypeError, InvalidArgumentError.
+# A timestamp in ms, -1 for none. Must be an int, within int64 and not below -1: TypeError, InvalidArgumentError.
 cdef int64_t to_timestamp(object timestamp, Py_ssize_t number) except? -1

@@ -6,7 +6,7 @@ from .output cimport Output
 
 
 cdef class GrowingBatch:
-    cdef EncodedBatch made              # None: no record has come
+    cdef EncodedBatch made              # None: no record was added yet
     cdef public EncodedBatch taken
     cdef Output encoded_headers
     cdef object compress
@@ -14,6 +14,6 @@ cdef class GrowingBatch:
     cdef bint is_log_append_time
     cdef int64_t max_bytes
 
-    # `add`, up to `max_bytes`, the header of the batch included.
+    # As `add`, up to `max_bytes`, including the header of the batch.
     cdef bint put(self, object key, object value, object headers, int64_t timestamp, int64_t max_bytes) except -1
     cdef int begin(self, int64_t timestamp) except -1

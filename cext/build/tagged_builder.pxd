@@ -1,4 +1,4 @@
-"""Write messages of the tagged dialect. See docs/formats/tagged_message.md."""
+"""Writes messages of the tagged dialect. See docs/formats/tagged_message.md."""
 from libc.stdint cimport INT32_MAX, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from .batch_header cimport LOG_OVERHEAD, MAGIC_POS
@@ -16,7 +16,7 @@ cdef enum:
     MAX_KNOWN_TAGS_BYTES = 9 + 9 + 5 + 5 + 2 + 2 + 2
 
 
-# The seconds that the int32 field can say of a time in ms: what lies outside is said as near as it can be.
+# A time in ms as seconds for the int32 field, limited to the field's range.
 cdef inline uint32_t seconds_of(int64_t timestamp_ms) noexcept nogil:
     if timestamp_ms <= 0:
         return 0
@@ -25,7 +25,7 @@ cdef inline uint32_t seconds_of(int64_t timestamp_ms) noexcept nogil:
 
 
 cdef inline uint8_t* put_tags(uint8_t* p, const Tags* tags) noexcept nogil:
-    """The tags that `known` names, by rising id; where they end. MAX_KNOWN_TAGS_BYTES at most."""
+    """Write the tags that `known` names, by rising id; returns their end. Takes at most MAX_KNOWN_TAGS_BYTES."""
     if tags.known & KNOWS_BROKER_MS:
         p[0] = TAG_BROKER_MS
         store_u64(p + 1, <uint64_t>tags.broker_ms)
@@ -57,8 +57,8 @@ cdef inline uint8_t* put_tags(uint8_t* p, const Tags* tags) noexcept nogil:
     return p
 
 
-# Append a message but for its CRC (store_message_crcs). `others`: tags that `tags` does not know, as they lie in a
-# list. The record's timestamp goes into the field of seconds; into tag 0, where `tags` says so.
+# Append a message, except for its CRC (store_message_crcs). `others`: tags that `tags` does not know, in their stored
+# form. The record's timestamp goes into the seconds field, and into tag 0 if `tags` says so.
 cdef inline int append_tagged(
     Output* out, uint8_t attributes, const Tags* tags, const uint8_t* others, int64_t others_size,
     const RecordView* record, const uint8_t* readable_end

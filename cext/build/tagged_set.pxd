@@ -1,6 +1,6 @@
-"""A part of a set of messages with tags as a set: what compaction leaves of it, or what goes to one of several logs.
+"""A subset of a tagged message set, written as a set: what compaction keeps, or what goes to one of several logs.
 
-Which tags then say what: docs/formats/tagged_message.md.
+docs/formats/tagged_message.md defines its tags.
 """
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -19,7 +19,8 @@ from .tagged_message cimport (
 )
 
 
-# The messages `views` of an opened set, at offsets relative to the first one: no CRC covers those. OK or NO_MEMORY.
+# Copy the messages `views` of an opened set, with offsets relative to the first one, which no CRC covers. OK or
+# NO_MEMORY.
 cdef inline int copy_messages(Output* inner, const RecordView* views, int64_t count) noexcept nogil:
     cdef const RecordView* view
     cdef const uint8_t* end
@@ -36,7 +37,7 @@ cdef inline int copy_messages(Output* inner, const RecordView* views, int64_t co
     return OK
 
 
-# Of the tags of the set at `raw`, which was parsed, those that docs/formats/tagged_message.md does not list.
+# Copy those tags of the parsed set at `raw` that docs/formats/tagged_message.md does not list.
 cdef inline int copy_unknown_tags(Output* others, const uint8_t* raw) noexcept nogil:
     cdef const uint8_t* start
     cdef const uint8_t* value = NULL
@@ -62,7 +63,7 @@ cdef inline int copy_unknown_tags(Output* others, const uint8_t* raw) noexcept n
     return OK
 
 
-# What the tags of a set say of the messages that are left in it. When it came stays.
+# Set the tags of a set that describe the remaining messages. The time of its arrival stays.
 cdef inline void describe_left(Tags* tags, const RecordView* views, int64_t count) noexcept nogil:
     cdef int64_t i
     tags.known |= KNOWS_LARGEST_MS | KNOWS_COUNT | KNOWS_LAST_DELTA | KNOWS_HONOUR_OFFSETS | KNOWS_NO_KEYS
@@ -77,8 +78,8 @@ cdef inline void describe_left(Tags* tags, const RecordView* views, int64_t coun
             tags.largest_ms = views[i].timestamp
 
 
-# The set at `raw`, of whose messages `views` are left: compressed, they are `payload`. It reaches up to the offset
-# `reach`. On another status than OK `out` is as it was.
+# Append the set at `raw` with the remaining messages `views`, or `payload` if compressed. It covers offsets up to
+# `reach`. If the status is not OK, `out` is unchanged.
 cdef inline int append_set(
     Output* out, const BatchHeader* row, const uint8_t* raw, const RecordView* views, int64_t count, int64_t reach,
     const uint8_t* payload, int64_t payload_size, Output* others
@@ -102,9 +103,9 @@ cdef inline int append_set(
     set_.offset = views[0].offset
     set_.value = payload
     set_.value_size = <int32_t>payload_size
-    # (The messages were within 31 bits of the set's offset, or follow it, and so was its reach.)
+    # (The messages were within 31 bits of the set's offset, or follow it, and so was the offset it covers.)
     tags.last_delta = <int32_t>(reach - set_.offset)
-    # (NULL: key and value lie in two places, so there is no one end up to which memory can be read.)
+    # (NULL: key and value are in separate memory, so there is no common end of readable bytes.)
     status = append_tagged(out, attributes, &tags, others.first, others.size, &set_, NULL)
     if status == OK:
         store_u32(out.first + size + TIMESTAMP_POS, load_u32(raw + TIMESTAMP_POS))

@@ -1,4 +1,4 @@
-"""The end of a segment that grows. See growing_end.pyx."""
+"""The end of a growing segment. See growing_end.pyx."""
 from libc.stdint cimport int64_t
 
 
@@ -13,8 +13,8 @@ cdef struct EndNumbers:
 cdef class GrowingEnd:
     cdef EndNumbers numbers
     cdef int64_t version        # counts the changes
-    cdef object kind            # of the tuple
-    cdef object _at             # the tuple of `numbers`; None: nobody has asked for it yet
+    cdef object kind            # the class of the tuple
+    cdef object _at             # `numbers` as a tuple; None: not requested yet
 
     cdef inline void put(self, const EndNumbers* numbers) noexcept:
         self.numbers = numbers[0]

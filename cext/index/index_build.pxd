@@ -1,19 +1,19 @@
-"""Indexes made from batch headers. See index_build.pyx."""
+"""Builds indexes from batch headers. See index_build.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
 from .output cimport Output
 
 
-# What an index knows of itself; kept together so that a refused batch can be undone by assignment.
+# The state of an index, in one struct, so that assigning the old one undoes a refused batch.
 cdef struct Progress:
     int64_t end_position                # in the file, after the last batch added
-    int64_t last_entry_position         # of the batch that has the last offset entry, 0 before the first
+    int64_t last_entry_position         # of the batch of the last offset entry, 0 before the first
     int64_t max_timestamp
     int64_t offset_of_max_timestamp
     int64_t last_entry_timestamp        # of the time index, -1 before the first entry
     int64_t last_minute                 # of the minute index's last entry, -1 before the first
     int32_t last_entry_relative_offset  # of the offset index, -1 before the first entry
-    int64_t offset_entries              # in all, taken ones included
+    int64_t offset_entries              # in total, including those already taken
     int64_t time_entries
     int64_t minute_entries
 
@@ -30,7 +30,7 @@ cdef class IndexBuilder:
     cdef readonly bint is_tagged
     cdef int64_t offset_entry_size
 
-    # Index one batch that stands behind the last one added. What is not OK has changed nothing.
+    # Index one batch, which follows the last one added. If not OK, nothing has changed.
     cdef int try_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes) noexcept nogil
 
     cdef int add_batch(
@@ -42,7 +42,7 @@ cdef class IndexBuilder:
     cdef int put_timestamp(self, Output* index) noexcept nogil
     cdef int raise_refusal(self, int status, int64_t position, int64_t offset, object name) except -1
 
-    # How many offset entries were made and not taken yet; the other indexes have no more.
+    # How many offset entries were made and not taken yet; the other indexes have at most as many.
     cdef inline int64_t waiting_entries(self) noexcept nogil:
         return self.offset_index.size // self.offset_entry_size
 

@@ -1,9 +1,9 @@
-"""Search in index files: the largest entry whose key is not above a target.
+"""Searches index files for the largest entry whose key is not above a target.
 
-Offset index, 8 bytes an entry: relative offset i32, position i32. Time index and minute index,
-12 bytes: timestamp i64, relative offset i32. The one index of the tagged dialect, which is searched by both,
-16 bytes: relative offset i32, timestamp i64, position i32. Big-endian; see docs/formats/offset_index.md,
-time_index.md, minute_index.md and tagged_index.md there.
+Offset index, 8 bytes per entry: relative offset i32, position i32. Time index and minute index, 12 bytes: timestamp
+i64, relative offset i32. The tagged dialect has a single index, which is searched by both, 16 bytes: relative offset
+i32, timestamp i64, position i32. Big-endian; see docs/formats/offset_index.md, time_index.md, minute_index.md and
+tagged_index.md.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -15,29 +15,29 @@ cdef enum:
     TIME_ENTRY_SIZE = 12
     TAGGED_ENTRY_SIZE = 16
 
-    # Kafka's AbstractIndex: lookups by consumers that keep up hit the last entries, so those are
-    # tried first. 8192 bytes: at most three pages then stay warm, and they cover 4 MB of log or more.
+    # As Kafka's AbstractIndex: consumers that keep up look for the last entries, so these are tried first. 8192 bytes
+    # keep at most three pages warm, and cover 4 MB of log or more.
     WARM_BYTES = 8192
 
 
 cdef struct Entries:
     const uint8_t* first        # borrowed
     int64_t n
-    bint timed                  # searched by timestamp for an offset, else by offset for a position
-    int64_t size                # of an entry, and where in it key and value stand
+    bint timed                  # searched by timestamp for an offset, otherwise by offset for a position
+    int64_t size                # of an entry; then the positions of key and value in it
     int64_t key_pos
     int64_t value_pos
-    int64_t warm                # so many at the end are tried first
+    int64_t warm                # how many entries at the end are tried first
 
 
-# How large an entry is that is searched so.
+# The size in bytes of an entry in such an index.
 cdef inline int64_t entry_size_of(bint is_tagged, bint timed) noexcept nogil:
     if is_tagged:
         return TAGGED_ENTRY_SIZE
     return TIME_ENTRY_SIZE if timed else OFFSET_ENTRY_SIZE
 
 
-# The entries of an index, whose window says which dialect it is in; none if that is None.
+# Hold the entries of an index whose window names its dialect; none if `window` is None.
 cdef inline void hold_entries(Entries* e, Window window, bint timed) noexcept:
     cdef bint is_tagged = window is not None and window.is_tagged
     e.timed = timed
@@ -66,11 +66,11 @@ cdef inline int32_t value_at(const Entries* e, int64_t slot) noexcept nogil:
 
 
 cdef inline int64_t floor_in(const Entries* e, int64_t slot, int64_t n, int64_t target) noexcept nogil:
-    """The last of n >= 1 entries from `slot` on whose key is at most `target`; the first's key is.
+    """The last of n >= 1 entries from `slot` on whose key is at most `target`; the first entry's key must be.
 
-    Both answers of a comparison cost the same: no branch for the processor to guess wrong.
+    Both results of a comparison cost the same, so there is no branch for the processor to mispredict.
     """
-    # The place moves along with the slot: to multiply the slot in each round would be waited for.
+    # `place` moves along with the slot, because multiplying the slot in each round would add latency.
     cdef const uint8_t* place = e.first + slot * e.size + e.key_pos
     cdef int64_t half, mask, key
     while n > 1:
@@ -84,7 +84,7 @@ cdef inline int64_t floor_in(const Entries* e, int64_t slot, int64_t n, int64_t 
 
 
 cdef inline int64_t floor_slot(const Entries* e, int64_t target) noexcept nogil:
-    """The last slot whose key is at most `target`, -1 where there is none."""
+    """The last slot whose key is at most `target`; -1 if there is none."""
     cdef int64_t warm
     if e.n == 0:
         return -1
@@ -100,7 +100,7 @@ cdef inline int64_t floor_slot(const Entries* e, int64_t target) noexcept nogil:
     return floor_in(e, 0, e.n, target)
 
 
-# The offset as an entry would hold it. -1 below the base: less than any entry that is not broken.
+# The offset as stored in an entry. -1 if below the base: less than any valid entry.
 cdef inline int64_t relative_offset(int64_t offset, int64_t base_offset) noexcept nogil:
     cdef uint64_t relative
     if offset < base_offset:
@@ -109,6 +109,6 @@ cdef inline int64_t relative_offset(int64_t offset, int64_t base_offset) noexcep
     return <int64_t>relative if relative <= 0x7FFFFFFF else 0x7FFFFFFF
 
 
-# The sum wraps: the base comes from a file name and the entry from a file, both may be anything.
+# The sum wraps, because the base comes from a file name and the entry from a file: both may be anything.
 cdef inline int64_t absolute_offset(int32_t relative, int64_t base_offset) noexcept nogil:
     return <int64_t>(<uint64_t>base_offset + <uint64_t><int64_t>relative)
