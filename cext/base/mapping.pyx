@@ -75,7 +75,7 @@ cdef Py_ssize_t _fill(int fd, uint8_t* buffer, Py_ssize_t size, Py_ssize_t start
 
 
 cdef bytes _encoded(path):
-    """The path as the system wants it. `os.fsencode` takes as long as opening a file."""
+    """The path in the form that the system takes. `os.fsencode` takes as long as opening a file."""
     return PyUnicode_EncodeFSDefault(path) if type(path) is str else os.fsencode(path)
 
 

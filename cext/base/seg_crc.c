@@ -20,7 +20,7 @@ typedef struct {
      * further to go), [1] the second. */
     uint64_t fold_128[2], fold_256[2], fold_512[2], fold_1024[2], fold_2048[2];
     /* fold_blocks[16 - n] moves 128 bits by n times as many: in this order four neighbours fit four
-     * neighbouring blocks. Those behind n = 1 are only ever multiplied with nothing. */
+     * neighbouring blocks. Those after n = 1 are only ever multiplied by 0. */
     uint64_t fold_blocks[16 + 3][2];
     /* x^64, and for the last 64 bits Barrett's reduction: the polynomial and x^64 divided by it. */
     uint64_t past_64, barrett[2];
@@ -142,11 +142,11 @@ static const uint8_t shuffle[48] = {
     0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
     128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128};
 
-/* The CRC of 16 bytes that everything before has been moved onto. In multiplications: shorter records
- * come one after the other, and 16 look-ups a record would want a third of the first-level cache. */
+/* The CRC of 16 bytes onto which everything before has been folded. Uses multiplications, because with many short
+ * records 16 table look-ups per record would occupy a third of the first-level cache. */
 SSE42 static inline uint32_t reduce(__m128i x, const crc_constants *k) {
     const __m128i low_32 = _mm_cvtsi32_si128(-1);
-    /* 128 bits to 96, then to 64: each time the first ones are moved onto the rest. */
+    /* 128 bits to 96, then to 64: each time the first bits are folded onto the rest. */
     x = _mm_xor_si128(_mm_clmulepi64_si128(x, load_128(k->fold_128), 0x10), _mm_srli_si128(x, 8));
     __m128i past_64 = _mm_loadl_epi64((const __m128i *)&k->past_64);
     x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low_32), past_64, 0x00), _mm_srli_si128(x, 4));
@@ -162,7 +162,7 @@ SSE42 static inline uint32_t fold_rest(__m128i x, const uint8_t *p, size_t size,
     for (; size >= 16; p += 16, size -= 16)
         x = fold(x, by_128, load_128(p));
     if (size) {
-        /* x and the last `size` bytes are 16 + size bytes. Cut them anew: the first `size` bytes,
+        /* x and the last `size` bytes are 16 + size bytes. Split them elsewhere: the first `size` bytes,
          * right-aligned, are folded onto the 16 that follow them. */
         __m128i to_start = load_128(shuffle + 16 + size);
         __m128i head = _mm_shuffle_epi8(x, load_128(shuffle + size));

@@ -12,7 +12,7 @@ Stricter than Kafka 3.9.1 and 4.1.1, which store such batches in a log and then 
 * v2 records whose relative offsets do not run from 0 on (Kafka stores uncompressed ones, renumbers where it changes the
   codec, and otherwise falls over a record whose key it skipped),
 * the timestamp type LogAppendTime (Kafka lets it pass in a CreateTime log and forgets what the records' times were),
-* a timestamp below -1 (its cleaner stops at one), a producer id without an epoch or below -1, a transaction of nobody,
+* a timestamp below -1 (its cleaner stops at one), a producer id without an epoch or below -1, a transaction with none,
 * records of a compressed batch that do not fill their length, which Kafka does not see when it skips keys and values,
 * of a coordinator: a count that is not that of the offsets.
 
@@ -243,7 +243,7 @@ cdef class AppendCheck:
     magic: their format version (message.format.version), None where each keeps its own.
     decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
     asks_unit: whether a timestamp of records made here must look like milliseconds (timestamp.check).
-    harmless_bytes: for each codec, up to which size nothing needs a look for what it may decompress to (Assigned.suspect).
+    harmless_bytes: for each codec, the size up to which a batch cannot decompress to too much (Assigned.suspect).
     """
     cdef Rules rules
     cdef object decompress
@@ -371,7 +371,7 @@ cdef class AppendCheck:
         return assigned
 
     def next_suspect(self, BatchTable table not None, Py_ssize_t slot):
-        """The first slot behind `slot` of a batch that is large enough to decompress to too much; -1: none is."""
+        """The first slot after `slot` of a batch large enough to decompress to more than the limit; -1: none."""
         cdef Py_ssize_t i
         for i in range(max(slot + 1, 0), table.n):
             if is_suspect(&self.rules, &table.rows[i]):

@@ -127,7 +127,7 @@ cdef class BatchBuilder:
     `base_offset` opens the batch: records may begin above it (compaction leaves such holes). All other
     arguments are the header fields of docs/formats/record_batch.md. `log_append_time` (ms) makes the
     timestamp type LogAppendTime. `base_timestamp` defaults to the first record's, or to the delete
-    horizon where there is one (KIP-534: that is where the header keeps it).
+    horizon if there is one (KIP-534 stores it in that field).
     """
     cdef Output out
     cdef Output headers             # of the record being appended

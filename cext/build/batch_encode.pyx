@@ -35,8 +35,8 @@ cdef enum:
 
 cdef object NO_HEADERS = ()
 
-# The memory of the batch that went last, for the next one: fresh pages cost more than encoding into them. One for the
-# process and not one a log, of which there may be thousands. Only who holds the GIL takes it or gives it back.
+# The memory of the last batch freed, for the next one, because fresh pages cost more than encoding into them. One for
+# the process, not one per log, because there may be thousands of logs. Only the holder of the GIL takes or returns it.
 cdef Output spare
 
 
@@ -175,10 +175,10 @@ cdef class EncodedBatch:
         return self.batch.max_timestamp
 
     def place(self, int64_t base_offset, int32_t leader_epoch):
-        """Say where in the log the batch goes. In place: both fields stand under no checksum.
+        """Set the batch's place in the log. In place, because no checksum covers the two fields.
 
-        Before its bytes are handed on, not while somebody writes them. Raises InvalidArgumentError where the
-        offsets would pass what int64 holds.
+        Call it before its bytes are handed on, not while they are being written. Raises InvalidArgumentError if the
+        offsets would exceed int64.
         """
         cdef int32_t last_offset_delta = self.batch.count - 1
         check_base_offset(base_offset, last_offset_delta)

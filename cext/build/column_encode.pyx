@@ -155,12 +155,11 @@ def encode_columns(
 ):
     """Records as columns, numbered from `base_offset` on: a list of EncodedBatch, one after the other.
 
-    columns: see column_source.pyx. A timestamp that is null is none (-1); `timestamp` (ms) where there is no such
-    column. max_batch_bytes: before compression; a record larger than that has a batch of its own. The rest is as for
-    encode_records.
+    columns: see column_source.pyx. A null timestamp means none (-1); without such a column, `timestamp` (ms) applies to
+    all. max_batch_bytes: before compression; a larger record gets a batch of its own. The rest: as in encode_records.
 
-    Raises TypeError, InvalidArgumentError (no rows, columns that do not fit each other, offsets that do not lie in
-    their data), RecordTooLargeError, and what encode_records raises. Nothing is made then.
+    Raises TypeError, InvalidArgumentError (no rows, columns that do not match each other, offsets outside their data),
+    RecordTooLargeError, and what encode_records raises. No batch is then returned.
     """
     cdef ColumnSource source = columns if isinstance(columns, ColumnSource) else ColumnSource(columns)
     cdef EncodedBatch made

@@ -120,7 +120,7 @@ cdef int take_header_lists(str name, HeaderSource* out, const ArrowSchema* schem
     if format_ != b"+s":
         raise TypeError(f"the column {name} must be a list or map of struct<key, value>, not of {format_.decode()}")
     check_array(name, item, items, 1, 2, 0, items.length)
-    # Maps call their fields what they like; of a list's, nobody shall take one for the other.
+    # Maps may use any field names; those of a list's struct must match, so that key and value are not mixed up.
     if schema.format[1] != b"m" and (name_of(item.children[0]), name_of(item.children[1])) != ("key", "value"):
         raise TypeError(f"the column {name} must be a list or map of struct<key, value>, in this order")
     if items.null_count > 0:
@@ -284,7 +284,7 @@ cdef class ColumnSource:
 
     cdef int _take_objects(self, str name, BinarySource* out, object column) except -1:
         """Bytes-like objects, or None: pointers to their bytes, which are not copied."""
-        cdef tuple objects = tuple(column)      # nobody takes one out meanwhile
+        cdef tuple objects = tuple(column)      # so that none can be removed meanwhile
         cdef Py_ssize_t rows = PyTuple_GET_SIZE(objects)
         cdef Py_ssize_t row
         cdef Field field
@@ -306,7 +306,7 @@ cdef class ColumnSource:
         return self._agree(name, rows) if name in _NAMES else 0
 
     def _lent(self, str name, Py_ssize_t row, item):
-        """The bytes of another kind of buffer: a copy, for nobody can say how long it stays as it is."""
+        """The bytes of another kind of buffer: a copy, because its contents may change."""
         try:
             made = bytes(memoryview(item).cast("B"))
         except TypeError:

@@ -1,7 +1,7 @@
 """The positions that a tracker still has to deliver: the only authority on delayed messages.
 
 Other structures (a run of rows, a segment of a snapshot) may hold a position for too long, or twice. A message is
-delivered only by whoever clears its bit here, which succeeds once. `count` is the number of bits.
+delivered only by the caller that clears its bit here, which succeeds once. `count` is the number of bits.
 
 Bitmaps are of the given class (pyroaring.BitMap), because kernels import no library. Not thread-safe.
 """

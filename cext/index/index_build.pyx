@@ -11,12 +11,12 @@ The rule is the one that Kafka 3.9.1 and 4.1.1 follow on append (LogSegment.appe
     at the end: the remembered pair once more into the time index, by the same condition (a closed
     segment names its largest timestamp)
 
-In the tagged dialect one index says both: (last offset of this batch, the largest timestamp up to and with it, position
-of its first byte), and a closed segment has no further entry.
+The tagged dialect has a single index for both: (last offset of this batch, the largest timestamp up to its end,
+position of its first byte), and a closed segment has no further entry.
 
-The first batch of a segment never gets an entry. Kafka 2.8.2 decided once an append instead, and
-every Kafka starts counting anew when it opens a log, so its live files may hold other entries than a
-rebuild would; readers accept both.
+The first batch of a segment never gets an entry. Kafka 2.8.2 decided once per append instead, and every
+Kafka restarts its count when it opens a log, so its live files may hold other entries than a rebuild
+would; readers accept both.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize

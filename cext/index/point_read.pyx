@@ -293,7 +293,7 @@ cdef class PointReader:
         return OK
 
     cdef bint is_followed(self, const BatchHeader* row) noexcept nogil:
-        """Does the next batch begin behind this one, and is each record of this one at its place, as far as plain?"""
+        """Does the next batch begin after this one, and, if uncompressed, is each of its records in order?"""
         cdef BatchHeader following
         cdef Span records
         cdef int64_t end = row.position + row.size_bytes

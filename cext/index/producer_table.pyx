@@ -288,7 +288,7 @@ cdef class ProducerTable:
             chunk.rows[row & (CHUNK_ROWS - 1)] = self.row(last)[0]
             chunk.oldest = min(chunk.oldest, self.chunks[last >> CHUNK_BITS].oldest)
             self.slots[moved] = <uint32_t>(row + 1)
-        # Whoever was pushed on past the slot comes back to it: a search ends at a free slot.
+        # A row that was pushed past this slot moves back into it, because a search ends at a free slot.
         at = slot
         while True:
             at = (at + 1) & self.mask

@@ -331,7 +331,7 @@ cdef class TimeRangesSearch:
         return at == end
 
     cdef int64_t first_wrong(self) noexcept nogil:
-        """The first run that does not lie behind the one before it, or whose groups do not say what it says; or -1."""
+        """The first run that does not follow the one before it, or whose groups do not agree with it; -1: none."""
         cdef int64_t slot
         cdef int64_t position = -1
         cdef int64_t offset = self.base_offset - 1 if self.base_offset > 0 else -1
@@ -402,7 +402,7 @@ cdef class TimeRangesSearch:
             if slot < stop:
                 if level < 0:
                     return slot
-                level -= 1          # into it: something in it may, or nothing does and the search goes on behind
+                level -= 1          # into it: a run in it may match; if none does, the search continues after it
                 slot *= GROUP
             elif level == self.levels - 1:
                 return self.n

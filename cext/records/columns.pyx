@@ -162,7 +162,7 @@ cdef class Columns:
 
     @property
     def nbytes(self):
-        """Bytes in use, offsets and validity included. The arena behind them is larger."""
+        """Bytes in use, including offsets and validity. The arena that holds them is larger."""
         cdef int64_t fixed = (8 + 8 + 4 + 4 + 4) * self.c.rows + 3 * 4 + 2 * ((self.c.rows + 7) // 8)
         cdef int64_t of_headers = 0
         if self.c.header_rows > 0:
