@@ -180,6 +180,7 @@ class LazyGroup(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         if given[:1] == ["help"]:       # `seglog help dump`, as in git
             given = [*given[1:], "--help"]
+        extra.setdefault("terminal_width", terminal.help_width())
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         try:

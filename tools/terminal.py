@@ -88,13 +88,19 @@ def width() -> int | None:
 def columns_of(stream: TextIO) -> int:
     """Like shutil.get_terminal_size, whose module loads every compression library."""
     try:
-        return int(os.environ["COLUMNS"])
+        if (columns := int(os.environ["COLUMNS"])) > 0:
+            return columns
     except (KeyError, ValueError):
         pass
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
     except (OSError, AttributeError, ValueError):
         return _COLUMNS
+
+
+def help_width() -> int:
+    """Return the width of help texts: click's own rule, which would load `shutil`."""
+    return max(min(columns_of(sys.stdout), _COLUMNS) - 2, 50)
 
 
 def width_of(text: str) -> int:

@@ -17,6 +17,7 @@ from seglog.tools import cli, report
 
 HEAVY = (
     "numpy", "pyarrow", "pyspark", "google.protobuf", "lz4", "cramjam", "isal", "backports.zstd", "compression.zstd",
+    "shutil", "traceback",      # they load every compression library (Python 3.14), and dataclasses with colours
 )
 
 

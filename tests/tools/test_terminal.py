@@ -218,6 +218,18 @@ def test_a_terminal_gets_lines_of_its_width_and_all_with_full(orders):
     assert "x" * 100 in seglog("dump", orders).stdout
 
 
+@pytest.mark.parametrize("variables", [{}, {"COLUMNS": "0"}, {"COLUMNS": "-1"}, {"COLUMNS": "wide"}], ids=str)
+def test_columns_that_are_no_width_leave_it_to_the_terminal(orders, variables):
+    assert in_a_terminal("dump", orders, columns=60, **variables) == in_a_terminal("dump", orders, columns=60)
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(60, 58), (70, 68), (200, 78), (20, 50)])
+def test_help_fits_the_terminal_as_that_of_click(columns, widest):
+    lines = in_a_terminal("dump", "--help", columns=columns).splitlines()
+    assert widest - 3 <= max(map(len, lines)) <= widest
+    assert lines == in_a_terminal("dump", "--help", COLUMNS=str(columns)).splitlines()
+
+
 def test_a_table_loses_nothing_while_words_can_be_broken_apart(orders):
     whole, narrow = (without_colour(in_a_terminal("ls", orders, columns=columns)).split() for columns in (200, 100))
     assert {word for word in whole if not word.startswith("--")} <= {*narrow}
