@@ -24,7 +24,7 @@ from seglog.tools.cli import cli
 from seglog.tools.ls import Totals
 from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
-from seglog.tools.picture.timeline import SegmentSpan, Timeline
+from seglog.tools.picture.timeline import DOTS_MAX, Dots, SegmentSpan, Timeline
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.verification.findings import Report
 from support.topics import delayed
@@ -217,6 +217,28 @@ def test_ten_thousand_segments_are_a_page_of_less_than_a_megabyte(mixed):
     assert "9,700 more are only in the drawing." in text
 
 
+@pytest.mark.parametrize("count", [0, 1, DOTS_MAX, DOTS_MAX + 1, 2 * DOTS_MAX + 1, 28_501, 10 * DOTS_MAX])
+def test_dots_are_spread_over_all_batches_not_the_first_ones(count):
+    dots = Dots()
+    for n in range(count):
+        dots.add(n, T + n)
+    assert dots.count == count
+    offsets = [offset for offset, _ in dots.points]
+    stride = 1
+    while count > stride * DOTS_MAX:
+        stride *= 2
+    assert offsets == list(range(0, count, stride))
+    assert all(ms == T + offset for offset, ms in dots.points)
+
+
+def test_a_partition_without_timestamps_has_no_bar_and_the_page_says_so(golden_kafka, mixed, tmp_path):
+    run("report", mixed.parent, "-o", tmp_path / "page.html")
+    assert "No bar for" not in (tmp_path / "page.html").read_text()
+    shutil.copytree(golden_kafka / "cases/v0-none-ct-k282/v0-none-ct-k282-0", mixed.with_name("old-0"))
+    run("report", mixed.parent, "-o", tmp_path / "page.html")
+    assert "No bar for 1 partition: no batch there has a timestamp." in (tmp_path / "page.html").read_text()
+
+
 def test_a_log_of_messages_with_tags_is_told_as_such(tmp_path):
     with seglog.open(tmp_path / "tags-0", config={"message.dialect": "tagged"}, fsync="never") as log:
         for n in range(5):
@@ -311,3 +333,25 @@ def test_a_browser_shows_the_page_without_an_error(mixed, tmp_path):
     )
     assert read(done.stdout).facts == read((tmp_path / "page.html").read_text()).facts
     assert "CONSOLE" not in done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@pytest.mark.parametrize(("media", "pixels"), [("screen", 1280), ("print", 718)])       # 718: A4 within its margins
+def test_tables_are_not_cut_on_a_screen_and_on_paper(mixed, tmp_path, media, pixels):
+    (mixed / "00000000000000000000.index").unlink()      # so that every column has something
+    run("report", mixed, "-o", tmp_path / "page.html")
+    ask = (
+        "<script>const p = document.createElement('pre'); p.id = 'wide'; p.textContent = JSON.stringify("
+        "[...document.querySelectorAll('.wide')].map(e => [e.scrollWidth, e.clientWidth])); document.body.append(p)"
+        "</script>"
+    )
+    text = (tmp_path / "page.html").read_text().replace("</body>", f"{ask}</body>")
+    (tmp_path / "asked.html").write_text(text.replace("@media print", "@media all") if media == "print" else text)
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={pixels},2000", "--dump-dom",
+         f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "asked.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )
+    tables = json.loads(html.unescape(re.search(r'<pre id="wide">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    assert len(tables) >= 2
+    assert [needed for needed, got in tables if needed > got] == []

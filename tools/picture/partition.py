@@ -83,11 +83,11 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     errors = [f for f in found.findings if f.severity == Severity.ERROR and f.file.endswith(LOG_SUFFIXES)]
     if timed:
         drawing = _offsets_by_time(timeline, timed, [f.offset for f in errors[:ROWS_MAX] if f.offset is not None])
-        if timeline.late_count:
-            words.append(f"Time goes back in {report.count_of(timeline.late_count, 'batch', 'batches')}.")
-        if timeline.future_count:
+        if timeline.late.count:
+            words.append(f"Time goes back in {report.count_of(timeline.late.count, 'batch', 'batches')}.")
+        if timeline.future.count:
             words.append(
-                f"{report.count_of(timeline.future_count, 'batch', 'batches')} have timestamps in the future: "
+                f"{report.count_of(timeline.future.count, 'batch', 'batches')} have timestamps in the future: "
                 "retention by time waits for them."
             )
     elif spans:
@@ -114,7 +114,7 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     legend = [
         *legend_of(span.totals for span in spans),
         *([("bad", "damage")] if any(_is_hurt(span, hurt) for span in spans) else []),
-        *([("late", "time goes back, or lies in the future")] if timeline.late or timeline.future else []),
+        *([("late", "time goes back, or lies in the future")] if timeline.late.points or timeline.future.points else []),
     ]
     return Section("Segments by offset and time", words, drawing, legend if drawing else (), [table])
 
@@ -140,8 +140,8 @@ def _missing(partition: Partition, span: SegmentSpan) -> Cell:
 
 def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Sequence[int]) -> Drawing:
     """Draw offsets over time. `hurt`: offsets of damaged batches; each gets a line across the drawing."""
-    last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future])
-    first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late])
+    last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future.points])
+    first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late.points])
     first, last = spans[0].base_offset, spans[-1].next_offset
     drawing = Drawing(
         "Segments by offset and time",
@@ -169,7 +169,7 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Seq
     for offset in hurt:
         words = f"damage at offset {offset:,}"
         drawing.told_rectangle("bad", drawing.left, y(offset) - 1, drawing.right - drawing.left, 2, words)
-    drawing.dots("late", [(x(ms), y(offset)) for offset, ms in (*timeline.late, *timeline.future)])
+    drawing.dots("late", [(x(ms), y(offset)) for offset, ms in (*timeline.late.points, *timeline.future.points)])
     return drawing
 
 

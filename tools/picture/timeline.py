@@ -8,7 +8,7 @@ from seglog.log.partition import Partition
 
 from ..ls import Totals, extent_of
 
-# The most batches drawn whose time goes back or lies in the future; all are counted.
+# The most batches drawn whose time goes back, and as many that lie in the future; all are counted.
 DOTS_MAX = 2_000
 _MINUTE_MS = 60_000
 
@@ -24,16 +24,31 @@ class SegmentSpan:
 
 
 @dataclass(slots=True)
+class Dots:
+    """`points`: (offset, ms) of `count` batches, or of every second, fourth, ... if these are more than DOTS_MAX."""
+
+    points: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+    _stride: int = 1
+
+    def add(self, offset: int, ms: int) -> None:
+        if self.count % self._stride == 0:
+            if len(self.points) == DOTS_MAX:
+                del self.points[1::2]
+                self._stride *= 2
+            self.points.append((offset, ms))
+        self.count += 1
+
+
+@dataclass(slots=True)
 class Timeline:
-    """`minutes`: bytes of batches by the minute of their largest timestamp. `late` and `future`: (offset, ms)."""
+    """`minutes`: bytes of batches by the minute of their largest timestamp."""
 
     now_ms: int
     segments: list[SegmentSpan] = field(default_factory=list)
     minutes: Counter[int] = field(default_factory=Counter)
-    late: list[tuple[int, int]] = field(default_factory=list)
-    future: list[tuple[int, int]] = field(default_factory=list)
-    late_count: int = 0
-    future_count: int = 0
+    late: Dots = field(default_factory=Dots)
+    future: Dots = field(default_factory=Dots)
     _largest_ms: int = -1
 
     def run(self, partition: Partition) -> None:
@@ -56,13 +71,9 @@ class Timeline:
     def _see(self, offset: int, ms: int, size_bytes: int) -> None:
         self.minutes[ms // _MINUTE_MS] += size_bytes
         if ms > self.now_ms:
-            self.future_count += 1
-            if len(self.future) < DOTS_MAX:
-                self.future.append((offset, ms))
+            self.future.add(offset, ms)
         if ms < self._largest_ms:
-            self.late_count += 1
-            if len(self.late) < DOTS_MAX:
-                self.late.append((offset, ms))
+            self.late.add(offset, ms)
         else:
             self._largest_ms = ms
 
