@@ -233,7 +233,7 @@ def as_seglog_error(error: Exception) -> SeglogError:
         what = error.strerror or str(error) or type(error).__name__
         hint = _OS_HINTS.get(error.errno or 0)
         return StorageError(what[0].lower() + what[1:], file=error.filename, hint=hint)
-    import traceback      # not for `seglog --help`: it takes a tenth of that
+    import traceback  # not for `seglog --help`: it takes a tenth of that
 
     last = traceback.extract_tb(error.__traceback__)[-1:]
     at = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""

@@ -114,7 +114,7 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
     legend = [
         *legend_of(span.totals for span in spans),
         *([("bad", "damage")] if any(_is_hurt(span, hurt) for span in spans) else []),
-        *([("late", "time goes back, or lies in the future")] if timeline.late.points or timeline.future.points else []),
+        *([("late", "time goes back, or lies in the future")] if timeline.late.count + timeline.future.count else []),
     ]
     return Section("Segments by offset and time", words, drawing, legend if drawing else (), [table])
 

@@ -12,7 +12,8 @@ _TICKS = 6
 # The colours of a drawing in its own file; on the page they follow the reader's choice of light or dark.
 STYLE = """
 .v0{fill:#c2410c}.v1{fill:#a16207}.v2,.plain{fill:#2563eb}.tagged{fill:#0f766e}.bare{fill:#93b4f5}.bad{fill:#dc2626}.late{fill:#9333ea}
-.grid{stroke:#8884;stroke-width:1}.dot{stroke:#fff;stroke-width:2;paint-order:stroke}.axis{font:12px system-ui,sans-serif;fill:#555}
+.grid{stroke:#8884;stroke-width:1}.dot{stroke:#fff;stroke-width:2;paint-order:stroke}
+.axis{font:12px system-ui,sans-serif;fill:#555}
 """.strip()
 
 # Possible distances between two ticks of a time axis, in milliseconds.
