@@ -105,13 +105,13 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
             left += part
         if row.is_marked:
             drawing.rectangle("bad", drawing.left - 4, top, 3, _ROW_PIXELS - 5)
-    words = ["Each bar spans the partition's time; its colours show the shares of the record formats."]
+    remarks = ["Each bar spans the partition's time; its colours show the shares of the record formats."]
     if untimed := len(rows) - len(timed):
-        words.append(f"No bar for {report.count_of(untimed, 'partition')}: no batch there has a timestamp.")
+        remarks.append(f"No bar for {report.count_of(untimed, 'partition')}: no batch there has a timestamp.")
     legend = legend_of(row.totals for row in timed)
     if any(row.is_marked for row in timed):
         legend.append(("bad", "something is wrong"))
-    return Section("Partitions over time", words, drawing, legend)
+    return Section("Partitions over time", remarks, drawing, legend)
 
 
 def _table(rows: Sequence[_Row], count: int) -> Section:
