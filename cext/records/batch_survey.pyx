@@ -149,6 +149,46 @@ def first_not_rising(const int64_t[::1] offsets not None, int64_t last):
     return found
 
 
+def later_than_header(
+    BatchTable table not None, const int64_t[::1] offsets not None, const int64_t[::1] timestamps not None,
+    Py_ssize_t first=0,
+):
+    """(batches, slot, largest): how many v2 batches have a record later than their max_timestamp.
+
+    `slot`: the first of them, -1 where none has; `largest`: the timestamp of its latest record. The records are those
+    of whole batches from slot `first` on, as `columns.chunks` gives them: control records too, offsets rising.
+    """
+    cdef Py_ssize_t n = min(offsets.shape[0], timestamps.shape[0])
+    cdef Py_ssize_t batches = 0
+    cdef Py_ssize_t found = -1
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t slot, stop
+    cdef int64_t largest_of_found = -1
+    cdef int64_t largest
+    cdef const BatchHeader* row
+    checked(table, first, -1)
+    with nogil:
+        for slot in range(first, table.n):
+            if i == n:
+                break
+            row = &table.rows[slot]
+            if row.magic != 2:
+                continue
+            # (Nobody knows how many records the wrappers before it hold; their offsets are below.)
+            while i < n and offsets[i] < row.base_offset:
+                i += 1
+            stop = i + min(<Py_ssize_t>max(row.count, 0), n - i)
+            largest = row.max_timestamp
+            while i < stop:
+                largest = max(largest, timestamps[i])
+                i += 1
+            if largest > row.max_timestamp:
+                if batches == 0:
+                    found, largest_of_found = slot, largest
+                batches += 1
+    return batches, found, largest_of_found
+
+
 def first_beyond(BatchTable table not None, int64_t offset, Py_ssize_t first=0):
     """The first slot from `first` on whose last offset is above `offset`; -1: none."""
     cdef Py_ssize_t i

@@ -1,12 +1,17 @@
 """What the survey kernel says of a table, a loop over its batches says too."""
+import struct
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seglog._kernels import batch_survey
+from seglog._kernels.columns import ArenaPool, decode
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.format.batch import build_batch
+from seglog.format.compression import decompressor
 
 MAX_OFFSET = 2**63 - 1
 
@@ -14,7 +19,7 @@ MAX_OFFSET = 2**63 - 1
 @pytest.fixture(scope="module")
 def tables(golden_kafka):
     logs = sorted((golden_kafka / "cases").glob("*/*-0/*.log"))
-    found = [scan(Window(log.read_bytes())) for log in logs]
+    found = [scan(Window(log.read_bytes()), decompress=decompressor()) for log in logs]
     return [table for table in found if len(table)]
 
 
@@ -148,3 +153,65 @@ def test_what_lies_beyond_an_offset_is_looked_for_from_a_slot_on(tables):
     assert batch_survey.first_beyond(table, -1, middle) == middle
     assert batch_survey.first_beyond(table, table[middle].last_offset, 0) == middle + 1
     assert batch_survey.first_beyond(table, MAX_OFFSET, middle) == -1
+
+
+# --- records later than their header ---------------------------------------------------------
+
+
+def later_than_header(batches, offsets, timestamps):
+    """The twin: it knows by its offset which batch a record is of."""
+    time_of = dict(zip(offsets, timestamps, strict=True))
+    late = []
+    for slot, batch in enumerate(batches):
+        if batch.magic == 2:
+            largest = max((time_of[r.offset] for r in batch), default=-1)
+            if largest > batch.max_timestamp:
+                late.append((slot, largest))
+    return (len(late), *(late[0] if late else (-1, -1)))
+
+
+def columns_of(table, first=0):
+    columns = decode(table, first, len(table), ArenaPool(), check_crc=False)
+    return columns.offset, columns.timestamp
+
+
+def test_what_kafka_wrote_has_no_record_later_than_its_header(tables):
+    for table in tables:
+        offsets, timestamps = columns_of(table)
+        assert batch_survey.later_than_header(table, offsets, timestamps) == (0, -1, -1)
+
+
+@given(data=st.data())
+def test_records_later_than_their_header_as_the_twin_finds_them(tables, data):
+    drawn = data.draw(st.integers(0, len(tables) - 1))
+    batches = list(tables[drawn])
+    whole = bytearray(b"".join(batch.raw() for batch in batches))
+    for slot in data.draw(st.sets(st.integers(0, len(batches) - 1), max_size=8)):
+        batch = batches[slot]
+        if batch.magic == 2:
+            lower = max(batch.max_timestamp - data.draw(st.integers(0, 3000)), -1)
+            whole[batch.position + 35 : batch.position + 43] = struct.pack(">q", lower)
+    table = scan(Window(bytes(whole)), decompress=decompressor())
+    offsets, timestamps = columns_of(table)
+    assert batch_survey.later_than_header(table, offsets, timestamps) == later_than_header(table, offsets, timestamps)
+
+
+def test_records_later_than_their_header_are_looked_for_from_a_slot_on():
+    parts = [bytearray(build_batch([(b"k", b"v", (), 1000 + i) for i in range(2)], base_offset=2 * n))
+             for n in range(4)]
+    for n in (0, 2, 3):
+        parts[n][35:43] = struct.pack(">q", 1000 - n)
+    table = scan(Window(b"".join(parts)))
+    found = {0: (3, 0, 1001), 1: (2, 2, 1001), 2: (2, 2, 1001), 3: (1, 3, 1001), 4: (0, -1, -1)}
+    for first, expected in found.items():
+        assert batch_survey.later_than_header(table, *columns_of(table, first), first) == expected
+    with pytest.raises(IndexError, match="the table has"):
+        batch_survey.later_than_header(table, *columns_of(table), 5)
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_records_fewer_than_the_headers_say_are_no_reason_to_read_past_them(kept):
+    table = scan(Window(build_batch([(b"k", b"v", (), 1000 + i) for i in range(4)])))
+    offsets, timestamps = columns_of(table)
+    assert batch_survey.later_than_header(table, offsets[:kept], timestamps) == (0, -1, -1)
+    assert batch_survey.later_than_header(table, offsets, timestamps[:kept]) == (0, -1, -1)

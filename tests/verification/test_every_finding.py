@@ -147,6 +147,10 @@ def large_batch(directory):
     return written(directory, _0=[of_one(0, value=bytes(200))]), SETTINGS | {"max.message.bytes": 100}
 
 
+def record_later_than_its_batch(directory):
+    return written(directory, _0=[of_one(0), of_one(1, base_timestamp=T0 + 1)])
+
+
 def of_a_client(name):
     """What somebody's client sent through an old broker."""
     source = unpack("old_brokers") / "clients" / name / f"{name}-0"
@@ -264,6 +268,7 @@ MAKERS = {
     "tags_missing": tagged(with_ms=False),
     "wrapper_time": of_a_client("franz-go-gzip"),
     "wrapper_format": of_a_client("kafka-node-gzip"),
+    "batch_time": record_later_than_its_batch,
     "index_missing": changed(f"{FIRST}.index", lambda path: path.unlink()),
     "index_corrupt": changed(f"{FIRST}.index", cut(-3)),
     "index_misleads": changed(f"{FIRST}.index", index_between_batches),

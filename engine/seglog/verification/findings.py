@@ -101,6 +101,13 @@ _OF_PARTITIONS = {
             _N, "messages have another format than their wrapper, as written by kafka-node or the cleaner of 0.10.0",
             "nothing: they are read as Kafka reads them; a conversion corrects it", "deep"),
     }),
+    **_found_in("batch_time_check.py", {
+        "batch_time": Kind(
+            _W, "the largest timestamp in the header of a v2 batch is below that of a record in it: a search by time "
+                "can pass over the record",
+            "reads by offset find the record; Log.append_batch corrects the header of a batch that it appends to a new "
+            "log, but no command does", "deep"),
+    }),
     **_found_in("index_check.py", {
         "index_missing": Kind(_W, "a segment has no .index", _REBUILD),
         "index_corrupt": Kind(_W, "an .index has an impossible size or order", _REBUILD),

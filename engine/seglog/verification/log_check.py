@@ -17,6 +17,7 @@ from seglog.errors import CorruptRecordError
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
+from seglog.verification.batch_time_check import BatchTimeCheck
 from seglog.verification.findings import Finding
 from seglog.verification.wrapper_check import WrapperCheck
 
@@ -57,7 +58,8 @@ class LogWalk:
             self._find("segment_overlap", file, found=f"base offset {segment.base_offset}",
                        expected=f"at least {self.next_offset}")
         self.next_offset = segment.base_offset
-        finder, wrappers = BatchFinder(segment.window), WrapperCheck(file, self.findings)
+        finder = BatchFinder(segment.window)
+        wrappers, times = WrapperCheck(file, self.findings), BatchTimeCheck(file, self.findings)
         position, size = 0, segment.size_bytes
         while position < size:
             table = scan(
@@ -65,19 +67,20 @@ class LogWalk:
                 max_bytes=SCAN_BYTES, decompress=segment.decompress,
             )
             if len(table):
-                self._check(segment, table, wrappers)
+                self._check(segment, table, wrappers, times)
                 yield table
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._damage(segment, table, finder)
         wrappers.finish()
+        times.finish()
         if segment.dialect.is_tagged and (counts := segment.tag_defaults.counts):
             tags = ", ".join(f"tag {tag} in {count}" for tag, count in sorted(counts.items()))
             self._find("tags_missing", file, found=f"messages without {tags}")
 
     # --- batches -----------------------------------------------------------------------------
 
-    def _check(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck) -> None:
+    def _check(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck, times: BatchTimeCheck) -> None:
         file = str(segment.path)
         self.batches += len(table)
         if segment.dialect.is_tagged:
@@ -97,7 +100,7 @@ class LogWalk:
         tallies = survey.tally(table)
         self.seen_v2 |= any(magic == 2 for magic, _ in tallies)
         if self.level == "deep":
-            self._check_records(segment, table, wrappers)
+            self._check_records(segment, table, wrappers, times)
         else:
             self.records += sum(tally[2] for tally in tallies.values())
 
@@ -153,33 +156,38 @@ class LogWalk:
         is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen
         return replace(finding, code="epoch_back") if is_borne_out else finding
 
-    def _check_records(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck) -> None:
+    def _check_records(
+        self, segment: Segment, table: BatchTable, wrappers: WrapperCheck, times: BatchTimeCheck
+    ) -> None:
+        before, timed = -1, 0       # `timed`: the slot up to which the batches' times are checked
+        decoded = chunks(table, self._pool, check_crc=False)
         try:
-            before = -1
-            for columns in chunks(table, self._pool, check_crc=False):
+            for columns in decoded:
                 offsets = columns.offset
                 wrong = survey.first_not_rising(offsets, before)
                 if wrong >= 0:
                     raise CorruptRecordError("offsets do not rise")
                 before = offsets[-1] if len(columns) else before
+                times.see(table, timed, columns)
+                timed = decoded.next_batch
                 self.records += len(columns)
             is_bad = wrappers.see(table)
         except UNREADABLE:
             is_bad = True
         if is_bad:
-            self._find_bad_records(segment, table)
+            self._find_bad_records(segment, table, times, timed)
 
-    def _find_bad_records(self, segment: Segment, table: BatchTable) -> None:
-        """Find the bad batch, by the slow path, batch by batch."""
+    def _find_bad_records(self, segment: Segment, table: BatchTable, times: BatchTimeCheck, timed: int) -> None:
+        """Find the bad batch, by the slow path, batch by batch; from slot `timed` on, check the others' times."""
         before = -1
-        for batch in table:
-            what = ""
+        for slot, batch in enumerate(table):
+            what, largest = "", -1
             try:
                 for record in batch:
                     if record.offset <= before:
                         what = f"offset {record.offset} after {before}"
                         break
-                    before = record.offset
+                    before, largest = record.offset, max(largest, record.timestamp)
                 bad = batch.find_bad_message()
                 if not what and bad >= 0:
                     what = f"message {bad} inside the wrapper fails its own checksum"
@@ -188,6 +196,8 @@ class LogWalk:
             if what:
                 self._find("bad_records", str(segment.path), batch.position, batch.last_offset,
                            size_bytes=batch.size_bytes, found=what)
+            elif slot >= timed:
+                times.see_batch(batch, largest)
 
     # --- damage ------------------------------------------------------------------------------
 
