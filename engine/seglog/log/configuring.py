@@ -16,9 +16,9 @@ from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
 from seglog.log.arguments import checked_config, decided, key_name
-from seglog.log.listing import names_in
 from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
+from seglog.state.leftovers import Listed, file_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +51,9 @@ class LogSettings(Mapping[str, Setting]):
 
     def __init__(
         self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig,
-        listed: Sequence[str] | None = None,
+        listed: Listed = None,
     ) -> None:
-        """`config`: `given` with Kafka's defaults. `listed`: the names in the directory, if they were just listed.
+        """`config`: `given` with Kafka's defaults. `listed`: the `file_names` of the directory, if it was just listed.
 
         Raises what `read_settings` raises, and InvalidConfigError if a kept setting is not valid (any more)."""
         self._path = path
@@ -64,7 +64,7 @@ class LogSettings(Mapping[str, Setting]):
         }
         self._opened_with = config
         self.kept = read_settings(path)
-        self.config = self._with_kept(self.kept, names_in(path) if listed is None else listed)
+        self.config = self._with_kept(self.kept, file_names(path) if listed is None else listed)
 
     def _with_kept(self, kept: Mapping[str, str], listed: Sequence[str]) -> LogConfig:
         values = {}
@@ -115,7 +115,7 @@ class LogSettings(Mapping[str, Setting]):
         kept = _changed(self.kept, checked)
         given, self._given = self._given, self._given - kept.keys() - checked.keys()
         try:
-            config = checked_config(self._with_kept(kept, names_in(self._path)), fsync, 0)
+            config = checked_config(self._with_kept(kept, file_names(self._path)), fsync, 0)
             self._put(fs, kept)
         except BaseException:
             self._given = given

@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 from seglog.format import names
-from seglog.fs.refusals import refusals
 
 # How often a directory is listed while segments are being exchanged, and how long after a change it counts as settled.
 _LOOKS_MAX, _LOOK_S = 500, 0.002
@@ -47,9 +46,3 @@ def log_files(directory: Path) -> dict[Path, int]:
 def _has_swaps(directory: Path) -> bool:
     # (A .tlog.swap has this ending, too.)
     return any(name.endswith(_SWAPPED_LOG) for name in os.listdir(directory))
-
-
-def names_in(directory: Path) -> list[str]:
-    """The names of everything in a directory. Raises StorageError."""
-    with refusals("list", directory):
-        return os.listdir(directory)

@@ -115,14 +115,13 @@ class LiveWriter:
             before, self._end_before = self._end_before, None
             if cut_to is not None and not (is_whole and before is not None and before <= cut_to):
                 ends = ends.with_cut(epoch, cut_to)
-            self._ends = ends._replace(epoch=epoch)
-            self._publish(shown, last_stable_offset, is_changed=True)
+            self._publish(shown, last_stable_offset, ends, epoch)
 
     def publish(self, shown: Shown, last_stable_offset: int) -> None:
         """Publish how far readers may read now, unless segments are being changed: then `end` does."""
         with self._lock:
             if not self._ends.epoch & 1:
-                self._publish(shown, last_stable_offset)
+                self._publish(shown, last_stable_offset, self._ends, self._ends.epoch)
 
     def close(self) -> None:
         """Publish that the writer has closed the log."""
@@ -136,17 +135,19 @@ class LiveWriter:
         self._lock = threading.Lock()
         self._is_off = True
 
-    def _publish(self, shown: Shown, last_stable_offset: int, is_changed: bool = False) -> None:
-        extent, growth, before = shown.extent, self.growth, self._ends
+    def _publish(self, shown: Shown, last_stable_offset: int, before: LiveEnds, epoch: int) -> None:
+        """Publish what changed since `before`."""
+        extent, growth = shown.extent, self.growth
         if extent is None:
+            self._ends = before._replace(epoch=epoch)
             return
         # Read before `written`, so that the durable end is never past the written one.
         durable = growth.published.at if before.shows_durable else growth.durable
         ends = before._replace(
-            log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
+            epoch=epoch, log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
             base_offset=growth.base_offset, written=growth.written.at, durable=durable,
         )
-        if is_changed or ends != before:
+        if ends != before:
             self._ends = ends
             self._write()
 

@@ -43,7 +43,7 @@ from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.leftovers import FoundSegment, Leftovers, survey
+from seglog.state.leftovers import FoundSegment, Leftovers, Listed, survey
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import ProducerState
@@ -285,10 +285,10 @@ def _replayed(segment: PlannedSegment) -> replay.ReplaySegment:
 
 def plan_load(
     directory: Path, config: LogConfig, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0,
-    unordered: bool = False, unsynced_from: int | None = None,
+    unordered: bool = False, unsynced_from: int | None = None, listed: Listed = None,
 ) -> LoadPlan:
-    """What `load` would do; only reads. Raises what `load` raises."""
-    leftovers = survey(directory, dialect_of_config(config))
+    """What `load` would do; only reads. `listed`: see `survey`. Raises what `load` raises."""
+    leftovers = survey(directory, dialect_of_config(config), listed)
     plan = LoadPlan(directory, config, clean, leftovers, log_start_offset, unsynced_from)
     for name in (*leftovers.removed, *leftovers.cleaned, *leftovers.replaced):
         plan.repairs.append(Repair(str(directory / name), "left over from an interrupted change: removed"))
@@ -305,11 +305,14 @@ def plan_load(
 
 
 def plan_partition(
-    hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None
+    hold: PartitionHold, config: LogConfig, clean: bool, unordered: bool, unsynced_from: int | None,
+    listed: Listed = None,
 ) -> LoadPlan:
     """What opening the held partition would do."""
     points = {"recovery_point": hold.recovery_point or 0, "log_start_offset": hold.log_start_offset or 0}
-    return plan_load(hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, **points)
+    return plan_load(
+        hold.path, config, clean=clean, unordered=unordered, unsynced_from=unsynced_from, listed=listed, **points
+    )
 
 
 def _first_to_check(plan: LoadPlan, recovery_point: int) -> int:

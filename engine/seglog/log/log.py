@@ -38,7 +38,6 @@ from seglog.log.cutting import LogCutter
 from seglog.log.following import Followable, FollowedLog, OwnSource
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
-from seglog.log.listing import names_in
 from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.notices import Listening, checked_callback, checked_token
 from seglog.log.partition import Partition, reopened
@@ -52,6 +51,7 @@ from seglog.metrics import PROCESS
 from seglog.segment.segment import Segment
 from seglog.segment.sync_thread import SYNC_CALLS, Callback
 from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.leftovers import file_names
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerEntry
@@ -109,7 +109,7 @@ class Log(Followable, Unclosed):
             shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
-            listed = names_in(hold.path)
+            listed = file_names(hold.path)
             self.settings = LogSettings(hold.path, config, settings, listed)
             self.config = self.settings.config
             self.dialect, self.foreign_files = self.settings.settle_dialect(self.fs, listed)
@@ -118,7 +118,7 @@ class Log(Followable, Unclosed):
             )
             self.decompress = tail.decompress
             was_clean = hold.clean
-            self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()))
+            self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()), listed)
             OPENINGS.opened(self.path, self.recovery, was_clean=was_clean)
             self.settings.keep_given(self.fs)
             self._appender = LogAppender(tail, self.format_counters)

@@ -44,6 +44,7 @@ from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_ji
 from seglog.segment.segment import Segment
 from seglog.segment.write_gate import WriteGate
 from seglog.state.leader_epochs import LeaderEpochFileCache
+from seglog.state.leftovers import Listed
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
@@ -103,17 +104,16 @@ class LogTail(WriteGate, QuietTail):
 
     # --- opening ---------------------------------------------------------------------------------
 
-    def open(self, make_room: Callable[[LoadPlan], bool] | None = None) -> Loaded:
+    def open(self, make_room: Callable[[LoadPlan], bool], listed: Listed) -> Loaded:
         """Recover if needed, then open the last segment for appending.
 
-        `make_room`: called if no space is left for that. It returns whether it removed anything.
+        `make_room`: called if no space is left for that. It returns whether it removed files. `listed`: see `survey`.
         """
-        hold = self.partition
-        unsynced_from = hold.unsynced_from
+        hold, unsynced_from = self.partition, self.partition.unsynced_from
         self.live.take_up()
         while True:
             try:
-                loaded = self._open(unsynced_from)
+                loaded = self._open(unsynced_from, listed)
                 self.announcements = NOTICES.started()
                 self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
                 lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
@@ -124,14 +124,15 @@ class LogTail(WriteGate, QuietTail):
                     unsynced_from = hold.recovery_point or 0
                     with contextlib.suppress(StorageError):
                         shielded(hold.before_first_write)
-                if make_room is None or not is_out_of_space(error):
+                if not is_out_of_space(error):
                     raise
                 if not make_room(plan_partition(hold, self.config, hold.clean, hold.unordered, unsynced_from)):
                     raise
+                listed = None
 
-    def _open(self, unsynced_from: int | None) -> Loaded:
+    def _open(self, unsynced_from: int | None, listed: Listed) -> Loaded:
         hold = self.partition
-        loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=unsynced_from)
+        loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=unsynced_from, listed=listed)
         if hold.dirty:
             try:
                 shielded(self.before_change)
@@ -143,9 +144,9 @@ class LogTail(WriteGate, QuietTail):
                 raise
         return loaded
 
-    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None) -> Loaded:
+    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None, listed: Listed = None) -> Loaded:
         hold, now_ms = self.partition, self.now_ms()
-        plan = plan_partition(hold, self.config, clean, unordered, unsynced_from)
+        plan = plan_partition(hold, self.config, clean, unordered, unsynced_from, listed)
         if clean and plan.changes_logs:
             shielded(hold.before_first_write)       # Kafka's mark must not exist while the files do not match
         loaded = plan.apply(self.fs, now_ms)
@@ -153,8 +154,7 @@ class LogTail(WriteGate, QuietTail):
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
         )
         self.set_epoch(max(self.leader_epoch, self.epoch_cache.latest or 0))
-        self.snapshots = loaded.producer_snapshots
-        self.producers = loaded.producer_state
+        self.snapshots, self.producers = loaded.producer_snapshots, loaded.producer_state
         self.producers.fences = self.fences
         *sealed, last = loaded.segments
         self.next_offset = self.durable_offset = loaded.next_offset

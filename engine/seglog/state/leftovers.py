@@ -35,6 +35,9 @@ _KEPT = (".checkpoint.deleted", CLEAN_MARK)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
+# The names of the regular files in a directory that was just listed; None: it is listed when they are needed.
+Listed = list[str] | None
+
 
 class File:
     """A file of a segment, with its current name, which differs from its final one until it is swapped in."""
@@ -148,12 +151,13 @@ class Leftovers:
             fs.sync_directory(self.directory)
 
 
-def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
-    """List a partition directory; files of another dialect are ignored.
+def survey(directory: Path, dialect: Dialect = KAFKA, listed: Listed = None) -> Leftovers:
+    """Sort the files of a partition directory; those of another dialect are ignored. `listed`: its `file_names`, if
+    it was just listed.
 
     Raises NotALogError if it is not a directory, StorageError if it cannot be listed.
     """
-    plain, others = _list(directory, dialect)
+    plain, others = _sorted_out(file_names(directory) if listed is None else listed, dialect)
     removed = [name for name in others if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_KEPT)]
     removed += [name for name in others if name in _SCRATCH_NAMES]
     cleaned: list[tuple[str, names.SegmentFile]] = []
@@ -189,16 +193,18 @@ def survey(directory: Path, dialect: Dialect = KAFKA) -> Leftovers:
     )
 
 
-def _list(directory: Path, dialect: Dialect) -> tuple[dict[str, set[int]], list[str]]:
-    """The regular files of a directory: the offsets of segment files by suffix, and the names of all others.
-
-    No file is examined: a long log has hundreds of thousands.
-    """
+def file_names(directory: Path) -> list[str]:
+    """The names of the regular files in a partition directory. No file is examined: a long log has hundreds of
+    thousands. Raises what `survey` raises."""
     if os.path.isfile(directory):
         raise NotALogError("a file, not a partition directory", file=directory)
-    suffixes = (*dialect.suffixes, names.SNAPSHOT_SUFFIX)
     with refusals("list", directory), os.scandir(directory) as entries:
-        listed = [entry.name for entry in entries if entry.is_file()]
+        return [entry.name for entry in entries if entry.is_file()]
+
+
+def _sorted_out(listed: list[str], dialect: Dialect) -> tuple[dict[str, set[int]], list[str]]:
+    """The offsets of segment files by suffix, and the names of all others."""
+    suffixes = (*dialect.suffixes, names.SNAPSHOT_SUFFIX)
     offsets, others = sorted_names(listed, suffixes)
     plain = dict(zip(suffixes, offsets, strict=True))
     return plain, sorted(others)

@@ -99,7 +99,7 @@ class ProducerSnapshots:
         from the log start. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
         """
         self._delete([o for o in self._offsets if not log_start_offset < o <= log_end_offset])
-        state = ProducerState()
+        state = None
         self._last = log_start_offset
         for offset in reversed(self.offsets):
             path = self._path(offset)
@@ -110,6 +110,8 @@ class ProducerSnapshots:
                 continue
             self._last = offset
             break
+        if state is None:
+            state = ProducerState()
         state.remove_expired(now_ms, expiration_ms)
         return state, self._last
 
