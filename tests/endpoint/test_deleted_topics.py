@@ -7,10 +7,17 @@ import pytest
 import seglog
 from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.internal_topic import java_abs, java_hash
-from seglog.endpoint.messages import DeleteTopicsRequest, FindCoordinatorRequest, MetadataRequest
+from seglog.endpoint.messages import (
+    DeleteTopicsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from seglog.endpoint.topic_deletion import FILE_NAME, mark
 from seglog.fs.files import OsFileSystem
 from seglog.state.partition_metadata import PartitionMetadata
+from support.waiting import wait_for
 from support.wire_client import WireClient
 
 KEYS = ("a", "b", "c")
@@ -107,6 +114,34 @@ def interrupted(directory):
     topic_id = PartitionMetadata.read(directory / "orders-3/partition.metadata").topic_id.bytes
     mark(OsFileSystem(), directory / "orders-3", "orders", topic_id)
     shutil.rmtree(directory / "orders-0")
+
+
+def commit(client, group, topic):
+    request = OffsetCommitRequest
+    row = client.ask(request(group_id=group, generation_id_or_member_epoch=-1, topics=[
+        request.OffsetCommitRequestTopic(name=topic, partitions=[
+            request.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)])]), 7).topics[0].partitions[0]
+    assert not row.error_code
+
+
+def committed(client, group):
+    """The topics of which the group has offsets; None: the groups are not loaded yet."""
+    answer = client.ask(OffsetFetchRequest(group_id=group, topics=None), 7)
+    return None if answer.error_code else [topic.name for topic in answer.topics]
+
+
+def test_groups_forget_the_offsets_of_a_topic_whose_rest_a_start_deletes(in_memory):
+    """Otherwise they would go on in the middle of the next topic of this name."""
+    topics = {"orders": 4, "single": 1}
+    with seglog.serve(in_memory, topics=topics, config=CONFIG) as server, WireClient(server) as client:
+        find(client, "__consumer_offsets")
+        commit(client, "a", "orders")
+        commit(client, "a", "single")
+        commit(client, "b", "orders")
+    interrupted(in_memory)
+    for _ in range(2):      # they have also written it down
+        with seglog.serve(in_memory, config=CONFIG) as server, WireClient(server) as client:
+            wait_for(lambda client=client: [committed(client, group) for group in "ab"] == [["single"], []])
 
 
 def test_the_mark_of_another_topic_deletes_nothing(in_memory):

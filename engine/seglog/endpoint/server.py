@@ -134,7 +134,7 @@ class Server:
 
     async def _open(self) -> None:
         loop, options = asyncio.get_running_loop(), self._options
-        await self.topics.finish_deletions()
+        deleted = await self.topics.finish_deletions()
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})
@@ -147,17 +147,20 @@ class Server:
         self._services = [
             loop.create_task(self._accept(listener)),
             loop.create_task(self._close_idle()),
-            loop.create_task(self._load()),
+            loop.create_task(self._load(deleted)),
             loop.create_task(self.topics.open_all()),
         ]
 
-    async def _load(self) -> None:
-        """Load the coordinators. Until then their clients are told to retry, as by a broker."""
+    async def _load(self, deleted: Sequence[TopicPartition]) -> None:
+        """Load the coordinators. Until then their clients are told to retry, as by a broker. `deleted`: partitions that
+        were deleted at this start, whose offsets groups have yet to forget."""
         for what, start in (("groups", self.groups.start), ("transactions", self.transactions.start)):
             try:
                 await start()
             except Exception as error:
                 _LOG.error("%s are not available: %s", what, error, exc_info=not isinstance(error, SeglogError))
+        if deleted and self.groups.unready is None:
+            await self._deleted(deleted)
 
     async def stop(self) -> None:
         """Stop listening, close every connection, and wait until pending writes to files are done."""

@@ -220,9 +220,10 @@ class Topics:
         """Delete a topic, and return how many partitions it had; 0: there is no such topic. Raises StorageError."""
         return await self._in_worker(self._delete, name)
 
-    async def finish_deletions(self) -> None:
-        """Delete the rest of topics that a crash left partly deleted. Call it before clients connect."""
-        await self._in_worker(self._finish_deletions)
+    async def finish_deletions(self) -> list[tuple[str, int]]:
+        """Delete the rest of topics that a crash left partly deleted; return their partitions. Call it before clients
+        connect."""
+        return await self._in_worker(self._finish_deletions)
 
     async def configure(self, name: str, changes: Mapping[str, object]) -> None:
         """Change settings of a topic in all of its partitions. Raises InvalidConfigError, StorageError."""
@@ -303,15 +304,17 @@ class Topics:
             raise
         return topic.partitions
 
-    def _finish_deletions(self) -> None:
+    def _finish_deletions(self) -> list[tuple[str, int]]:
+        deleted = []
         for topic in list(self._topics.values()):
             try:
                 if topic_deletion.is_marked(
                     self._directory(topic.name, topic.partitions - 1), topic.name, topic.topic_id
                 ):
-                    self._delete(topic.name)
+                    deleted += [(topic.name, number) for number in range(self._delete(topic.name))]
             except SeglogError as error:
                 _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, error)
+        return deleted
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
         for partition in range(self.partition_count(name)):
