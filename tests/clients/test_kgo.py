@@ -29,6 +29,7 @@ WITH_A_BROKER = {
     "TestPing", "TestPooling", "TestShareGroup", "TestShareGroupAckOnClose", "TestShareGroupETL",
     "TestShareGroupOffsetsAdmin", "TestTxnEtl", "TestUnknownGroupOffsetFetchPinned",
 }
+AGAIN_MAX = 2
 # It skips them by itself.
 SKIPPED = {
     "Test848RegexBrokerResolves": "the consumer protocol of Kafka 4 (KIP-848) is not served",
@@ -60,13 +61,23 @@ def binary(kept):
     return work / "kgo.test", Path(go("list", "-f", "{{.Dir}}", "github.com/twmb/franz-go/pkg/kgo"))
 
 
-def test_kgo_is_content(binary, tmp_path):
-    program, package = binary
-    with seglog.serve(tmp_path / "data", fsync="interval") as server, (tmp_path / "out").open("w") as out:
+def outcomes(program, package, server, names, out):
+    """{test: PASS, FAIL or SKIP}"""
+    with out.open("w") as file:
         subprocess.run(
-            [program, "-test.v", "-test.timeout", "15m", "-test.run", f"^({'|'.join(sorted(WITH_A_BROKER))})$"],
-            cwd=package, stdout=out, stderr=out, check=False,
+            [program, "-test.v", "-test.timeout", "15m", "-test.run", f"^({'|'.join(sorted(names))})$"],
+            cwd=package, stdout=file, stderr=file, check=False,
             env={**os.environ, "KGO_SEEDS": server.bootstrap_servers, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"})
-    told = re.findall(r"^--- (PASS|FAIL|SKIP): (\w+)", (tmp_path / "out").read_text(), re.MULTILINE)
-    ended = {name: result for result, name in told}
-    assert ended == {name: "SKIP" if name in SKIPPED else "PASS" for name in WITH_A_BROKER}
+    told = re.findall(r"^--- (PASS|FAIL|SKIP): (\w+)", out.read_text(), re.MULTILINE)
+    return {name: result for result, name in told}
+
+
+def test_kgo_is_content(binary, tmp_path):
+    expected = {name: "SKIP" if name in SKIPPED else "PASS" for name in WITH_A_BROKER}
+    with seglog.serve(tmp_path / "data", fsync="interval") as server:
+        ended = outcomes(*binary, server, expected, tmp_path / "out")
+        # On a busy machine sessions expire, and limits of the tests themselves: such tests run again, by themselves.
+        failed = {name for name, result in expected.items() if ended.get(name) != result}
+        if 0 < len(failed) <= AGAIN_MAX:
+            ended |= outcomes(*binary, server, failed, tmp_path / "again")
+    assert ended == expected
