@@ -78,7 +78,7 @@ SKIPPED = {
 EXPECTED = {**dict.fromkeys(SKIPPED, "SKIPPED"), **dict.fromkeys(FAILURES, "FAILED")}
 # Some of their own limits are short for a busy machine (1.5 s for an answer to an admin client): so many tests may need
 # a second run, by themselves.
-AGAIN_MAX = 4
+AGAIN_MAX = 8
 MANUAL = {"8000_idle", "8001_fetch_from_follower_mock_manual"}
 WITHOUT_NEW_TOPICS = "noautocreate"
 # They call Kafka's own tool.
