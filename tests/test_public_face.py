@@ -1,4 +1,5 @@
 """The names of `import seglog`."""
+import inspect
 import subprocess
 import sys
 
@@ -13,6 +14,23 @@ def test_every_public_name_is_there_and_listed():
         assert getattr(seglog, name) is not None
         assert name in dir(seglog)
     assert set(seglog._ROOM_OF) < set(seglog.__all__)
+
+
+def undocumented(cls):
+    """Methods and properties in Python that have no docstring, nor inherit one. (Fields of kernels can have none.)"""
+    for name in dir(cls):
+        found = inspect.getattr_static(cls, name)
+        if not name.startswith("_") and (inspect.isroutine(found) or isinstance(found, property)):
+            of_bases = [inspect.getdoc(vars(base)[name]) for base in cls.__mro__ if name in vars(base)]
+            if not any(of_bases):
+                yield f"{cls.__name__}.{name}"
+
+
+def test_every_public_name_has_a_docstring():
+    public = [getattr(seglog, name) for name in seglog.__all__ if name != "__version__"]
+    assert [each for each in public if not inspect.getdoc(each)] == []
+    assert [name for each in public if inspect.isclass(each) for name in undocumented(each)] == []
+    assert len(public) > 40
 
 
 def test_importing_seglog_loads_no_room_before_it_is_used():

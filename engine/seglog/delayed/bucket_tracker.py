@@ -249,6 +249,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
 
     @property
     def stats(self) -> BucketStats:
+        """Counters of what was done with buckets."""
         return self._sealed.stats
 
     @property

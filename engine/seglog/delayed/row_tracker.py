@@ -125,6 +125,7 @@ class RowTracker(DelayedDeliveryTracker):
 
     @property
     def config(self) -> DelayedDeliveryConfig:
+        """The settings that the tracker uses now."""
         return self._config
 
     @property

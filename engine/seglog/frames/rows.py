@@ -89,10 +89,12 @@ class RowScan:
 
     @property
     def key_is_text(self) -> bool:
+        """Whether keys are decoded to text."""
         return self._options.key_text is not None
 
     @property
     def value_is_text(self) -> bool:
+        """Whether values are decoded to text."""
         return self._options.value_text is not None
 
     def _with(self, options: ReadOptions, limits: Limits) -> Self:

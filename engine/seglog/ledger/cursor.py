@@ -557,6 +557,7 @@ class Cursor:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._is_closed
 
     def _changed(self, before: Position, acknowledged: Sequence[Position] = ()) -> None:

@@ -188,10 +188,12 @@ class Ledger(OpenHandle):
 
     @property
     def properties(self) -> dict[str, str]:
+        """The properties that the ledger was created with: a copy."""
         return dict(self._metadata.properties)
 
     @property
     def is_sealed(self) -> bool:
+        """Whether the ledger has its end and takes no more entries."""
         return self._metadata.end is not None
 
     @property

@@ -129,6 +129,7 @@ class ManagedLedger(ManagedReader, Unclosed):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._shown.extent is None
 
     @property

@@ -363,14 +363,17 @@ class Follower(Partition, Followable):
     is_changing = False
 
     def moment(self) -> tuple[Extent, int]:
+        """The extent of the log now, and the epoch of its last cut."""
         picture = self._look()
         return picture, picture.epoch
 
     def cut_since(self, epoch: int) -> int | None:
+        """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
         ends = self._ends
         return None if ends is None else ends.cut_since(epoch)
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
+        """Whether what was read in the extent, of that epoch, was in the log when it was read."""
         with self._turn:
             ends = self._live()
             if not self._is_open or not isinstance(extent, _Picture) or extent.is_told != (ends is not None):
@@ -379,9 +382,11 @@ class Follower(Partition, Followable):
             return ends is None or ends.epoch in (epoch, epoch + 1)
 
     def has_moved(self, extent: Extent) -> bool:
+        """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
         return self._settled(extent) is not extent
 
     def waiter(self, bell: Rung) -> "_Watching":
+        """Return what waits for the next append, and rings the bell."""
         return _Watching(self, bell)
 
 

@@ -144,6 +144,7 @@ class Log(Followable, Unclosed):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._shown.extent is None
 
     # --- its ends --------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ class LogCursor(OpenHandle):
 
     @property
     def position(self) -> int:
+        """The offset of the next record to read, as last committed; the log start if nothing was committed."""
         self._check()
         # Each time from the file: whoever cuts the log lowers it, and others may share it.
         committed = ReaderCursor.read(self._directory, self.name)
@@ -98,6 +99,7 @@ class LogCursor(OpenHandle):
 
     @property
     def lag(self) -> int:
+        """The number of offsets from the position to the end of the log."""
         return max(self._log.log_end_offset - max(self.position, self._log.log_start_offset), 0)
 
     def read(

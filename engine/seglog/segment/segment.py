@@ -142,6 +142,7 @@ class Segment:
 
     @property
     def decompress(self) -> Decompress:
+        """The function that decompresses its batches."""
         return self._access.decompress
 
     @property
@@ -454,10 +455,8 @@ class Segment:
             return True
         if not 0 < position < self.size_bytes:
             return False
-        table = scan(
-            self.window, position, max_batches=1, check_crc=True, min_offset=self.base_offset,
-            decompress=self._access.decompress,
-        )
+        table = scan(self.window, position, max_batches=1, check_crc=True, min_offset=self.base_offset,
+                     decompress=self._access.decompress)
         try:
             if len(table) != 1 or not self.base_offset <= table[0].base_offset <= offset:
                 return False

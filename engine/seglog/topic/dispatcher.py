@@ -90,6 +90,7 @@ class Dispatcher:
 
     @property
     def cursor(self) -> Cursor:
+        """The cursor whose entries are dispatched."""
         return self._cursor
 
     # --- reading -----------------------------------------------------------------------------

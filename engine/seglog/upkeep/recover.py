@@ -55,6 +55,7 @@ class Recovery:
 
     @property
     def lost_bytes(self) -> int:
+        """The number of bytes that all lost ranges had together."""
         return sum(lost.size_bytes for lost in self.lost)
 
 

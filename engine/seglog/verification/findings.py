@@ -262,14 +262,17 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
+        """Error, warning or note."""
         return KINDS[self.code].severity
 
     @property
     def meaning(self) -> str:
+        """What the code means, in one sentence."""
         return KINDS[self.code].meaning
 
     @property
     def fix(self) -> str:
+        """What to do about it."""
         return KINDS[self.code].fix
 
     def to_dict(self) -> dict[str, Any]:
@@ -297,6 +300,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
+        """Count the findings of this severity."""
         return sum(f.severity == severity for f in self.findings)
 
     @property
