@@ -9,9 +9,15 @@ cdef extern from "seg_columns.h" nogil:
     int SEG_KEY
     int SEG_VALUE
     int SEG_HEADERS
+    # In the same field: keys and values are views of `source`, the batches as stored. Needs SEG_HEADERS.
+    int SEG_VIEWS
+
+    ctypedef struct seg_view:
+        pass
 
     ctypedef struct seg_binary:
         int32_t* offsets
+        seg_view* views
         uint8_t* data
         uint8_t* validity
         int64_t bytes
@@ -31,6 +37,9 @@ cdef extern from "seg_columns.h" nogil:
         int64_t header_capacity
         seg_binary header_key
         seg_binary header_value
+        uint8_t* source
+        int64_t source_bytes
+        int32_t is_mapped
 
     # Remove the rows from `rows` on.
     void seg_columns_cut(seg_columns* c, int64_t rows)

@@ -4,6 +4,7 @@ Only complete batches stay: nothing of a bad batch does. The caller reserves roo
 only headers may need more along the way.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from .batch_attributes cimport has_open_end, hides_last_offset
 from .batch_header cimport (
@@ -37,8 +38,11 @@ cdef int decode_run(Run* run) noexcept nogil:
     """Decode batches until one needs the GIL. Only complete batches are added."""
     cdef seg_columns* c = run.c
     cdef const BatchHeader* row
+    cdef const uint8_t* bytes = run.bytes       # where the batches' positions count from
+    cdef int64_t size = run.size
     cdef int64_t rows_before
     cdef bint is_bare
+    cdef bint has_views = c.without & SEG_VIEWS != 0
     cdef int status
     while run.batch < run.last and run.content_bytes < run.stop_bytes:
         row = &run.rows[run.batch]
@@ -55,14 +59,24 @@ cdef int decode_run(Run* run) noexcept nogil:
         if (row.size_bytes > c.key.capacity - run.content_bytes
                 or (row.count if row.magic >= 2 else 1) > c.row_capacity - c.rows):
             return NO_SPACE
-        if not is_bare or not take_quickly(c, run.bytes, run.size, row):
+        if has_views:
+            if c.is_mapped:
+                if row.position + row.size_bytes - (c.source - bytes) > MAX_CONTENT_BYTES:
+                    return LIMIT
+            else:
+                memcpy(c.source + c.source_bytes, run.bytes + row.position, <size_t>row.size_bytes)
+                bytes = c.source + c.source_bytes - row.position
+                size = row.position + row.size_bytes + SEG_SLACK
+        if not is_bare or not take_quickly(c, bytes, size, row):
             rows_before = c.rows
-            status = take_batch(c, run.bytes + run.size, run.bytes + row.position, row)
+            status = take_batch(c, bytes + size, bytes + row.position, row)
             if status == OK:
                 status = check_offsets(c, rows_before, row, run.begin)
             if status != OK:
                 seg_columns_cut(c, rows_before)
                 return status
+        if has_views:
+            c.source_bytes = bytes + row.position + row.size_bytes - c.source
         run.content_bytes += row.size_bytes
         run.batch += 1
     return OK

@@ -4,6 +4,7 @@ from .arena cimport Arena, ArenaPool
 from .batch_header cimport BatchHeader
 from .column_decoder cimport seg_columns
 from .segment_scan cimport BatchTable
+from .window cimport Window
 
 
 cdef class Columns:
@@ -12,6 +13,7 @@ cdef class Columns:
     cdef ArenaPool pool
     cdef Arena _arena               # holds c's columns, except those of headers
     cdef Arena _header_arena        # None until a record has a header
+    cdef Window _window             # None unless c.is_mapped: then views are of its bytes
     cdef uint8_t* _timestamp_validity
     cdef int64_t _timestamp_nulls
     cdef int64_t _content_bytes     # of the batch bodies decoded so far; limits every int32 in c
@@ -34,6 +36,7 @@ cdef class ColumnChunks:
     cdef int64_t _stop
     cdef bint _check_crc
     cdef bint _include_control
+    cdef int32_t _is_mapped         # chunks with views are views of the window's bytes
     cdef public int64_t next_batch
 
     # The next chunk, None at the end. Columns decoded `without` some (seg_columns.without) are only for kernels that

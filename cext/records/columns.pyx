@@ -1,8 +1,8 @@
 """Decodes records of every format into columns in Arrow's layout, one chunk at a time.
 
-A Columns owns its memory (an arena of a pool) and, once filled, refers to nothing else: neither to the window nor to
-the table. The arena returns to the pool when the Columns, its memoryviews and the Arrow arrays exported from it are all
-gone; until then nothing overwrites it.
+A Columns owns its memory (an arena of a pool) and, once filled, refers to nothing else: not to the table, and to the
+window only if its rows are views of it. The arena returns to the pool when the Columns, its memoryviews and the Arrow
+arrays exported from it are all gone; until then nothing overwrites it.
 
 One pass over each batch, while it is cached: CRC, then records. The batch headers limit the size of a decoded batch
 (its keys and values are smaller than the batch), so that much is reserved without measuring first. Headers are rare,
@@ -11,16 +11,17 @@ and their memory grows on demand.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
-from .arena cimport Arena, ArenaPool, lend, seg_forbid
+from .arena cimport Arena, ArenaPool, lend
 from .arrow_c cimport export_array, export_schema
 from .batch_header cimport CODEC_MASK, BatchHeader
 from .column_decoder cimport (
-    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_HEADERS, SEG_KEY, SEG_SLACK, SEG_VALUE, Run,
-    check_offsets, decode_run, seg_binary, seg_columns, seg_columns_cut, seg_mark_none, take_inner_messages,
-    take_records,
+    MAX_CONTENT_BYTES, NEEDS_DECOMPRESSION, NEEDS_HEADER_SPACE, SEG_HEADERS, SEG_KEY, SEG_VALUE, SEG_VIEWS, Run,
+    check_offsets, decode_run, seg_binary, seg_columns, seg_columns_cut, seg_mark_none,
+    take_inner_messages, take_records,
 )
+from .column_layout cimport lay_out, lay_out_headers, move_binary, use_up
 from .legacy_records cimport find_inner_base
 from .batch_payload cimport check_count, open_records, raise_batch
 from .segment_scan cimport BatchTable
@@ -35,84 +36,10 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError
 globals()["ArenaPool"] = seglog._kernels.arena.ArenaPool
 
 cdef enum:
-    # Between two columns: a copy that exceeds its slack is then detected by AddressSanitizer.
-    GAP = 64
-    MAX_SPREAD = 4              # see use_up
     FIRST_HEADERS = 1024
 
 
-# --- the layout of the columns in an arena ------------------------------------------------
-
-cdef struct Cutter:
-    uint8_t* base               # NULL: measure only
-    int64_t used
-
-
-cdef uint8_t* cut(Cutter* cutter, int64_t size) noexcept nogil:
-    """The next `size` bytes, aligned to 64 as Arrow recommends."""
-    cdef uint8_t* p = cutter.base
-    cdef int64_t next_ = cutter.used + ((size + 63) & ~<int64_t>63) + GAP
-    if cutter.base != NULL:
-        p = cutter.base + cutter.used
-        seg_forbid(p + size, next_ - cutter.used - size)
-    cutter.used = next_
-    return p
-
-
-cdef int64_t lay_out(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c,
-                     uint8_t** timestamp_validity) noexcept nogil:
-    """Place all columns except those of headers. Returns the size in bytes; base NULL: only measures."""
-    cdef Cutter cutter = Cutter(base, 0)
-    c.row_capacity = rows
-    c.offset = <int64_t*>cut(&cutter, 8 * rows)
-    c.timestamp = <int64_t*>cut(&cutter, 8 * rows)
-    timestamp_validity[0] = cut(&cutter, (rows + 7) // 8)
-    # All content may be keys, or all values, so each gets room for all of it.
-    c.key.capacity = c.value.capacity = content_bytes
-    if not c.without & SEG_HEADERS:
-        c.header_start = <int32_t*>cut(&cutter, 4 * (rows + 1))
-    if not c.without & SEG_KEY:
-        lay_out_binary(&cutter, &c.key, rows, content_bytes)
-    if not c.without & SEG_VALUE:
-        lay_out_binary(&cutter, &c.value, rows, content_bytes)
-    return cutter.used
-
-
-cdef void lay_out_binary(Cutter* cutter, seg_binary* column, int64_t rows, int64_t content_bytes) noexcept nogil:
-    column.offsets = <int32_t*>cut(cutter, 4 * (rows + 1))
-    column.validity = cut(cutter, (rows + 7) // 8)
-    column.data = cut(cutter, content_bytes + SEG_SLACK)
-
-
-cdef int64_t lay_out_headers(uint8_t* base, int64_t rows, int64_t content_bytes, seg_columns* c) noexcept nogil:
-    cdef Cutter cutter = Cutter(base, 0)
-    c.header_capacity = rows
-    c.header_key.capacity = c.header_value.capacity = content_bytes
-    lay_out_binary(&cutter, &c.header_key, rows, content_bytes)
-    lay_out_binary(&cutter, &c.header_value, rows, content_bytes)
-    return cutter.used
-
-
-cdef void use_up(int64_t arena_size, int64_t size, int64_t* rows, int64_t* content_bytes) noexcept nogil:
-    """If an arena is larger than the `size` of these rows and bytes, raise both in proportion.
-
-    Not to all of it if little is needed: columns far apart would each touch a huge page.
-    """
-    cdef double spread = min((arena_size - 4096) / <double>size, MAX_SPREAD)
-    if spread > 1:
-        rows[0] = <int64_t>(rows[0] * spread)
-        content_bytes[0] = min(<int64_t>(content_bytes[0] * spread), MAX_CONTENT_BYTES)
-
-
-cdef void move_binary(seg_binary* to, const seg_binary* from_, int64_t rows, int64_t row_capacity) noexcept nogil:
-    """Copy a column's contents to its new place."""
-    to.bytes = from_.bytes
-    to.null_count = from_.null_count
-    memset(to.validity, 0xFF, (row_capacity + 7) // 8)
-    memcpy(to.validity, from_.validity, (rows + 7) // 8)
-    memcpy(to.offsets, from_.offsets, 4 * (rows + 1))
-    memcpy(to.data, from_.data, from_.bytes)
-
+# --- the columns --------------------------------------------------------------------------
 
 # The memory of columns without rows: each has one offset, 0.
 cdef int64_t nothing[1]
@@ -126,8 +53,6 @@ cdef void hold_nothing(seg_binary* column) noexcept:
     column.data = column.validity = <uint8_t*>nothing
     column.bytes = column.capacity = column.null_count = 0
 
-
-# --- the columns --------------------------------------------------------------------------
 
 @cython.final
 @cython.no_gc           # refers to arenas and a pool, which refer to nothing
@@ -258,6 +183,9 @@ cdef class Columns:
         self._next_batch = first
         if first == last:
             return 0
+        if self.c.is_mapped:
+            self._window = table.window
+            self.c.source = <uint8_t*>table.window.base + table.rows[first].position
         self._reserve_for(table, first, last, stop_bytes)
         run.c = &self.c
         run.rows = table.rows
@@ -377,6 +305,8 @@ cdef class Columns:
             memcpy(c.timestamp, self.c.timestamp, 8 * c.rows)
             if not c.without & SEG_HEADERS:
                 memcpy(c.header_start, self.c.header_start, 4 * (c.rows + 1))
+            if c.source_bytes > 0 and not c.is_mapped:
+                memcpy(c.source, self.c.source, c.source_bytes)
             if not c.without & SEG_KEY:
                 move_binary(&c.key, &self.c.key, c.rows, rows)
             if not c.without & SEG_VALUE:
@@ -583,6 +513,7 @@ cdef class ColumnChunks:
         while self.next_batch < self._stop:
             columns = new_columns(self._pool)
             columns.c.without = without
+            columns.c.is_mapped = self._is_mapped and without & SEG_VIEWS != 0
             try:
                 columns._fill(self._table, self._start, self.next_batch, self._stop, self._chunk_bytes,
                               self._check_crc, self._include_control)

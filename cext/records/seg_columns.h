@@ -20,9 +20,18 @@
 #define seg_likely(x) __builtin_expect(!!(x), 1)
 #define seg_unlikely(x) __builtin_expect(!!(x), 0)
 
+/* A view of Arrow's binary_view and utf8_view types. */
+typedef struct {
+    int32_t size;
+    uint8_t prefix[4];
+    int32_t buffer;
+    int32_t offset;
+} seg_view;
+
 /* A column of byte strings. */
 typedef struct {
     int32_t *offsets;       /* rows + 1: the beginning of each row in data, and the end of the last */
+    seg_view *views;        /* with SEG_VIEWS, instead of offsets */
     uint8_t *data;
     uint8_t *validity;      /* one bit per row, set if not null */
     int64_t bytes;          /* size of data in use */
@@ -34,9 +43,11 @@ typedef struct {
 #define SEG_KEY 1
 #define SEG_VALUE 2
 #define SEG_HEADERS 4
+/* In the same field: keys and values are views of `source`, the batches as stored. Needs SEG_HEADERS. */
+#define SEG_VIEWS 8
 
 typedef struct {
-    int32_t without;        /* SEG_KEY, SEG_VALUE, SEG_HEADERS */
+    int32_t without;        /* SEG_KEY, SEG_VALUE, SEG_HEADERS; SEG_VIEWS */
     int64_t rows;
     int64_t row_capacity;
     int64_t *offset;
@@ -48,6 +59,9 @@ typedef struct {
     int64_t header_capacity;
     seg_binary header_key;
     seg_binary header_value;
+    uint8_t *source;        /* with SEG_VIEWS: the batches as stored: a copy, or the mapped file, read-only */
+    int64_t source_bytes;
+    int32_t is_mapped;      /* `source` is the mapped file */
 } seg_columns;
 
 /* Copy n bytes in steps of 32. May read and write up to 31 bytes too many; both sides have slack. */
@@ -63,9 +77,49 @@ static inline __attribute__((always_inline)) void seg_copy_wild(uint8_t *to, con
     }
 }
 
+/* The view of `size` bytes at `bytes`. Longer ones than 12 bytes lie in `data`. Reads 12 bytes, also if `size` is
+ * smaller. */
+static inline __attribute__((always_inline)) seg_view seg_view_of(const uint8_t *bytes, int32_t size,
+                                                                  const uint8_t *data)
+{
+    static const uint8_t mask[24] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    seg_view view = {size, {0}, 0, 0};
+    if (size > 12) {
+        memcpy(view.prefix, bytes, 4);
+        view.offset = (int32_t)(bytes - data);
+    } else {
+        uint64_t first, first_mask;
+        uint32_t last, last_mask;
+        memcpy(&first, bytes, 8);
+        memcpy(&last, bytes + 8, 4);
+        memcpy(&first_mask, mask + 12 - size, 8);
+        memcpy(&last_mask, mask + 20 - size, 4);
+        first &= first_mask;
+        last &= last_mask;
+        memcpy((uint8_t *)&view + 4, &first, 8);
+        memcpy((uint8_t *)&view + 12, &last, 4);
+    }
+    return view;
+}
+
 /* Append one byte string as row number `row`; size -1 is null. The caller has reserved room. */
 static inline void seg_binary_append(seg_binary *column, int64_t row, const uint8_t *bytes, int32_t size)
 {
+    if (column->views) {
+        seg_view view = {0, {0}, 0, 0};
+        if (size > 12)
+            view = seg_view_of(bytes, size, column->data);
+        else if (size > 0) {        /* no byte may follow it */
+            view.size = size;
+            memcpy((uint8_t *)&view + 4, bytes, (size_t)size);
+        }
+        column->views[row] = view;
+        if (size < 0) {
+            column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+            column->null_count++;
+        }
+        return;
+    }
     if (size > 0) {
         memcpy(column->data + column->bytes, bytes, (size_t)size);
         column->bytes += size;
@@ -84,7 +138,8 @@ static inline void seg_binary_cut(seg_binary *column, int64_t row, int64_t rows)
         column->null_count -= !(column->validity[i >> 3] & bit);
         column->validity[i >> 3] |= bit;
     }
-    column->bytes = column->offsets[row];
+    if (!column->views)
+        column->bytes = column->offsets[row];
 }
 
 static inline void seg_columns_cut(seg_columns *c, int64_t rows)
@@ -217,6 +272,7 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
     int32_t *value_offsets = without & SEG_VALUE ? NULL : c->value.offsets + 1;
     int32_t *header_start = without & SEG_HEADERS ? NULL : c->header_start + 1;
     uint8_t *key_data = c->key.data, *value_data = c->value.data;
+    seg_view *key_views = c->key.views, *value_views = c->value.views;
     int64_t key_bytes = c->key.bytes, value_bytes = c->value.bytes;
     int64_t row = c->rows;
     const int64_t stop = row + count;
@@ -265,7 +321,13 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
         }
         offset[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)offset_delta);
         timestamp[row] = (int64_t)(base_timestamp + (delta & delta_mask));
-        if (!(without & SEG_KEY)) {
+        if (!(without & SEG_KEY) && without & SEG_VIEWS) {
+            key_views[row] = seg_view_of(key, key_size < 0 ? 0 : key_size, key_data);
+            if (seg_unlikely(key_size < 0)) {
+                c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+                c->key.null_count++;
+            }
+        } else if (!(without & SEG_KEY)) {
             if (seg_likely(key_size >= 0)) {
                 seg_copy_wild(key_data + key_bytes, key, key_size);
                 key_bytes += key_size;
@@ -275,7 +337,13 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
             }
             key_offsets[row] = (int32_t)key_bytes;
         }
-        if (!(without & SEG_VALUE)) {
+        if (!(without & SEG_VALUE) && without & SEG_VIEWS) {
+            value_views[row] = seg_view_of(value, value_size < 0 ? 0 : value_size, value_data);
+            if (seg_unlikely(value_size < 0)) {
+                c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+                c->value.null_count++;
+            }
+        } else if (!(without & SEG_VALUE)) {
             if (seg_likely(value_size >= 0)) {
                 seg_copy_wild(value_data + value_bytes, value, value_size);
                 value_bytes += value_size;
@@ -310,6 +378,10 @@ static inline const uint8_t *seg_take_records(seg_columns *restrict c, const uin
         return seg_take_records_but(SEG_HEADERS | SEG_VALUE, c, p, end, safe, count, base);
     case SEG_HEADERS | SEG_KEY | SEG_VALUE:
         return seg_take_records_but(SEG_HEADERS | SEG_KEY | SEG_VALUE, c, p, end, safe, count, base);
+    case SEG_VIEWS | SEG_HEADERS:
+        return seg_take_records_but(SEG_VIEWS | SEG_HEADERS, c, p, end, safe, count, base);
+    case SEG_VIEWS | SEG_HEADERS | SEG_KEY:
+        return seg_take_records_but(SEG_VIEWS | SEG_HEADERS | SEG_KEY, c, p, end, safe, count, base);
     default:
         return seg_take_records_but(c->without, c, p, end, safe, count, base);
     }

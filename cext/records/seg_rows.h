@@ -6,14 +6,20 @@
 #include "seg_columns.h"
 
 /* Move the rows [from, to) of a column down to row `row`, whose data begin at byte `bytes`; the rows before stay.
- * Returns the bytes then in use. */
+ * Returns the bytes then in use; 0 for views, whose data do not move. */
 static inline int64_t seg_binary_move(seg_binary *column, int64_t row, int64_t bytes, int64_t from, int64_t to)
 {
-    int64_t start = column->offsets[from], size = column->offsets[to] - start, shift = start - bytes;
-    if (shift > 0)
-        memmove(column->data + bytes, column->data + start, (size_t)size);
-    for (int64_t i = 0; i < to - from; i++)
-        column->offsets[row + i + 1] = (int32_t)(column->offsets[from + i + 1] - shift);
+    int64_t size = 0;
+    if (column->views) {
+        memmove(column->views + row, column->views + from, sizeof(seg_view) * (size_t)(to - from));
+    } else {
+        int64_t start = column->offsets[from], shift = start - bytes;
+        size = column->offsets[to] - start;
+        if (shift > 0)
+            memmove(column->data + bytes, column->data + start, (size_t)size);
+        for (int64_t i = 0; i < to - from; i++)
+            column->offsets[row + i + 1] = (int32_t)(column->offsets[from + i + 1] - shift);
+    }
     if (column->null_count > 0) {
         for (int64_t i = 0; i < to - from; i++) {
             int bit = column->validity[(from + i) >> 3] >> ((from + i) & 7) & 1;
@@ -151,28 +157,12 @@ static inline int seg_rows_are_utf8(const seg_binary *column, int64_t rows)
     return 1;
 }
 
-/* A view of Arrow's binary_view and utf8_view types. */
-typedef struct {
-    int32_t size;
-    uint8_t prefix[4];
-    int32_t buffer;
-    int32_t offset;
-} seg_view;
-
 /* Views of the rows: up to 12 bytes are stored in the view, longer ones refer to the data, their only buffer. */
 static inline void seg_make_views(const seg_binary *column, int64_t rows, seg_view *views)
 {
     for (int64_t i = 0; i < rows; i++) {
         int32_t start = column->offsets[i], size = column->offsets[i + 1] - start;
-        seg_view view = {size, {0}, 0, 0};
-        if (size <= 12) {
-            uint8_t *inside = (uint8_t *)&view + 4;
-            memcpy(inside, column->data + start, (size_t)size);
-        } else {
-            memcpy(view.prefix, column->data + start, 4);
-            view.offset = start;
-        }
-        memcpy(&views[i], &view, sizeof view);
+        views[i] = seg_view_of(column->data + start, size, column->data);
     }
 }
 

@@ -10,6 +10,7 @@
 
 Built from Columns, whose memory they take over, after removing the rows that were not requested. Buffers with the same
 value in each row (topic, partition, usually timestampType) are shared by all batches of a partition.
+Views of keys and values refer to the batches as stored if these are not compressed.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,8 +22,8 @@ from .arrow_c cimport (
     new_array_capsule, new_schema_capsule,
 )
 from .batch_attributes cimport timestamp_type_of
-from .batch_header cimport BatchHeader, bounds_time
-from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, seg_binary, seg_columns
+from .batch_header cimport CODEC_MASK, BatchHeader, bounds_time
+from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, SEG_VIEWS, seg_binary, seg_columns, seg_view
 from .columns cimport ColumnChunks, Columns
 from .segment_scan cimport BatchTable
 
@@ -32,8 +33,6 @@ from seglog._kernels.columns import chunks
 from seglog.errors import InvalidArgumentError
 
 cdef extern from "seg_rows.h" nogil:
-    ctypedef struct seg_view:
-        pass
     void seg_keep_rows(seg_columns* c, int64_t start, int64_t stop, int64_t low, int64_t high)
     void seg_to_micros(int64_t* timestamp, int64_t rows)
     bint seg_rows_are_utf8(const seg_binary* column, int64_t rows)
@@ -113,6 +112,9 @@ cdef class RowLayout:
     @property
     def is_narrow(self):
         """Whether all columns have a fixed width, so that rows take a few bytes, whatever the records contain."""
+        return self.has_fixed_width()
+
+    cdef bint has_fixed_width(self) noexcept:
         return self.without == SEG_KEY | SEG_VALUE | SEG_HEADERS
 
     def __arrow_c_schema__(self):
@@ -207,7 +209,7 @@ cdef class TopicRows:
     def nbytes(self):
         """The bytes of keys, values and headers, and of the fixed-width columns."""
         cdef seg_columns* c = &self._columns.c
-        return (28 * c.rows + c.key.bytes + c.value.bytes
+        return (28 * c.rows + c.key.bytes + c.value.bytes + c.source_bytes
                 + c.header_key.bytes + c.header_value.bytes + 8 * c.header_rows)
 
     @property
@@ -269,6 +271,14 @@ cdef class TopicRows:
         cdef Arena views
         if not self.layout.has_views:
             return fill_binary(out, self._columns, column, rows)
+        if column.views != NULL:
+            fill_array(out, self._columns, rows, column.null_count, 4, 0)
+            if column.null_count > 0:
+                out.buffers[0] = column.validity
+            out.buffers[1] = column.views
+            out.buffers[2] = column.data
+            out.buffers[3] = &self._columns.c.source_bytes
+            return 0
         # The sizes of the data buffers (one), and then the views.
         views = self._columns.pool.acquire(16 * rows + 64)
         (<int64_t*>views.base)[0] = column.bytes
@@ -381,15 +391,18 @@ cdef bytes bytes_of(const seg_binary* column, int64_t row):
 
 def topic_rows(BatchTable table not None, pool not None, RowLayout layout not None, *, int64_t start=0,
                int64_t stop=-1, int64_t start_offset=INT64_MIN, int64_t stop_offset=INT64_MAX,
-               int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True, int64_t chunk_bytes=0):
+               int64_t low_ms=INT64_MIN, int64_t high_ms=INT64_MAX, bint check_crc=True, int64_t chunk_bytes=0,
+               bint is_mapped=False):
     """Iterate over the batches [start, stop) of a table as TopicRows, in chunks as those of columns.chunks().
 
     The rows are the records with start_offset <= offset < stop_offset and low_ms <= timestamp < high_ms, without those
     of control batches. If a header shows that no record of its batch is in that time range, the batch is skipped
-    without checking its CRC.
+    without checking its CRC. is_mapped: views refer to the window's own bytes, which live as long as the rows, not to
+    a copy.
     """
     cdef TopicRowChunks it = TopicRowChunks.__new__(TopicRowChunks)
     it._chunks = chunks(table, pool, chunk_bytes, start=start, stop=stop, check_crc=check_crc, include_control=False)
+    it._chunks._is_mapped = is_mapped
     it._table = table
     it._layout = layout
     it._stop = it._chunks._stop
@@ -431,7 +444,7 @@ cdef class TopicRowChunks:
         while True:
             self.find_run()
             first = self._chunks.next_batch
-            columns = self._chunks.take(self._layout.without)
+            columns = self._chunks.take(self._layout.without | (SEG_VIEWS if self.can_view() else 0))
             if columns is None:
                 if self._chunks.next_batch >= self._stop:
                     raise StopIteration
@@ -450,6 +463,20 @@ cdef class TopicRowChunks:
             rows.layout = self._layout
             rows.finish(first, max(self._chunks.next_batch, first + 1), self._table)
             return rows
+
+    cdef bint can_view(self) noexcept:
+        """Whether keys and values can be views of the batches as stored: all are v2 and not compressed."""
+        cdef RowLayout layout = self._layout
+        cdef const BatchHeader* row
+        cdef int64_t batch
+        if (not layout.has_views or layout.has_fixed_width() or not layout.without & SEG_HEADERS
+                or layout.key_text != BYTES or layout.value_text != BYTES):
+            return False
+        for batch in range(self._chunks.next_batch, self._chunks._stop):
+            row = &self._table.rows[batch]
+            if row.magic != 2 or row.attributes & CODEC_MASK:
+                return False
+        return True
 
     cdef void find_run(self) noexcept:
         """Skip batches outside the time range, and end the run before the next such batch."""

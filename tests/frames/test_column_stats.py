@@ -52,9 +52,9 @@ def read_bytes(monkeypatch):
     sizes = []
     work = part.ScanPart.work
 
-    def counted(self, *arguments):
+    def counted(self, *arguments, **options):
         sizes.append(self.size_bytes)
-        return work(self, *arguments)
+        return work(self, *arguments, **options)
 
     monkeypatch.setattr(part.ScanPart, "work", counted)
     return sizes

@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 
 import seglog
+from seglog._kernels.arena import ArenaPool
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -18,6 +19,7 @@ from seglog.errors import (
     OffsetOutOfRangeError,
 )
 from seglog.frames.part import ScanPart
+from seglog.fs import mapping
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.table_rows import COLUMNS, by_partition, directories, expected_rows, rows_of_table
 
@@ -234,7 +236,7 @@ def test_an_interrupt_of_the_wait_for_the_threads_is_told_as_such(orders, monkey
     begun, walking, release, closed = [], threading.Event(), threading.Event(), threading.Event()
     work = ScanPart.work
 
-    def slow(self, *arguments):
+    def slow(self, *arguments, **options):
         begun.append(self)
         if len(begun) == 2:
             try:
@@ -243,7 +245,7 @@ def test_an_interrupt_of_the_wait_for_the_threads_is_told_as_such(orders, monkey
                 yield list
             finally:
                 closed.set()
-        yield from work(self, *arguments)
+        yield from work(self, *arguments, **options)
 
     def interrupted(self, wait):
         raise KeyboardInterrupt
@@ -336,3 +338,31 @@ def test_wrong_columns_are_refused(tmp_path):
     for wrong in ({"threads": 0}, {"isolation": "x"}, {"on_corrupt": "x"}, {"from_offset": 1.5}, {"since": "soon"}):
         with pytest.raises(InvalidArgumentError):
             seglog.scan(tmp_path, **wrong)
+
+
+def test_pieces_make_ready_what_threads_get_to_next(tmp_path, monkeypatch):
+    """Outside of the lock under which pieces are handed out: with two threads, the chunk after the next one."""
+    with seglog.open(tmp_path / "orders-0", fsync="never", config={"segment.bytes": 1 << 20}) as log:
+        for _ in range(40):
+            log.append(bytes(10_000))
+    [part] = seglog.scan(tmp_path / "orders-0").parts()
+    calls = []
+    for name in ("load", "map_pages"):
+        monkeypatch.setattr(
+            mapping.Mapping, name, lambda log, position, size, name=name: calls.append((name, position, size)))
+    chunk = ArenaPool(100_000, 0)
+    work = part.work(pool=chunk, threads=2)
+    piece = next(work)
+    calls.clear()
+    rows, error = piece()
+    stop = sum(map(len, rows)) * part.size_bytes // 40
+    assert error is None
+    assert calls == [("load", stop + 100_000, 100_000), ("map_pages", stop + 100_000, 100_000)]
+    *_, last = work
+    calls.clear()
+    last()
+    assert calls == []          # there is nothing left
+    [*pieces] = part.work(pool=chunk)
+    calls.clear()
+    pieces[0]()
+    assert calls == [("load", stop, 100_000)]       # one thread touches its pages anyway

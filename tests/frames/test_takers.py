@@ -1,6 +1,7 @@
 """What polars, DuckDB, pandas and numpy make of a topic: every golden record; queries whose filters are pushed down."""
 import datetime as dt
 import json
+import shutil
 import subprocess
 import sys
 
@@ -47,8 +48,8 @@ def read(monkeypatch):
     seen = {"rows": 0, "columns": set()}
     batches = rows_module.RowScan.batches
 
-    def counted(self, *pool):
-        for rows in batches(self, *pool):
+    def counted(self, *pool, **options):
+        for rows in batches(self, *pool, **options):
             seen["rows"] += len(rows)
             seen["columns"] |= set(rows.layout.columns)
             yield rows
@@ -311,3 +312,36 @@ print(total, peak - before)
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True).stdout.split())
     assert total > 600_000
     assert grown < 64
+
+
+# --- rows that polars keeps ------------------------------------------------------------------------------------
+
+def test_rows_of_a_lazy_query_outlive_the_files(tmp_path):
+    """They are views of the files' own bytes, which a removed file keeps as long as it is mapped."""
+    with seglog.open(tmp_path / "orders-0", fsync="never", config={"segment.bytes": 3000}) as log:
+        for n in range(200):
+            log.append(b"a value of more than twelve bytes %d" % n, key=b"%d" % n)
+        assert len(log.segments) > 3
+    frame = seglog.polars.scan_topic(tmp_path / "orders-0").select("key", "value").collect()
+    shutil.rmtree(tmp_path)
+    assert frame.rows() == [(b"%d" % n, b"a value of more than twelve bytes %d" % n) for n in range(200)]
+
+
+TRUNCATED = """
+import os, sys
+from pathlib import Path
+import seglog, seglog.polars
+path = Path(sys.argv[1])
+frame = seglog.polars.scan_topic(path).select("value").collect()
+os.truncate(max(path.glob("*.log")), 0)
+print(sum(len(value) for value in frame["value"].to_list()))
+"""
+
+
+def test_a_broker_may_truncate_the_last_segment_while_rows_are_kept(tmp_path):
+    """A load behind the end of a mapped file is SIGBUS: bytes of the segment that may shrink are copied."""
+    with seglog.open(tmp_path / "orders-0", fsync="never", config={"segment.bytes": 30_000}) as log:
+        for _ in range(70):
+            log.append(bytes(1000))
+    done = subprocess.run([sys.executable, "-c", TRUNCATED, tmp_path / "orders-0"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "70000\n"), done.stderr

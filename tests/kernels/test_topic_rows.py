@@ -3,6 +3,7 @@ of records gives of each batch, or a refusal. And the Arrow stream, by itself.
 """
 import os
 import random
+import sys
 from array import array
 
 import pyarrow
@@ -84,7 +85,10 @@ def test_whatever_the_bytes_say_rows_and_iteration_agree(golden_kafka):
                 if rng.random() < 0.5 and all((row[5] or 0) <= batch.max_timestamp for row in expected):
                     bounds |= {"low_ms": rng.choice(expected)[5] or 0, "high_ms": INT64_MAX}
             try:
-                chunks = list(topic_rows(table, pool, layout, start=slot, stop=slot + 1, check_crc=False, **bounds))
+                chunks = list(topic_rows(
+                    table, pool, layout, start=slot, stop=slot + 1, check_crc=False, is_mapped=rng.random() < 0.5,
+                    **bounds,
+                ))
             except SeglogError:
                 refused += 1
                 assert isinstance(expected, SeglogError), (n, slot)
@@ -143,9 +147,14 @@ def test_rows_outlive_what_they_were_made_of():
         pyarrow.record_batch(next(topic_rows(table, pool, RowLayout(COLUMNS, "a topic", 5, has_views=views))))
         for views in (False, True)
     ]
+    without_headers = RowLayout(COLUMNS[:-1], "a topic", 5, has_views=True)
+    batches += [
+        pyarrow.record_batch(next(topic_rows(table, pool, without_headers, is_mapped=mapped)))
+        for mapped in (False, True)
+    ]
     del table
     for batch in batches:
-        part = batch["topic"], batch["value"], batch["headers"]
+        part = batch["topic"], batch["value"], batch[batch.num_columns - 1]
         batch.validate(full=True)
         assert batch.to_pylist()[0]["value"] == b"v" * 40
         del batch
@@ -153,6 +162,31 @@ def test_rows_outlive_what_they_were_made_of():
     assert pool.used_bytes > 0
     del batches, part
     assert pool.used_bytes == 0
+
+
+def test_views_of_a_map_are_of_its_own_bytes_and_others_of_a_copy():
+    pool = ArenaPool()
+    data = bytes(b"".join(
+        batch_v2(record_v2(0, 0, b"key %d" % n, b"v" * 40), count=1, base_offset=n) for n in range(3)
+    ))
+    before = sys.getrefcount(data)
+    table = scan(Window(data))
+    layout = RowLayout(["key", "value"], "t", 3, has_views=True)
+    first, end = pyarrow.py_buffer(data).address, pyarrow.py_buffer(data).address + len(data)
+    for mapped in (True, False):
+        [rows] = topic_rows(table, pool, layout, is_mapped=mapped)
+        batch = pyarrow.record_batch(rows)
+        batch.validate(full=True)
+        assert batch.to_pydict() == {"key": [b"key 0", b"key 1", b"key 2"], "value": [b"v" * 40] * 3}
+        there = batch["value"].buffers()[2]
+        assert (first <= there.address < there.address + there.size <= end) == mapped
+        del rows, batch, there
+    [rows] = topic_rows(table, pool, layout, is_mapped=True)
+    batch = pyarrow.record_batch(rows)
+    del rows, table
+    assert sys.getrefcount(data) > before
+    del batch
+    assert sys.getrefcount(data) == before
 
 
 class Batches:

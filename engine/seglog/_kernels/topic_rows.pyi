@@ -65,4 +65,5 @@ def topic_rows(
     high_ms: int = ...,
     check_crc: bool = True,
     chunk_bytes: int = 0,
+    is_mapped: bool = False,
 ) -> TopicRowChunks: ...

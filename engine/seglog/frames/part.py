@@ -10,6 +10,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
 from seglog.errors import SeglogError
 from seglog.frames.options import ReadOptions
+from seglog.fs.mapping import Mapping
 from seglog.log.damage import OnLost, lost_batch, lost_sink
 from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.answers import LostRange
@@ -79,11 +80,16 @@ class ScanPart:
             if error is not None:
                 raise error
 
-    def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator["Work"]:
+    def work(
+        self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL, *, threads: int = 1, is_mapped: bool = False
+    ) -> Iterator["Work"]:
         """The same as pieces that threads may run in parallel: each returns rows, and the error that ended them early.
 
-        Headers are read here, records are decoded in the pieces.
+        Headers are read here, records are decoded in the pieces. `threads`: how many run pieces; each piece prefetches
+        what they read next. `is_mapped`: views refer to the mapped file as long as the rows exist, except in the last
+        segment, which a broker may truncate.
         """
+        is_mapped = is_mapped and not self.is_last
         on_lost = lost_sink(self.options.on_corrupt, lost)
         layout = self.layout
         chunk_bytes = max(pool.chunk_bytes, NARROW_CHUNK_BYTES) if layout.is_narrow else pool.chunk_bytes
@@ -96,18 +102,25 @@ class ScanPart:
                     table = aborted.left_out_of(whole) if aborted else whole
                     stop = _batches_before(table, end)
                     if stop:
-                        yield partial(self._decode, segment, table, pool, layout, stop, chunk_bytes, on_lost)
+                        ahead = partial(
+                            _prefetch, segment.files().log, table.end + (threads - 1) * chunk_bytes, end, chunk_bytes,
+                            threads > 1,
+                        )
+                        yield partial(
+                            self._decode, segment, table, pool, layout, stop, chunk_bytes, on_lost, ahead, is_mapped
+                        )
         finally:
             segment.close()
 
     def _decode(
         self, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout, stop: int, chunk_bytes: int,
-        on_lost: OnLost | None,
+        on_lost: OnLost | None, ahead: Callable[[], None], is_mapped: bool,
     ) -> "Rows":
+        ahead()
         walk = topic_rows(
             table, pool, layout, stop=stop, start_offset=self.start_offset, stop_offset=self.stop_offset,
             low_ms=self.options.since_ms, high_ms=self.options.until_ms, check_crc=on_lost is None,
-            chunk_bytes=chunk_bytes,
+            chunk_bytes=chunk_bytes, is_mapped=is_mapped,
         )
         rows: list[TopicRows] = []
         while True:
@@ -143,6 +156,18 @@ def _tables(
         if table.end >= end:
             return
         log.load(table.end, min(chunk_bytes, end - table.end))
+
+
+def _prefetch(log: Mapping, position: int, end: int, chunk_bytes: int, maps: bool) -> None:
+    """Load the chunk at `position`, if it is before `end`; with `maps` also map its pages.
+
+    One thread at a time reads headers, under a lock: without this it would wait there for the disk and for page faults.
+    """
+    size = min(chunk_bytes, end - position)
+    if size > 0:
+        log.load(position, size)
+        if maps:
+            log.map_pages(position, size)
 
 
 def _batches_before(table: BatchTable, end: int) -> int:

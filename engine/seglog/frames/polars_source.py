@@ -44,7 +44,7 @@ def lazy(scan: RowScan) -> Any:
         if predicate is not None and limit is None:
             wanted = wanted.narrowed(bounds_of(predicate))
         left = limit
-        for rows in wanted.batches(WIDE if limit is None else POOL):
+        for rows in wanted.batches(WIDE if limit is None else POOL, is_mapped=True):
             piece = _frame(polars, rows)
             if left is not None:
                 piece = piece.head(left)

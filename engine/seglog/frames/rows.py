@@ -112,8 +112,9 @@ class RowScan:
         """
         return list(parts_of(places_of(self._sources, self._store_options), self._options, self._limits, min_bytes))
 
-    def batches(self, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
+    def batches(self, pool: ArenaPool = POOL, *, is_mapped: bool = False) -> Iterator[TopicRows]:
         """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT, if all of them are kept.
+        `is_mapped`: see ScanPart.work.
 
         Raises what `parts` raises, and CorruptRecordError at damage, after the rows before it.
         """
@@ -122,7 +123,9 @@ class RowScan:
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
-        work = (piece for part in chain(first, parts) for piece in part.work(self._lost, pool))
+        work = (piece for part in chain(first, parts) for piece in part.work(
+            self._lost, pool, threads=threads, is_mapped=is_mapped,
+        ))
         try:
             with closing(in_order(work, threads)) as done:
                 for rows, error in done:

@@ -256,7 +256,10 @@ class StoredPart(ScanPart):
     log_bytes: int = 0
     first_offset: int = OFFSET_MAX
 
-    def work(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[Work]:
+    def work(
+        self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL, *, threads: int = 1, is_mapped: bool = False
+    ) -> Iterator[Work]:
+        # (`is_mapped` is ignored: rows that someone keeps would keep the copy on the disk.)
         with scratch_directory() as here:
             copy = here / self.path.rpartition("/")[2]
             spans = self.spans
@@ -267,7 +270,8 @@ class StoredPart(ScanPart):
                 self.options, self.is_last, self.end_offset, aborted=self.aborted,
             )
             try:
-                for work in local.work(None if lost is None else _NamedLost(lost, self.path), pool):
+                named = None if lost is None else _NamedLost(lost, self.path)
+                for work in local.work(named, pool, threads=threads):
                     yield partial(self._told, work, copy)
             except SeglogError as error:
                 raise self._named(error, copy) from None
