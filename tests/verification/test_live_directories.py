@@ -29,8 +29,7 @@ def beside(script, directory, *arguments):
     )
     with process:
         try:
-            assert line_of(process) == "ready
-"
+            assert line_of(process) == "ready\n"
             yield process
         finally:
             process.stdin.close()
