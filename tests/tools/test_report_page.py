@@ -24,6 +24,7 @@ from seglog.tools.cli import cli
 from seglog.tools.ls import Totals
 from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
+from seglog.tools.picture.svg import bytes_scale
 from seglog.tools.picture.timeline import DOTS_MAX, Dots, SegmentSpan, Timeline
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.verification.findings import Report
@@ -229,6 +230,16 @@ def test_dots_are_spread_over_all_batches_not_the_first_ones(count):
         stride *= 2
     assert offsets == list(range(0, count, stride))
     assert all(ms == T + offset for offset, ms in dots.points)
+
+
+@pytest.mark.parametrize(("high", "labels"), [
+    (0, ["0 B", "1 B"]), (1_200, ["0 B", "256 B", "512 B", "768 B", "1.0 KiB"]),
+    (5_000, ["0 B", "1.0 KiB", "2.0 KiB", "3.0 KiB", "4.0 KiB"]),
+    (2_190_697_019, ["0 B", "512.0 MiB", "1.0 GiB", "1.5 GiB", "2.0 GiB"]),
+])
+def test_ticks_of_bytes_are_round_numbers_of_the_unit_shown(high, labels):
+    scale = bytes_scale(high, 0, 100, report.size)
+    assert [scale.show(tick) for tick in scale.ticks] == labels
 
 
 def test_a_partition_without_timestamps_has_no_bar_and_the_page_says_so(golden_kafka, mixed, tmp_path):

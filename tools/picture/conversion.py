@@ -11,7 +11,7 @@ from .. import report
 from ..ls import Totals, extent_of
 from .formats import legend_of, shares_of
 from .page import ROWS_MAX, Cell, Section, Table
-from .svg import Drawing, number_scale
+from .svg import Drawing, bytes_scale
 
 _ROW_PIXELS = 34
 
@@ -67,7 +67,7 @@ def _bars(sides: Sequence[tuple[str, Totals]]) -> Drawing:
         "; ".join(f"{name} the conversion {report.size(totals.bytes)}" for name, totals in sides) + ".",
         height=_ROW_PIXELS * len(sides) + 54,
     )
-    x = number_scale(0, most, drawing.left, drawing.right, report.size)
+    x = bytes_scale(most, drawing.left, drawing.right, report.size)
     drawing.axes(x, None)
     for n, (name, totals) in enumerate(sides):
         top = drawing.top + _ROW_PIXELS * n

@@ -11,7 +11,7 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from .. import report
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
-from .svg import Drawing, number_scale, time_scale
+from .svg import Drawing, bytes_scale, number_scale, time_scale
 
 _BUCKETS = 120
 _SECOND_MS = 1000
@@ -44,7 +44,7 @@ def _ledgers(topic: ClosedManagedLedger) -> Section:
         summary = f"{report.count_of(len(infos), 'ledger')}; the largest has {report.size(largest)}."
         drawing = Drawing("Bytes of ledgers", summary, height=200)
         x = number_scale(0, len(infos), drawing.left, drawing.right)
-        y = number_scale(0, largest, drawing.bottom, drawing.top, report.size)
+        y = bytes_scale(largest, drawing.bottom, drawing.top, report.size)
         drawing.axes(None, y)
         for n, info in enumerate(infos):
             if info.end is not None:

@@ -20,7 +20,7 @@ from ..writer import infer
 from .conversion import conversion_sections
 from .formats import legend_of, shares_of
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
-from .svg import Drawing, number_scale, time_scale
+from .svg import Drawing, bytes_scale, number_scale, time_scale
 from .timeline import SegmentSpan, Timeline
 
 # Above this, segments are drawn as one shape for each format, without tooltips.
@@ -188,7 +188,7 @@ def _bytes_by_time(timeline: Timeline) -> Section:
         f"Bytes of batches in each {report.duration(width_ms)}; at most {report.size(most)}.", height=220,
     )
     x = time_scale(bars[0][0], bars[-1][0] + width_ms, drawing.left, drawing.right)
-    y = number_scale(0, most, drawing.bottom, drawing.top, report.size)
+    y = bytes_scale(most, drawing.bottom, drawing.top, report.size)
     drawing.axes(x, y)
     for begin_ms, size_bytes in bars:
         if size_bytes:
@@ -237,7 +237,7 @@ def _codecs(survey: Survey) -> Section:
         "Records by format and codec", "Bytes of records as stored, and decompressed; the table has the numbers.",
         height=34 + 34 * len(uses) + 10, left=120,
     )
-    x = number_scale(0, most, drawing.left, drawing.right, report.size)
+    x = bytes_scale(most, drawing.left, drawing.right, report.size)
     drawing.axes(x, None)
     rows: list[Sequence[Cell | str]] = []
     for n, ((magic, codec), use) in enumerate(uses):

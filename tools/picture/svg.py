@@ -62,6 +62,13 @@ def number_scale(
     return Scale(low, high, begin, end, ticks, show)
 
 
+def bytes_scale(high: float, begin: float, end: float, show: Callable[[float], str]) -> Scale:
+    """From 0 to `high` bytes, with ticks at powers of two, which are round numbers of KiB, MiB, ..."""
+    high = max(high, 1)
+    step = 2 ** max(0, math.ceil(math.log2(high / _TICKS)))
+    return Scale(0, high, begin, end, range(0, math.floor(high) + 1, step), show)
+
+
 def moment(ms: int, step_ms: int) -> str:
     """Format a time in UTC, as exactly as ticks `step_ms` apart need; beyond the calendar, give the number itself."""
     try:
