@@ -51,10 +51,8 @@ class Target:
             try:
                 self.ready = True
                 # Until the last exception has come: it must not come behind this.
-                while self.ready or not self.done:
+                while not (self.done and self.ready):
                     self.work()
-                    if self.done and self.ready:
-                        self.ready = False
             except (KeyboardInterrupt, Interrupted):
                 self.interrupts += 1
 
