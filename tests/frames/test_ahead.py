@@ -34,8 +34,8 @@ def test_no_more_than_one_result_beyond_the_threads_is_made_ahead(threads):
     results.close()
 
 
-def test_the_threads_look_for_their_work_themselves_one_at_a_time():
-    """Who takes the results does not: while it is busy with them, the threads go on."""
+def test_all_threads_look_for_their_work_themselves_one_at_a_time():
+    """So does the consumer while it waits. While it is busy with results, the threads go on: see above."""
     walkers, walking = set(), threading.Lock()
 
     def work():
@@ -47,8 +47,23 @@ def test_the_threads_look_for_their_work_themselves_one_at_a_time():
             yield partial(later, n)
 
     assert list(in_order(work(), 3)) == list(range(30))
-    assert threading.current_thread() not in walkers
+    assert threading.current_thread() in walkers
     assert len(walkers) > 1
+
+
+def test_an_interrupt_of_the_consumer_in_a_piece_does_not_wait_for_the_results_before_it():
+    """Whichever of the two takes the first piece: mostly it is the other thread."""
+    for _ in range(20):
+        interrupted = threading.Event()
+
+        def piece(interrupted=interrupted):
+            if threading.current_thread() is threading.main_thread():
+                interrupted.set()
+                raise KeyboardInterrupt
+            assert interrupted.wait(60)
+
+        with pytest.raises(KeyboardInterrupt):
+            next(in_order(itertools.repeat(piece), 2))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

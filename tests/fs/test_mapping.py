@@ -2,7 +2,6 @@
 import errno
 import gc
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -344,20 +343,3 @@ def test_load_of_what_is_gone_or_closed_is_no_error(mapping, path):
     mapping.load(0, 1)
     mapping.close()
     mapping.load(0, 1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such call")
-def test_mapped_pages_cost_no_fault_when_they_are_touched(tmp_path):
-    path = tmp_path / "1.log"
-    path.write_bytes(bytes(4 << 20))
-    faults = []
-    for is_ready in (False, True):
-        with Mapping(path) as mapping:
-            if is_ready:
-                mapping.map_pages(0, len(mapping))
-                mapping.map_pages(len(mapping), 100)       # nothing is there
-            with memoryview(mapping) as view:
-                before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-                assert sum(view[::4096]) == 0
-                faults.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
-    assert faults[1] < faults[0] / 4, faults

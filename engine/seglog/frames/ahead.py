@@ -14,42 +14,62 @@ _LINGER_S = 0.05
 class _Place(Generic[Result]):
     """Holds the result of a piece, or its error. `pending`: locked until one of them is set."""
 
-    __slots__ = ("error", "pending", "result")
+    __slots__ = ("error", "pending", "piece", "result")
     result: Result
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.pending = Lock()
         self.pending.acquire()
+        # Kept until the consumer has moved on. The files of the last piece of a segment are unmapped with it, which
+        # takes as long as decoding half of it: otherwise it would happen while a thread iterates, and others wait.
+        self.piece: Callable[[], Result] | None = None
 
 
 class _Pieces(Generic[Result]):
-    """The pieces of `work`, run by `threads` threads, one for each permit."""
+    """The pieces of `work`, one for each permit, run by `helpers` threads, and by the consumer while it waits."""
 
-    def __init__(self, work: Iterator[Callable[[], Result]], threads: int) -> None:
+    def __init__(self, work: Iterator[Callable[[], Result]], helpers: int) -> None:
         self._work = work
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="seglog-scan")
+        self._helpers = helpers
+        self._pool = ThreadPoolExecutor(helpers, thread_name_prefix="seglog-scan")
         self._counting = Lock()
         self._running = 0           # threads that take permits
         self._walking = Lock()
         self._is_over = False
         self._permits: SimpleQueue[bool] = SimpleQueue()            # one for each piece; False: no more
-        self.places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
+        self._places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
 
     def permit(self) -> None:
         """Permit one more piece."""
         self._permits.put(True)
         with self._counting:        # after the permit: a thread that ends has checked for permits under this lock
-            is_short = self._running < self._threads
+            is_short = self._running < self._helpers
             self._running += is_short
         if is_short:
             self._pool.submit(self._do)
 
+    def help(self) -> bool:
+        """Run one piece in this thread, if one is permitted and left. Returns whether it did."""
+        try:
+            self._permits.get_nowait()
+        except Empty:
+            return False
+        return self.run_next()
+
+    def first(self) -> _Place[Result] | None:
+        """The place of the next result; None if there is none. Runs pieces in this thread until that one has begun."""
+        while True:
+            try:
+                return self._places.get_nowait()
+            except Empty:
+                if not self.help():
+                    return self._places.get()
+
     def stop(self) -> None:
         """Start no further piece, and wait for those that have started."""
         self._is_over = True
-        for _ in range(self._threads):
+        for _ in range(self._helpers):
             self._permits.put(False)
         self._pool.shutdown(wait=True)
 
@@ -65,19 +85,25 @@ class _Pieces(Generic[Result]):
 
     def _do(self) -> None:
         """Run one piece for each permit, until permits or pieces run out."""
-        while self._is_permitted():
-            place: _Place[Result] = _Place()
-            piece: Callable[[], Result] | None = None
-            try:
-                piece = self._next(place)
-                if piece is None:
-                    return
-                place.result = piece()
-            except BaseException as error:
-                place.error = error
-            finally:
-                place.pending.release()
-                del place, piece        # an error's traceback keeps this frame, which must not keep rows or files
+        while self._is_permitted() and self.run_next():
+            pass
+
+    def run_next(self) -> bool:
+        """Run the next piece; its error goes to its place. Returns False if none is left."""
+        place: _Place[Result] = _Place()
+        try:
+            place.piece = self._next(place)
+            if place.piece is None:
+                return False
+            place.result = place.piece()
+        except BaseException as error:
+            place.error = error
+            if not isinstance(error, Exception):
+                raise               # an interrupt of this thread: its consumer must not wait for earlier results first
+        finally:
+            place.pending.release()
+            del place               # an error's traceback keeps this frame, which must not keep rows or files
+        return True
 
     def _next(self, place: _Place[Result]) -> Callable[[], Result] | None:
         with self._walking:
@@ -87,38 +113,42 @@ class _Pieces(Generic[Result]):
                 piece = next(self._work, None)
             except BaseException:
                 self._is_over = True
-                self.places.put(place)
+                self._places.put(place)
                 raise
             if piece is None:
                 self._is_over = True
-            self.places.put(None if piece is None else place)
+            self._places.put(None if piece is None else place)
             return piece
 
 
 def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
     """Yield the result of each piece of work, in order; an error of `work` is raised after the results before it.
 
-    At most `threads` + 1 results are being made or wait at a time. The threads also iterate over `work`, one at a time:
-    a thread that has taken a piece lets the next one take its own, and runs the piece. With `threads` = 1 everything
-    happens in the caller's thread. Close this before `work`.
+    At most `threads` + 1 results are being made or wait at a time. `threads` - 1 threads run pieces, and so does the
+    consumer's thread while the next result is not ready: if it only waited, each result would cost a switch of threads.
+    All of them iterate over `work`, one at a time: a thread that has taken a piece lets the next one take its own, and
+    runs the piece. With `threads` = 1 everything happens in the consumer's thread. Close this before `work`.
     """
     if threads <= 1:
         for piece in work:
             yield piece()
         return
-    pieces = _Pieces(work, threads)
+    pieces = _Pieces(work, threads - 1)
     try:
         for _ in range(threads + 1):
             pieces.permit()
-        while (place := pieces.places.get()) is not None:
-            place.pending.acquire()
+        while (place := pieces.first()) is not None:
+            while not place.pending.acquire(blocking=False):
+                if not pieces.help():
+                    place.pending.acquire()
+                    break
             if place.error is not None:
                 try:
                     raise place.error
                 finally:
                     del place
             yield place.result
-            del place
+            del place.result
             pieces.permit()
     finally:
         pieces.stop()

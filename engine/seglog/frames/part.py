@@ -104,7 +104,6 @@ class ScanPart:
                     if stop:
                         ahead = partial(
                             _prefetch, segment.files().log, table.end + (threads - 1) * chunk_bytes, end, chunk_bytes,
-                            threads > 1,
                         )
                         yield partial(
                             self._decode, segment, table, pool, layout, stop, chunk_bytes, on_lost, ahead, is_mapped
@@ -158,16 +157,14 @@ def _tables(
         log.load(table.end, min(chunk_bytes, end - table.end))
 
 
-def _prefetch(log: Mapping, position: int, end: int, chunk_bytes: int, maps: bool) -> None:
-    """Load the chunk at `position`, if it is before `end`; with `maps` also map its pages.
+def _prefetch(log: Mapping, position: int, end: int, chunk_bytes: int) -> None:
+    """Load the chunk at `position`, if it is before `end`.
 
-    One thread at a time reads headers, under a lock: without this it would wait there for the disk and for page faults.
+    One thread at a time reads headers, under a lock: without this it would wait there for the disk.
     """
     size = min(chunk_bytes, end - position)
     if size > 0:
         log.load(position, size)
-        if maps:
-            log.map_pages(position, size)
 
 
 def _batches_before(table: BatchTable, end: int) -> int:

@@ -85,9 +85,10 @@ def scan(
     to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or with `include_headers`. Other columns are not decoded. decode: keys and values as "utf8" or "json" instead of
-    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode; by default one
-    for each processor, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and others that `open_store`
-    knows): then only the bytes that indexes lead to are fetched. store_options: credentials, endpoint and so on.
+    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode, with the one
+    that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store (s3://, gs://,
+    hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched. store_options:
+    credentials, endpoint and so on.
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """

@@ -18,7 +18,6 @@ import errno
 import mmap
 import os
 import stat
-import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -30,8 +29,6 @@ from seglog.fs.refusals import refusals, storage_error
 
 # How much `Mapping.load` reads by one call: more than the system reads ahead, little enough for a cache of the CPU.
 _LOAD_BYTES = 256 << 10
-# MADV_POPULATE_READ, since Linux 5.14.
-_POPULATE_READ = 22
 # The most that Linux sends in one call.
 _SEND_BYTES_MAX = 0x7FFFF000
 
@@ -121,11 +118,6 @@ class Mapping(FileMap):
         # A file system without RWF_NOWAIT, no free descriptor, a bad sector: access to the bytes reports what matters.
         except (OSError, StorageError):
             pass
-
-    def map_pages(self, position: int, size: int) -> None:
-        """Map the pages of [position, position + size) now, instead of each when it is touched. A hint: no error."""
-        if sys.platform == "linux":
-            self._advise(_POPULATE_READ, position, size)
 
     def __enter__(self) -> Self:
         return self
