@@ -102,6 +102,13 @@ static inline __attribute__((always_inline)) seg_view seg_view_of(const uint8_t 
     return view;
 }
 
+/* Make row number `row`, which is new, null. */
+static inline void seg_set_null(seg_binary *column, int64_t row)
+{
+    column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+    column->null_count++;
+}
+
 /* Append one byte string as row number `row`; size -1 is null. The caller has reserved room. */
 static inline void seg_binary_append(seg_binary *column, int64_t row, const uint8_t *bytes, int32_t size)
 {
@@ -114,18 +121,35 @@ static inline void seg_binary_append(seg_binary *column, int64_t row, const uint
             memcpy((uint8_t *)&view + 4, bytes, (size_t)size);
         }
         column->views[row] = view;
-        if (size < 0) {
-            column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            column->null_count++;
-        }
+        if (size < 0)
+            seg_set_null(column, row);
         return;
     }
     if (size > 0) {
         memcpy(column->data + column->bytes, bytes, (size_t)size);
         column->bytes += size;
     } else if (size < 0) {
-        column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-        column->null_count++;
+        seg_set_null(column, row);
+    }
+    column->offsets[row + 1] = (int32_t)column->bytes;
+}
+
+/* The same for a field of an ordinary record: it reads and writes up to 31 bytes too many, and views, which `as_views`
+ * requests as a constant, refer to column->data. */
+static inline __attribute__((always_inline)) void seg_take_field(const int as_views, seg_binary *column, int64_t row,
+                                                                 const uint8_t *bytes, int32_t size)
+{
+    if (as_views) {
+        column->views[row] = seg_view_of(bytes, size < 0 ? 0 : size, column->data);
+        if (seg_unlikely(size < 0))
+            seg_set_null(column, row);
+        return;
+    }
+    if (seg_likely(size >= 0)) {
+        seg_copy_wild(column->data + column->bytes, bytes, size);
+        column->bytes += size;
+    } else {
+        seg_set_null(column, row);
     }
     column->offsets[row + 1] = (int32_t)column->bytes;
 }
@@ -240,8 +264,7 @@ static inline const uint8_t *seg_take_headers(seg_columns *c, const uint8_t *q, 
             value_bytes += size;
             q += size;
         } else {
-            value->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            value->null_count++;
+            seg_set_null(value, row);
         }
         key->offsets[row + 1] = (int32_t)key_bytes;
         value->offsets[row + 1] = (int32_t)value_bytes;
@@ -268,12 +291,8 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
     const int64_t base_offset = base->base_offset;
     const uint64_t base_timestamp = base->base_timestamp, delta_mask = base->delta_mask;
     int64_t *offset = c->offset, *timestamp = c->timestamp;
-    int32_t *key_offsets = without & SEG_KEY ? NULL : c->key.offsets + 1;
-    int32_t *value_offsets = without & SEG_VALUE ? NULL : c->value.offsets + 1;
     int32_t *header_start = without & SEG_HEADERS ? NULL : c->header_start + 1;
-    uint8_t *key_data = c->key.data, *value_data = c->value.data;
-    seg_view *key_views = c->key.views, *value_views = c->value.views;
-    int64_t key_bytes = c->key.bytes, value_bytes = c->value.bytes;
+    seg_binary key_column = c->key, value_column = c->value;
     int64_t row = c->rows;
     const int64_t stop = row + count;
     if (safe - end < SEG_SLACK) {   /* leave the last few records to the checked parser */
@@ -321,45 +340,17 @@ static inline __attribute__((always_inline)) const uint8_t *seg_take_records_but
         }
         offset[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)offset_delta);
         timestamp[row] = (int64_t)(base_timestamp + (delta & delta_mask));
-        if (!(without & SEG_KEY) && without & SEG_VIEWS) {
-            key_views[row] = seg_view_of(key, key_size < 0 ? 0 : key_size, key_data);
-            if (seg_unlikely(key_size < 0)) {
-                c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-                c->key.null_count++;
-            }
-        } else if (!(without & SEG_KEY)) {
-            if (seg_likely(key_size >= 0)) {
-                seg_copy_wild(key_data + key_bytes, key, key_size);
-                key_bytes += key_size;
-            } else {
-                c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-                c->key.null_count++;
-            }
-            key_offsets[row] = (int32_t)key_bytes;
-        }
-        if (!(without & SEG_VALUE) && without & SEG_VIEWS) {
-            value_views[row] = seg_view_of(value, value_size < 0 ? 0 : value_size, value_data);
-            if (seg_unlikely(value_size < 0)) {
-                c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-                c->value.null_count++;
-            }
-        } else if (!(without & SEG_VALUE)) {
-            if (seg_likely(value_size >= 0)) {
-                seg_copy_wild(value_data + value_bytes, value, value_size);
-                value_bytes += value_size;
-            } else {
-                c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-                c->value.null_count++;
-            }
-            value_offsets[row] = (int32_t)value_bytes;
-        }
+        if (!(without & SEG_KEY))
+            seg_take_field(without & SEG_VIEWS, &key_column, row, key, key_size);
+        if (!(without & SEG_VALUE))
+            seg_take_field(without & SEG_VIEWS, &value_column, row, value, value_size);
         if (!(without & SEG_HEADERS))
             header_start[row] = (int32_t)c->header_rows;
         p = record_end;
     }
     c->rows = row;
-    c->key.bytes = key_bytes;
-    c->value.bytes = value_bytes;
+    c->key = key_column;
+    c->value = value_column;
     return p;
 }
 
@@ -412,26 +403,10 @@ static inline __attribute__((always_inline)) int seg_take_message(seg_columns *r
     if (seg_unlikely(value_size != value_bytes && !(value_size == -1 && value_bytes == 0)))
         return 0;
     int64_t row = c->rows;
-    if (seg_likely(!(c->without & SEG_KEY))) {
-        int64_t key_end = c->key.bytes + key_bytes;
-        seg_copy_wild(c->key.data + c->key.bytes, key, key_bytes);
-        if (key_size < 0) {
-            c->key.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            c->key.null_count++;
-        }
-        c->key.offsets[row + 1] = (int32_t)key_end;
-        c->key.bytes = key_end;
-    }
-    if (seg_likely(!(c->without & SEG_VALUE))) {
-        int64_t value_end = c->value.bytes + value_bytes;
-        seg_copy_wild(c->value.data + c->value.bytes, value, value_bytes);
-        if (seg_unlikely(value_size < 0)) {
-            c->value.validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
-            c->value.null_count++;
-        }
-        c->value.offsets[row + 1] = (int32_t)value_end;
-        c->value.bytes = value_end;
-    }
+    if (seg_likely(!(c->without & SEG_KEY)))
+        seg_take_field(0, &c->key, row, key, key_size);
+    if (seg_likely(!(c->without & SEG_VALUE)))
+        seg_take_field(0, &c->value, row, value, value_size);
     if (seg_likely(!(c->without & SEG_HEADERS)))
         c->header_start[row + 1] = (int32_t)c->header_rows;
     c->offset[row] = offset;
