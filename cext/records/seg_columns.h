@@ -180,35 +180,10 @@ static inline void seg_columns_cut(seg_columns *c, int64_t rows)
     c->rows = rows;
 }
 
-/* Read zigzag varints without bounds checks: the caller guarantees five readable bytes for a 32-bit one, ten for
- * a 64-bit one. NULL if it does not end. */
-static inline __attribute__((always_inline)) const uint8_t *seg_varint(const uint8_t *p, int32_t *out)
-{
-    uint32_t raw = p[0];
-    if (seg_likely(raw < 0x80)) {
-        p += 1;
-    } else {
-        uint32_t b = p[1];
-        raw = (raw & 0x7f) | (b & 0x7f) << 7;
-        if (seg_likely(b < 0x80)) {
-            p += 2;
-        } else {
-            int shift = 14;
-            p += 2;
-            do {
-                if (shift > 28)
-                    return NULL;
-                b = *p++;
-                raw |= (b & 0x7f) << shift;
-                shift += 7;
-            } while (b >= 0x80);
-        }
-    }
-    *out = (int32_t)((raw >> 1) ^ (0 - (raw & 1)));
-    return p;
-}
-
-static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const uint8_t *p, uint64_t *out)
+/* Read a varint without bounds checks: the caller guarantees five readable bytes for a 32-bit one, ten for a 64-bit
+ * one. NULL if it does not end: `last_shift`, a constant, is the place of its last byte's bits. */
+static inline __attribute__((always_inline)) const uint8_t *seg_raw_varint(const uint8_t *p, const int last_shift,
+                                                                           uint64_t *out)
 {
     uint64_t raw = p[0];
     if (seg_likely(raw < 0x80)) {
@@ -222,7 +197,7 @@ static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const ui
             int shift = 14;
             p += 2;
             do {
-                if (shift > 63)
+                if (shift > last_shift)
                     return NULL;
                 b = *p++;
                 raw |= (b & 0x7f) << shift;
@@ -230,7 +205,24 @@ static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const ui
             } while (b >= 0x80);
         }
     }
-    *out = (raw >> 1) ^ (0 - (raw & 1));
+    *out = raw;
+    return p;
+}
+
+/* Read zigzag varints, likewise. */
+static inline __attribute__((always_inline)) const uint8_t *seg_varint(const uint8_t *p, int32_t *out)
+{
+    uint64_t raw;
+    if ((p = seg_raw_varint(p, 28, &raw)))
+        *out = (int32_t)((uint32_t)raw >> 1 ^ (0 - ((uint32_t)raw & 1)));
+    return p;
+}
+
+static inline __attribute__((always_inline)) const uint8_t *seg_varlong(const uint8_t *p, uint64_t *out)
+{
+    uint64_t raw;
+    if ((p = seg_raw_varint(p, 63, &raw)))
+        *out = raw >> 1 ^ (0 - (raw & 1));
     return p;
 }
 
