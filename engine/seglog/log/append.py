@@ -360,7 +360,7 @@ class LogAppender:
                 self._housekeeping.linger()
             linger.add(key, value, headers, timestamp, now_ms)
         offset = tail.next_offset + len(batch) - 1
-        if batch.size_bytes < linger.full_bytes:
+        if batch.size_bytes < tail.lingering_bytes:
             return offset, tail.number + 1
         tail.write_lingering()
         return offset, tail.number

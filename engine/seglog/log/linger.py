@@ -24,7 +24,6 @@ class Linger:
         # A batch never exceeds what the log accepts, whatever linger.bytes says.
         self._bytes_max = config.batch_bytes_max
         self.batch = encoder.growing(self._bytes_max)
-        self.full_bytes = config.linger_bytes
         self._encoder = encoder
         self._needs_keys = config.is_compacted
         self._before_max_ms = config.message_timestamp_before_max_ms
