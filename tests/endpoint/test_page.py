@@ -1,26 +1,20 @@
 """The page and the metrics of a server."""
-import html
-import importlib.util
 import json
 import re
-import shutil
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
 from seglog.endpoint.messages import FindCoordinatorRequest, OffsetCommitRequest
+from support.browser import by_axe, in_browser, needs_axe, needs_chromium
 from support.wire_client import WireClient, produce_request
 
 SMALL = {"offsets.topic.num.partitions": 2}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = importlib.util.find_spec("axe_core_python")
 
 
 @pytest.fixture
@@ -94,17 +88,7 @@ def test_the_page_is_not_shown_to_other_machines_unasked(tmp_path):
 # --- in a browser --------------------------------------------------------------------------------
 
 
-def in_browser(url, profile, *options):
-    """The page's elements when it is loaded, and what the browser says about it."""
-    assert CHROMIUM is not None
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-         f"--user-data-dir={profile}", *options, url],
-        capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, done.stderr
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@needs_chromium
 def test_a_browser_shows_topics_and_groups_without_an_error(shown, tmp_path):
     commit(shown, "<billing>")
     page, said = in_browser(f"http://{shown.http_address}/", tmp_path / "profile")
@@ -114,23 +98,12 @@ def test_a_browser_shows_topics_and_groups_without_an_error(shown, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(CHROMIUM is None or AXE is None, reason="needs Chromium and axe-core (axe-core-python)")
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend_on_the_page(shown, tmp_path, scheme):
-    axe = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text()
-    ask = (
-        "<script>axe.run().then(r => { const p = document.createElement('pre'); p.id = 'axe';"
-        "p.textContent = JSON.stringify({passes: r.passes.length, violations: r.violations.map("
-        "v => [v.impact, v.id, v.nodes[0].html])}); document.body.append(p) })</script>"
-    )
     commit(shown, "<billing>")
     # The page is loaded every two seconds: it shows rates.
     page = got(shown, "/")[1].replace('<meta http-equiv="refresh" content="2">', "")
-    if scheme == "dark":
-        assert "(prefers-color-scheme:dark)" in page
-        page = page.replace("(prefers-color-scheme:dark)", "all")
-    (tmp_path / "page.html").write_text(page.replace("</body>", f"<script>{axe}</script>{ask}</body>"))
-    told, _ = in_browser((tmp_path / "page.html").as_uri(), tmp_path / "profile", "--virtual-time-budget=20000")
-    found = json.loads(html.unescape(re.search(r'<pre id="axe">(.*?)</pre>', told, re.DOTALL)[1]))
+    found = by_axe(page, tmp_path, scheme)
     assert found["passes"] > 10
     assert not found["violations"]

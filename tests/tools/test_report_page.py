@@ -1,6 +1,4 @@
 """`seglog report`: the page says what `stats`, `ls` and `verify` say, needs nothing beside itself, and stays small."""
-import html
-import importlib.util
 import json
 import re
 import shutil
@@ -28,10 +26,10 @@ from seglog.tools.picture.svg import bytes_scale
 from seglog.tools.picture.timeline import DOTS_MAX, Dots, SegmentSpan, Timeline
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.verification.findings import Report
+from support.browser import answer_of, by_axe, in_browser, needs_axe, needs_chromium
 from support.topics import delayed
 
 T = 1_700_000_000_000
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def run(*words):
@@ -302,67 +300,36 @@ def test_without_jinja2_the_extra_is_named(mixed, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-AXE = importlib.util.find_spec("axe_core_python")
-
-
 @pytest.mark.long
-@pytest.mark.skipif(CHROMIUM is None or AXE is None, reason="needs Chromium and axe-core (axe-core-python)")
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_kind_of_page(mixed, delayed_topic, tmp_path, scheme):
-    axe = (Path(AXE.submodule_search_locations[0]) / "axe.min.js").read_text()
-    ask = (
-        "<script>axe.run().then(r => { const p = document.createElement('pre'); p.id = 'axe';"
-        "p.textContent = JSON.stringify({passes: r.passes.length, violations: r.violations.map("
-        "v => [v.impact, v.id, v.nodes[0].html])}); document.body.append(p) })</script>"
-    )
     (tmp_path / "new").mkdir()
     run("convert", mixed, tmp_path / "new/orders-0")
     for path in (mixed, mixed.parent, delayed_topic, tmp_path / "new/orders-0") if scheme == "light" else (mixed,):
         run("report", path, "-o", tmp_path / "page.html")
-        text = (tmp_path / "page.html").read_text()
-        if scheme == "dark":
-            assert "(prefers-color-scheme:dark)" in text
-            text = text.replace("(prefers-color-scheme:dark)", "all")
-        (tmp_path / "asked.html").write_text(text.replace("</body>", f"<script>{axe}</script>{ask}</body>"))
-        done = subprocess.run(
-            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom",
-             f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "asked.html").as_uri()],
-            capture_output=True, text=True, timeout=120, check=True,
-        )
-        found = json.loads(html.unescape(re.search(r'<pre id="axe">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+        found = by_axe((tmp_path / "page.html").read_text(), tmp_path, scheme)
         assert found["passes"] > 10
         assert not found["violations"]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@needs_chromium
 def test_a_browser_shows_the_page_without_an_error(mixed, tmp_path):
     run("report", mixed, "-o", tmp_path / "page.html")
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-         f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "page.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )
-    assert read(done.stdout).facts == read((tmp_path / "page.html").read_text()).facts
-    assert "CONSOLE" not in done.stderr
+    shown, said = in_browser((tmp_path / "page.html").as_uri(), tmp_path / "profile")
+    assert read(shown).facts == read((tmp_path / "page.html").read_text()).facts
+    assert "CONSOLE" not in said
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@needs_chromium
 @pytest.mark.parametrize(("media", "pixels"), [("screen", 1280), ("print", 718)])       # 718: A4 within its margins
 def test_tables_are_not_cut_on_a_screen_and_on_paper(mixed, tmp_path, media, pixels):
     (mixed / "00000000000000000000.index").unlink()      # so that every column has something
     run("report", mixed, "-o", tmp_path / "page.html")
-    ask = (
-        "<script>const p = document.createElement('pre'); p.id = 'wide'; p.textContent = JSON.stringify("
-        "[...document.querySelectorAll('.wide')].map(e => [e.scrollWidth, e.clientWidth])); document.body.append(p)"
-        "</script>"
-    )
-    text = (tmp_path / "page.html").read_text().replace("</body>", f"{ask}</body>")
-    (tmp_path / "asked.html").write_text(text.replace("@media print", "@media all") if media == "print" else text)
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={pixels},2000", "--dump-dom",
-         f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "asked.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )
-    tables = json.loads(html.unescape(re.search(r'<pre id="wide">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    text = (tmp_path / "page.html").read_text()
+    if media == "print":
+        text = text.replace("@media print", "@media all")
+    ask = "answer([...document.querySelectorAll('.wide')].map(e => [e.scrollWidth, e.clientWidth]))"
+    tables = answer_of(text, tmp_path, ask, options=[f"--window-size={pixels},2000"])
     assert len(tables) >= 2
     assert [needed for needed, got in tables if needed > got] == []
