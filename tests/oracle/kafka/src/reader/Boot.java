@@ -53,7 +53,7 @@ public class Boot {
       for (String key : result.keySet()) if (key.endsWith("_error")) errors++;
       results.add(result);
     }
-    for (int tries = 0; tries < 300 && !deleted(broker.logDir); tries++) Thread.sleep(100);
+    for (int tries = 0; tries < 10 * Broker.PATIENCE_S && !deleted(broker.logDir); tries++) Thread.sleep(100);
     broker.stop();
     for (int i = 0; i < dirs.size(); i++) {
       File served = new File(broker.logDir, dirs.get(i).getName());

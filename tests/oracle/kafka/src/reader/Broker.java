@@ -9,6 +9,9 @@ import org.apache.kafka.common.utils.Time;
 
 /** A real single-node KRaft broker on loopback, with its log dir in {@code work/data}. */
 class Broker {
+  /** How long clients and tests wait for what takes milliseconds, on a machine of any speed. */
+  static final int PATIENCE_S = 180;
+
   final File logDir;
   final String bootstrap;
   private final Properties properties = new Properties();
@@ -41,6 +44,7 @@ class Broker {
     set("num.io.threads", "2");
     set("num.network.threads", "1");
     set("group.initial.rebalance.delay.ms", "0");
+    set("initial.broker.registration.timeout.ms", "" + 1000 * PATIENCE_S);
     File file = new File(work, "server.properties");
     try (FileOutputStream out = new FileOutputStream(file)) {
       properties.store(out, null);
@@ -88,9 +92,33 @@ class Broker {
     partitions.forEach(
         (topic, count) -> topics.add(new NewTopic(topic, count, (short) 1).configs(all)));
     try (Admin admin = Admin.create(client)) {
-      admin.createTopics(topics).all().get(60, TimeUnit.SECONDS);
+      admin.createTopics(topics).all().get(PATIENCE_S, TimeUnit.SECONDS);
     }
-    for (int tries = 0; tries < 200 && !haveDirectories(partitions); tries++) Thread.sleep(50);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+    while (!haveDirectories(partitions)) {
+      if (System.nanoTime() > deadline) throw new IllegalStateException("no directories of " + partitions.keySet());
+      Thread.sleep(50);
+    }
+  }
+
+  /**
+   * Waits for the markers of a transaction. Its end is answered when the coordinator has written it down; the markers
+   * come later, in topics and in offsets, and until then the last stable offset is the one before.
+   */
+  void awaitMarkers(String transactionalId) throws Exception {
+    Properties client = new Properties();
+    client.put("bootstrap.servers", bootstrap);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+    try (Admin admin = Admin.create(client)) {
+      while (true) {
+        TransactionState state =
+            admin.describeTransactions(List.of(transactionalId)).all().get(PATIENCE_S, TimeUnit.SECONDS)
+                .get(transactionalId).state();
+        if (state == TransactionState.COMPLETE_COMMIT || state == TransactionState.COMPLETE_ABORT) return;
+        if (System.nanoTime() > deadline) throw new IllegalStateException(transactionalId + " is still " + state);
+        Thread.sleep(10);
+      }
+    }
   }
 
   private boolean haveDirectories(Map<String, Integer> partitions) {

@@ -9,7 +9,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Reads a whole partition with the real consumer, and asks it for offsets by time. */
 class Consume implements Closeable {
-  private static final long PATIENCE_MS = 15000;
+  private static final long PATIENCE_MS = 1000L * Broker.PATIENCE_S;
   private static final long FAR_FUTURE = 4999999999999L;
 
   private final TopicPartition partition;
@@ -105,7 +105,7 @@ class Consume implements Closeable {
 
   private Long firstFrom(long offset) {
     consumer.seek(partition, offset);
-    for (int tries = 0; tries < 50; tries++)
+    for (int tries = 0; tries < 10 * Broker.PATIENCE_S; tries++)
       for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100)))
         return record.offset();
     return null;

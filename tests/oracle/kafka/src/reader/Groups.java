@@ -21,12 +21,14 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * </pre>
  */
 class Groups {
+  private final Broker broker;
   private final Properties client;
   private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
 
-  Groups(String bootstrap) {
+  Groups(Broker broker) {
+    this.broker = broker;
     client = new Properties();
-    client.put("bootstrap.servers", bootstrap);
+    client.put("bootstrap.servers", broker.bootstrap);
   }
 
   /** Whether it was one of these commands. */
@@ -37,12 +39,12 @@ class Groups {
       case "commit-in" -> commitInTransaction(words);
       case "uncommit" -> {
         try (Admin admin = Admin.create(client)) {
-          admin.deleteConsumerGroupOffsets(words[1], Set.of(partition(words[2]))).all().get(30, TimeUnit.SECONDS);
+          admin.deleteConsumerGroupOffsets(words[1], Set.of(partition(words[2]))).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
         }
       }
       case "delete-group" -> {
         try (Admin admin = Admin.create(client)) {
-          admin.deleteConsumerGroups(List.of(words[1])).all().get(30, TimeUnit.SECONDS);
+          admin.deleteConsumerGroups(List.of(words[1])).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
         }
       }
       case "groups" -> answer.with("groups", groups());
@@ -74,7 +76,7 @@ class Groups {
     of.put("key.deserializer", ByteArrayDeserializer.class.getName());
     of.put("value.deserializer", ByteArrayDeserializer.class.getName());
     if (words.length > 4) of.put("group.instance.id", words[4]);
-    long until = System.currentTimeMillis() + 30_000;
+    long until = System.currentTimeMillis() + 1000L * Broker.PATIENCE_S;
     try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(of)) {
       consumer.subscribe(List.of(words[2]));
       int wanted = Integer.parseInt(words[3]);
@@ -90,11 +92,11 @@ class Groups {
     String metadata = words.length > 4 ? words[4] : "";
     OffsetAndMetadata offset = new OffsetAndMetadata(Long.parseLong(words[3]), Optional.of(0), metadata);
     try (Admin admin = Admin.create(client)) {
-      admin.alterConsumerGroupOffsets(words[1], Map.of(partition(words[2]), offset)).all().get(30, TimeUnit.SECONDS);
+      admin.alterConsumerGroupOffsets(words[1], Map.of(partition(words[2]), offset)).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
     }
   }
 
-  private void commitInTransaction(String[] words) {
+  private void commitInTransaction(String[] words) throws Exception {
     KafkaProducer<byte[], byte[]> producer = producers.get(words[1]);
     if (producer == null) {
       Properties of = new Properties();
@@ -114,17 +116,18 @@ class Groups {
     producer.flush();
     if (words[5].equals("commit")) producer.commitTransaction();
     if (words[5].equals("abort")) producer.abortTransaction();
+    if (!words[5].equals("open")) broker.awaitMarkers(words[1]);
   }
 
   private Map<String, Object> groups() throws Exception {
     Map<String, Object> found = new TreeMap<>();
     try (Admin admin = Admin.create(client)) {
-      for (ConsumerGroupListing group : admin.listConsumerGroups().all().get(30, TimeUnit.SECONDS)) {
+      for (ConsumerGroupListing group : admin.listConsumerGroups().all().get(Broker.PATIENCE_S, TimeUnit.SECONDS)) {
         String id = group.groupId();
         ConsumerGroupDescription description =
-            admin.describeConsumerGroups(List.of(id)).all().get(30, TimeUnit.SECONDS).get(id);
+            admin.describeConsumerGroups(List.of(id)).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS).get(id);
         Map<String, Object> offsets = new TreeMap<>();
-        admin.listConsumerGroupOffsets(id).partitionsToOffsetAndMetadata().get(30, TimeUnit.SECONDS)
+        admin.listConsumerGroupOffsets(id).partitionsToOffsetAndMetadata().get(Broker.PATIENCE_S, TimeUnit.SECONDS)
             .forEach((where, offset) -> offsets.put(where.toString(), List.of(offset.offset(), offset.metadata())));
         List<String> members = new ArrayList<>();
         description.members().forEach(member -> members.add(member.groupInstanceId().orElse("")));

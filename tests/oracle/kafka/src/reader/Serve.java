@@ -39,7 +39,7 @@ public class Serve {
   private Serve(File work, PrintStream answers) throws Exception {
     this.answers = answers;
     this.broker = new Broker(work);
-    this.groups = new Groups(broker.bootstrap);
+    this.groups = new Groups(broker);
   }
 
   public static void main(String[] args) throws Exception {
@@ -133,6 +133,7 @@ public class Serve {
     long last = send(producer, to, first, count, ms);
     if (words[7].equals("commit")) producer.commitTransaction();
     if (words[7].equals("abort")) producer.abortTransaction();
+    if (!words[7].equals("open")) broker.awaitMarkers(words[6]);
     return last;
   }
 
@@ -152,7 +153,7 @@ public class Serve {
       sent = producer.send(record);
     }
     producer.flush();
-    return sent.get(30, TimeUnit.SECONDS).offset();
+    return sent.get(Broker.PATIENCE_S, TimeUnit.SECONDS).offset();
   }
 
   private List<Object> times(String[] words) {
@@ -170,7 +171,7 @@ public class Serve {
   private void delete(String[] words) throws Exception {
     try (Admin admin = Admin.create(client())) {
       RecordsToDelete before = RecordsToDelete.beforeOffset(Long.parseLong(words[2]));
-      admin.deleteRecords(Map.of(partition(words[1]), before)).all().get(30, TimeUnit.SECONDS);
+      admin.deleteRecords(Map.of(partition(words[1]), before)).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
     }
   }
 }
