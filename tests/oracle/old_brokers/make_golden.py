@@ -13,17 +13,18 @@ Records are synthetic; times, and where one batch ends, differ from run to run.
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
+from support import plain_format as plain
 from support.old_brokers import PATIENCE_S, VERSIONS, OldBroker, OldBrokerError, codecs, numbers
 
 SEED = 20261122
 RECORDS = 220
 # Times of our own begin here, and go back and forth.
 FIRST_MS = 1500000000000
-CLEANER_S = 4
 GROWN_BYTES = 20_000
 
 
@@ -64,13 +65,15 @@ def write(broker: OldBroker) -> None:
     if own < (2,):
         broker.produce(SEED, [f"scala,{codec},100" for codec in ("none", "gzip", "snappy")], by="ScalaProduce")
     # (zstd is for v2 alone: KIP-110.)
-    for message_format, known in (("0.10.0", ("gzip", "none", "lz4")), ("0.11.0", codecs(broker.version))):
+    for message_format, magic, known in (
+        ("0.10.0", 1, ("gzip", "none", "lz4")), ("0.11.0", 2, codecs(broker.version))
+    ):
         if own >= numbers(message_format):
             broker.alter(["switched"], f"message.format.version={message_format}")
-            time.sleep(1)
+            wait_for_format(broker, "switched", magic)
             broker.produce(SEED + 10 + len(known), [f"switched,{codec},40,k{times},{FIRST_MS}" for codec in known])
     broker.produce(SEED + 20, ["killed-gzip,gzip,200,k", "killed-none,snappy,100,k"])
-    time.sleep(CLEANER_S)
+    wait_for_cleaner(broker, "compacted")
 
 
 def keep(target: Path, lines: dict[str, str]) -> None:
@@ -84,16 +87,48 @@ def copy_partitions(source: Path, target: Path, names: list[str]) -> None:
         shutil.copytree(source / f"{name}-0", target / f"{name}-0")
 
 
+def wait_until(condition: Callable[[], bool], problem: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise OldBrokerError(problem)
+        time.sleep(0.1)
+
+
+def wait_for_format(broker: OldBroker, topic: str, magic: int) -> None:
+    """Until the broker stores messages in the format: a change of the configuration is told to it by ZooKeeper, later.
+    Each look costs a record."""
+    def stored() -> int:
+        broker.produce(SEED + 9, [f"{topic},none,1,k"])
+        raw = b"".join(path.read_bytes() for path in sorted((broker.log_dir / f"{topic}-0").glob("*.log"))[-2:])
+        *_, last = plain.split_batches(raw)
+        return last[16]
+
+    wait_until(lambda: stored() == magic, f"{topic} does not get format {magic}")
+
+
+def wait_for_cleaner(broker: OldBroker, topic: str) -> None:
+    """Until all segments but the active one are clean, and those that were replaced are gone: what consumers read
+    after this is what the log dir holds at the end."""
+    directory, checkpoint = broker.log_dir / f"{topic}-0", broker.log_dir / "cleaner-offset-checkpoint"
+
+    def is_clean() -> bool:
+        active = max(int(path.stem) for path in directory.glob("*.log"))
+        lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+        return f"{topic} 0 {active}" in lines and not list(directory.glob("*.deleted"))
+
+    wait_until(is_clean, f"{topic} is not cleaned")
+
+
 def wait_for_growth(broker: OldBroker, names: list[str]) -> None:
     """Until each of these topics grew by some hundred records since now: a slow machine's producers begin late."""
     def sizes() -> list[int]:
         return [sum(log.stat().st_size for log in (broker.log_dir / f"{name}-0").glob("*.log")) for name in names]
 
-    before, deadline = sizes(), time.monotonic() + PATIENCE_S
-    while any(new < old + GROWN_BYTES for new, old in zip(sizes(), before, strict=True)):
-        if time.monotonic() > deadline:
-            raise OldBrokerError(f"{names} do not grow: {before}, now {sizes()}")
-        time.sleep(0.1)
+    before = sizes()
+    wait_until(
+        lambda: all(new >= old + GROWN_BYTES for new, old in zip(sizes(), before, strict=True)),
+        f"{names} do not grow: {before}")
 
 
 def forget_transactions(broker: OldBroker) -> None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 SCRIPTS = Path(__file__).parents[2] / "oracle/old_brokers"
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.4.1", "3.3.2")
-PATIENCE_S = 120
-SESSION_MS = 8000       # a shorter one expires on a loaded machine, and not every old broker comes back from that
+PATIENCE_S = 300
+SESSION_MS = 15000      # a shorter one expires on a loaded machine, and not every old broker comes back from that
 
 # What old Kafka and its libraries reach into; newer Java would refuse.
 OPENED = [
@@ -57,7 +57,7 @@ def codecs(version: str) -> tuple[str, ...]:
 
 def _free_port() -> int:
     while True:
-        port = random.randint(21000, 59000)
+        port = random.randint(21000, 32000)     # the system gives those above to connections
         with socket.socket() as s, contextlib.suppress(OSError):
             s.bind(("127.0.0.1", port))
             return port
@@ -157,7 +157,8 @@ class OldBroker(JavaClients):
             "".join(f"{key}={value}\n" for key, value in (self._server_config(port) | self._config).items()))
         self._broker = self._launch("broker", 256, "kafka.Kafka", self.work / "server.properties")
         self._await(port, self._broker)
-        time.sleep(1.5)     # from an open port to a leader that answers
+        # It listens before it is registered, and commands need that. (Clients wait for leaders by themselves.)
+        self._await_registration(True)
 
     def stop(self) -> None:
         """A clean one, as by an operator."""
@@ -167,8 +168,8 @@ class OldBroker(JavaClients):
     def kill(self) -> None:
         self._broker.kill()
         self._broker.wait()
-        # As long as ZooKeeper holds the dead one's registration, no other can start.
-        time.sleep(SESSION_MS / 1000 + 1)
+        # As long as ZooKeeper holds the dead one's registration, until its session expires, no other can start.
+        self._await_registration(False)
 
     def _server_config(self, port: int) -> dict[str, object]:
         version = numbers(self.version)
@@ -234,7 +235,8 @@ class OldBroker(JavaClients):
         file = self.work / "zookeeper.cfg"
         file.write_text(
             f"tickTime=500\ndataDir={self.work}/zookeeper\nclientPort={self._zookeeper_port}\nmaxClientCnxns=0\n"
-            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n")
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+            f"maxSessionTimeout={SESSION_MS}\n4lw.commands.whitelist=dump\n")
         self._zookeeper = self._launch("zookeeper", 96, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
         self._await(self._zookeeper_port, self._zookeeper)
 
@@ -247,3 +249,18 @@ class OldBroker(JavaClients):
                 return
             time.sleep(0.2)
         raise OldBrokerError(f"Kafka {self.version} does not listen at {port}: see the .out files in {self.work}")
+
+    def _await_registration(self, wanted: bool) -> None:
+        """Until ZooKeeper holds the broker's ephemeral node, or holds it no more."""
+        deadline = time.monotonic() + PATIENCE_S
+        while ("/brokers/ids/0" in self._dump_of_zookeeper()) != wanted:
+            if time.monotonic() > deadline or (wanted and self._broker.poll() is not None):
+                problem = "is not registered" if wanted else "is still registered"
+                raise OldBrokerError(f"Kafka {self.version} {problem}: see the .out files in {self.work}")
+            time.sleep(0.1)
+
+    def _dump_of_zookeeper(self) -> str:
+        """Its sessions, and which ephemeral nodes each of them has."""
+        with socket.create_connection(("127.0.0.1", self._zookeeper_port), PATIENCE_S) as s, s.makefile("rb") as answer:
+            s.sendall(b"dump")
+            return answer.read().decode()

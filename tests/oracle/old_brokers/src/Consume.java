@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
  * Methods that came with a version, or changed their parameters, are called by their name.
  */
 public class Consume {
-    static final long PATIENCE_MS = 20000;
+    static final long PATIENCE_MS = 120000;
 
     static Method method(Class<?> type, String name, int parameters) {
         for (Method m : type.getMethods())

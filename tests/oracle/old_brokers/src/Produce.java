@@ -18,6 +18,8 @@ import org.apache.kafka.clients.producer.RecordMetadata;
  * x transactions of which a third is aborted, f for ever, - none. What a version does not have is called by its name.
  */
 public class Produce {
+    static final int PATIENCE_S = 120;
+
     public static void main(String[] args) throws Exception {
         int failed = 0;
         for (int i = 2; i < args.length; i++) {
@@ -57,8 +59,11 @@ public class Produce {
         p.put("client.id", "p" + seed);
         if (sequenced) {
             p.put("enable.idempotence", "true");
-            p.put("retries", "5");
         }
+        // On a machine of any speed: a broker that is not the leader yet, or is long in answering, is asked again.
+        p.put("retries", "1000");
+        p.put("request.timeout.ms", "60000");
+        p.put("delivery.timeout.ms", "" + 1000 * PATIENCE_S);
         if (letters.contains("x")) p.put("transactional.id", "tx-" + topic + "-" + seed);
         return p;
     }
@@ -87,14 +92,21 @@ public class Produce {
             } else if (random.nextInt(40) == 0) Thread.sleep(random.nextInt(20));
             if (transactional && --left <= 0) {
                 boolean abort = random.nextInt(3) == 0;
-                if (abort) for (Future<?> each : sent) each.get(20, TimeUnit.SECONDS);
+                if (abort) for (Future<?> each : sent) each.get(PATIENCE_S, TimeUnit.SECONDS);
                 call(producer, abort ? "abortTransaction" : "commitTransaction");
                 open = false;
             }
         }
         if (open) call(producer, "commitTransaction");
-        for (Future<?> each : sent) each.get(20, TimeUnit.SECONDS);
+        for (Future<?> each : sent) each.get(PATIENCE_S, TimeUnit.SECONDS);
         producer.close();
+        if (transactional) {
+            // The last end was answered before its markers were written. The next producer of the id waits for those.
+            KafkaProducer<byte[], byte[]> next =
+                new KafkaProducer<byte[], byte[]>(config(server, seed, topic, codec, letters, random));
+            call(next, "initTransactions");
+            next.close();
+        }
     }
 
     @SuppressWarnings("unchecked")

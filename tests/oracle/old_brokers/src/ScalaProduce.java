@@ -17,6 +17,9 @@ public class ScalaProduce {
             config.put("serializer.class", "kafka.serializer.DefaultEncoder");
             config.put("compression.codec", job[1]);
             config.put("request.required.acks", "1");
+            // Three tries, 0.1 s apart, are over before a slow broker has become the leader.
+            config.put("message.send.max.retries", "100");
+            config.put("request.timeout.ms", "60000");
             Producer<byte[], byte[]> producer = new Producer<byte[], byte[]>(new ProducerConfig(config));
             List<KeyedMessage<byte[], byte[]>> together = new ArrayList<>();
             int count = Integer.parseInt(job[2]);

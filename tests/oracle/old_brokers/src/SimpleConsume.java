@@ -9,12 +9,14 @@ import kafka.api.PartitionOffsetRequestInfo;
 import kafka.common.TopicAndPartition;
 import kafka.javaapi.FetchResponse;
 import kafka.javaapi.OffsetRequest;
+import kafka.javaapi.OffsetResponse;
 import kafka.javaapi.consumer.SimpleConsumer;
 import kafka.message.MessageAndOffset;
 
 /** SimpleConsume SERVER - DIR topic-N...: as Consume, by the SimpleConsumer that 0.8.2 has. */
 public class SimpleConsume {
     static final long EARLIEST = -2, LATEST = -1;
+    static final int PATIENCE_MS = 120000;
 
     static byte[] bytes(ByteBuffer buffer) {
         if (buffer == null) return null;
@@ -23,15 +25,23 @@ public class SimpleConsume {
         return copy;
     }
 
-    static long ask(SimpleConsumer consumer, String topic, int number, long time) {
+    /** A broker that was just started is not the leader at once: it is asked again. */
+    static long ask(SimpleConsumer consumer, String topic, int number, long time) throws Exception {
         Map<TopicAndPartition, PartitionOffsetRequestInfo> wanted = new HashMap<>();
         wanted.put(new TopicAndPartition(topic, number), new PartitionOffsetRequestInfo(time, 1));
-        return consumer.getOffsetsBefore(new OffsetRequest(wanted, (short) 0, "simple")).offsets(topic, number)[0];
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        while (true) {
+            OffsetResponse got = consumer.getOffsetsBefore(new OffsetRequest(wanted, (short) 0, "simple"));
+            if (!got.hasError()) return got.offsets(topic, number)[0];
+            if (System.currentTimeMillis() > deadline)
+                throw new IllegalStateException(topic + ": error " + got.errorCode(topic, number));
+            Thread.sleep(100);
+        }
     }
 
     public static void main(String[] args) throws Exception {
         String[] server = args[0].split(":");
-        SimpleConsumer consumer = new SimpleConsumer(server[0], Integer.parseInt(server[1]), 20000, 1 << 20, "simple");
+        SimpleConsumer consumer = new SimpleConsumer(server[0], Integer.parseInt(server[1]), PATIENCE_MS, 1 << 20, "simple");
         int failed = 0;
         for (int i = 3; i < args.length; i++) {
             int dash = args[i].lastIndexOf('-'), number = Integer.parseInt(args[i].substring(dash + 1));
