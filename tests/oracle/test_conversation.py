@@ -18,7 +18,7 @@ pytestmark = pytest.mark.oracle
 def test_a_broker_answers_as_it_did(kafka_oracle, tmp_path):
     with kafka_oracle("3.9.1").serving(tmp_path) as broker:
         broker.start()
-        held = WholeConversation(*broker.address, lag_s=0.5).hold()
+        held = WholeConversation(*broker.address).hold()
         broker.stop()
     if os.environ.get("SEGLOG_UPDATE_GOLDEN"):
         write_golden(held)

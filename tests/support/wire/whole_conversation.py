@@ -4,7 +4,7 @@ import time
 
 from seglog.endpoint import codec
 from seglog.endpoint import messages as m
-from support.conversation import UNKNOWN_ID, Conversation, batch, fetch, produce, versions
+from support.conversation import PATIENCE_S, UNKNOWN_ID, Conversation, batch, fetch, produce, versions
 
 TOPIC, BROKER = 2, 4
 
@@ -450,12 +450,19 @@ class WholeConversation(Conversation):
         for version in versions(m.IncrementalAlterConfigsRequest):
             self.talk_of_small_changes(version)
 
-    def seen(self, label, topic):
-        """What a topic's own settings are now."""
-        time.sleep(self.lag_s)
+    def seen(self, label, topic, *, key, value):
+        """What a topic's own settings are when `key` has the value that the last change gave it: Kafka's controller
+        answers a change, and its broker hears of that later."""
         D = m.DescribeConfigsRequest
         keys = ["retention.ms", "cleanup.policy", "segment.bytes", "max.message.bytes"]
         resource = D.DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=keys)
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            configs = self.client.ask(D(resources=[resource]), 4).results[0].configs
+            if {config.name: config.value for config in configs}[key] == value:
+                break
+            assert time.monotonic() < end, configs
+            time.sleep(0.02)
         self.say(label, D(resources=[resource]), 4)
 
     def talk_of_changes(self, version):
@@ -470,14 +477,14 @@ class WholeConversation(Conversation):
 
         self.say("to see", of(name, ("segment.bytes", "1000000"), validate_only=True), version)
         self.say("a key", of(name, ("segment.bytes", "1000000")), version)
-        self.seen(f"after AlterConfigs v{version}", name)
+        self.seen(f"after AlterConfigs v{version}", name, key="segment.bytes", value="1000000")
         self.say("an unknown key", of(name, ("segment.kilobytes", "1")), version)
         self.say("a bad value", of(name, ("segment.bytes", "many")), version)
         self.say("a null value", of(name, ("segment.bytes", None)), version)
         self.say("an unknown topic", of("nowhere", ("segment.bytes", "1000000")), version)
         self.say("a type that is none", of("x", ("segment.bytes", "1"), kind=77), version)
         self.say("nothing", of(name), version)
-        self.seen(f"after all of AlterConfigs v{version}", name)
+        self.seen(f"after all of AlterConfigs v{version}", name, key="segment.bytes", value="1073741824")
 
     def talk_of_small_changes(self, version):
         A = m.IncrementalAlterConfigsRequest
@@ -493,7 +500,7 @@ class WholeConversation(Conversation):
         self.say("set", of(name, ("segment.bytes", 0, "1000000")), version)
         self.say("deleted", of(name, ("retention.ms", 1, None)), version)
         self.say("appended", of(name, ("cleanup.policy", 2, "compact")), version)
-        self.seen(f"after IncrementalAlterConfigs v{version}", name)
+        self.seen(f"after IncrementalAlterConfigs v{version}", name, key="cleanup.policy", value="delete,compact")
         self.say("subtracted", of(name, ("cleanup.policy", 3, "delete")), version)
         self.say("appended to what is no list", of(name, ("segment.bytes", 2, "1")), version)
         self.say("an unknown key", of(name, ("segment.kilobytes", 0, "1")), version)
@@ -503,4 +510,4 @@ class WholeConversation(Conversation):
         self.say("an unknown operation", of(name, ("segment.bytes", 9, "1")), version)
         self.say("an unknown topic", of("nowhere", ("segment.bytes", 0, "1000000")), version)
         self.say("a type that is none", of("x", ("segment.bytes", 0, "1"), kind=77), version)
-        self.seen(f"after all of IncrementalAlterConfigs v{version}", name)
+        self.seen(f"after all of IncrementalAlterConfigs v{version}", name, key="cleanup.policy", value="compact")
