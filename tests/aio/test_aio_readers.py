@@ -316,7 +316,8 @@ def test_followers_share_one_watch_and_leave_none(path):
     async def main():
         async with seglog.aio.follow_partition(path) as reader:
             tasks = [asyncio.ensure_future(anext(reader.follow())) for _ in range(100)]
-            await asyncio.sleep(0.1)
+            while len(reader._arrivals._waiting) < len(tasks):
+                await asyncio.sleep(0.01)
             assert sum(map(len, FILE_WATCHES._watched.values())) == before + 1
             for task in tasks:
                 task.cancel()

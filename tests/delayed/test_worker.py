@@ -73,7 +73,7 @@ def test_after_an_error_nobody_expected_the_next_wake_works_again(monkeypatch):
 
     worker.start(work)
     worker.wake()
-    assert seen.wait(10)
+    assert seen.wait(60)
     worker.wake()
     worker.wait_idle()
     assert runs == [1, 1]

@@ -180,7 +180,7 @@ def test_a_server_that_stops_does_not_wait_until_all_groups_are_read(in_memory, 
     monkeypatch.setattr(_Loader, "add", add)
     stopped = seglog.serve(in_memory)
     with stopped:
-        assert begun.wait(10)
+        assert begun.wait(60)
     assert added == [0]
 
 

@@ -44,7 +44,11 @@ def test_all_threads_look_for_their_work_themselves_one_at_a_time():
             time.sleep(0.001)
             walkers.add(threading.current_thread())
             walking.release()
-            yield partial(later, n)
+            yield partial(later if n else until_another_walked, n)
+
+    def until_another_walked(n):
+        wait_for(lambda: len(walkers) > 1)
+        return n
 
     assert list(in_order(work(), 3)) == list(range(30))
     assert threading.current_thread() in walkers

@@ -128,7 +128,7 @@ def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk):
     class SlowSync(OsFileSystem):
         def create(self, path, within=None):
             file = super().create(path, within)
-            file.sync = lambda: (began.set(), go_on.wait(10))
+            file.sync = lambda: (began.set(), go_on.wait(60))
             return file
 
     began, go_on = threading.Event(), threading.Event()
@@ -138,7 +138,7 @@ def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk):
         file.append(b"before")
         syncing = threading.Thread(target=file.sync)
         syncing.start()
-        assert began.wait(10)
+        assert began.wait(60)
         file.append(b", beside")
         go_on.set()
         syncing.join()

@@ -107,7 +107,10 @@ def test_entries_added_together_by_threads_share_batches(path):
 
         ledger.writer.active.sync = slow
 
+        together = threading.Barrier(8)
+
         def add():
+            together.wait(60)
             ids.extend(ledger.add(threading.current_thread().name.encode()) for _ in range(50))
 
         threads = [threading.Thread(target=add) for _ in range(8)]
@@ -129,13 +132,13 @@ def test_what_readers_see_is_durable_and_what_waits_they_do_not_see(path):
 
         def slow():
             writer_is_in.set()
-            go.wait(10)
+            go.wait(60)
             sync()
 
         ledger.writer.active.sync = slow
         thread = threading.Thread(target=ledger.add, args=(b"waits",))
         thread.start()
-        writer_is_in.wait(10)
+        writer_is_in.wait(60)
         assert ledger.entry_count == 1
         go.set()
         thread.join()

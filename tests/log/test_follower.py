@@ -25,6 +25,7 @@ from seglog.errors import (
 )
 from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID
+from seglog.log import follower as follower_module
 from seglog.upkeep.cleaner import clean
 from support.golden import unpack
 from support.waiting import line_of, wait_for
@@ -235,15 +236,16 @@ def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
 
         thread = threading.Thread(target=follow)
         thread.start()
-        wait_for(lambda: late)
-        for _ in range(20):
+        for count in range(1, 21):
+            wait_for(lambda count=count: len(late) == count)
             time.sleep(0.03)        # so that it waits again
             log.append(b"%r" % time.monotonic())
         wait_for(lambda: len(late) == 21)
         follower.close()
         thread.join(20)
         assert not thread.is_alive()
-        assert sorted(late[1:])[10] < 0.05
+        # Who is not woken looks after a second. The median, for a busy machine may be late itself.
+        assert sorted(late[1:])[10] < follower_module._IDLE_S / 2
 
 
 def test_follow_ends_at_once_when_the_log_is_closed_in_another_thread(path):
@@ -269,8 +271,8 @@ def test_control_c_ends_the_wait(path):
     code = (
         "import seglog, sys\n"
         "follower = seglog.{}\n"
-        "print('up', flush=True)\n"
-        "try:\n    next(follower.follow())\nexcept KeyboardInterrupt:\n    print('stopped', flush=True)\n"
+        "try:\n    print('up', flush=True)\n    next(follower.follow())\n"
+        "except KeyboardInterrupt:\n    print('stopped', flush=True)\n"
     )
     for door in (f"follow_partition({str(path)!r})", f"open({str(path)!r})"):
         process = subprocess.Popen([sys.executable, "-c", code.format(door)], stdout=subprocess.PIPE, text=True)

@@ -267,7 +267,7 @@ def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monk
         reader = PointReader(*args)
         if threading.current_thread() is second:
             is_making.set()
-            may_finish.wait(10)
+            may_finish.wait(60)
         return reader
 
     def opened(files, *args):
@@ -276,7 +276,7 @@ def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monk
             has_finished.set()
         elif not has_finished.is_set():
             may_finish.set()
-            has_finished.wait(10)
+            has_finished.wait(60)
         return reader
 
     monkeypatch.setattr(open_files, "PointReader", make)
@@ -285,7 +285,7 @@ def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monk
         second = threading.Thread(target=lambda: answers.update(second=segment.largest_passed))
         segment.files()
         second.start()
-        assert is_making.wait(10)
+        assert is_making.wait(60)
         answers["first"] = segment.largest_passed
         second.join()
     assert has_finished.is_set()

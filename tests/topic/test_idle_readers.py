@@ -28,19 +28,21 @@ def wait(dispatcher):
         dispatcher.read(timeout_s=60)
 
 
-def wake_ups_of(topic, monkeypatch, seconds):
-    """How often 50 waiting readers, of one subscription and of many, fell asleep after the first time."""
+def wake_ups_of(topic, monkeypatch, until):
+    """How often 50 waiting readers, of one subscription and of many, fell asleep after each had the first time:
+    `until(count)` returns when it was asked for long enough."""
     log, deliveries = topic
     slept = []
     sleep = Dispatcher._sleep
-    monkeypatch.setattr(Dispatcher, "_sleep", lambda *args: slept.append(args[0]) or sleep(*args))
+    monkeypatch.setattr(
+        Dispatcher, "_sleep", lambda *args: slept.append(threading.get_ident()) or sleep(*args))
     dispatchers = [deliveries.dispatcher(log.open_cursor(f"s{n % 10}", "earliest")) for n in range(10)]
     threads = [threading.Thread(target=wait, args=(dispatchers[n % 10],), daemon=True) for n in range(READERS)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: len(slept) >= READERS)
+    wait_for(lambda: len(set(slept)) == READERS)
     settled = len(slept)
-    time.sleep(seconds)
+    until(lambda: len(slept) - settled)
     woken = len(slept) - settled
     for dispatcher in dispatchers:
         dispatcher.close()
@@ -50,9 +52,9 @@ def wake_ups_of(topic, monkeypatch, seconds):
 
 
 def test_fifty_idle_readers_do_not_wake(topic, monkeypatch):
-    assert wake_ups_of(topic, monkeypatch, 0.5) <= 5
+    assert wake_ups_of(topic, monkeypatch, lambda count: time.sleep(0.5)) <= 5
 
 
 def test_where_nobody_tells_that_the_clock_is_set_they_look_at_it(topic, monkeypatch):
     monkeypatch.setattr(dispatcher_module, "listen", lambda clock, wake: False)
-    assert wake_ups_of(topic, monkeypatch, 0.5) > 100
+    assert wake_ups_of(topic, monkeypatch, lambda count: wait_for(lambda: count() > 100)) > 100

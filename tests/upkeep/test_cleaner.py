@@ -22,6 +22,7 @@ from seglog.upkeep import cleaning_round
 from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_round import CleaningLimits
 from support.faultfs import FailingFs, RecordingFs
+from support.waiting import wait_for
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 NOW = 1_700_000_000_000
@@ -273,6 +274,7 @@ def test_appends_reads_and_backups_go_on_beside_it(in_memory):
         for n in range(seconds):
             stop.wait(1)
             log.snapshot(in_memory / f"backup{n}-0")
+        wait_for(lambda: log.cleaner_offset > 0 or failures)
         stop.set()
         for thread in threads:
             thread.join()
