@@ -30,6 +30,7 @@ from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
+from seglog.endpoint import topic_creation
 from seglog.endpoint.codec import decode_versioned
 from seglog.endpoint.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
 from seglog.endpoint.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
@@ -626,6 +627,16 @@ def producer_ids():
     return f"After the first producer of a directory came, on 14 November 2023:\n\n{text}"
 
 
+def creation():
+    topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
+    with tempfile.TemporaryDirectory() as log_dir:
+        what = topic_creation.Creation("orders", topic_id, 0, 3, {"cleanup.policy": "compact"})
+        topic_creation.mark(OsFileSystem(), Path(log_dir), what)
+        raw = (Path(log_dir) / topic_creation.FILE_NAME).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"While `orders` is created with three partitions:\n\n{text}"
+
+
 def topic_deletion():
     with tempfile.TemporaryDirectory() as directory:
         mark(OsFileSystem(), Path(directory), "orders", uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes)
@@ -802,6 +813,7 @@ EXAMPLES = {
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
+    "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},
     "partition_lock.md": {"partition-lock": partition_lock},

@@ -134,7 +134,7 @@ class Server:
 
     async def _open(self) -> None:
         loop, options = asyncio.get_running_loop(), self._options
-        deleted = await self.topics.finish_deletions()
+        deleted = await self.topics.finish_changes()
         for name, partitions in options.topics.items():
             if self.topics.topic(name) is None:
                 await self.topics.create(name, partitions, {})

@@ -11,19 +11,20 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seglog.endpoint import topic_deletion
+from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.durability import Durability
+from seglog.endpoint.topic_creation import Creation
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.log.append import Written
-from seglog.log.configuring import checked_changes
+from seglog.log.configuring import as_text, checked_changes
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.state.kept_settings import read_settings
@@ -220,10 +221,12 @@ class Topics:
         """Delete a topic, and return how many partitions it had; 0: there is no such topic. Raises StorageError."""
         return await self._in_worker(self._delete, name)
 
-    async def finish_deletions(self) -> list[tuple[str, int]]:
-        """Delete the rest of topics that a crash left partly deleted; return their partitions. Call it before clients
-        connect."""
-        return await self._in_worker(self._finish_deletions)
+    async def finish_changes(self) -> list[tuple[str, int]]:
+        """Delete the rest of topics that a crash left partly deleted, and create the rest of one that it left partly
+        created. Returns the deleted partitions. Call it before clients connect."""
+        deleted = await self._in_worker(self._finish_deletions)
+        await self._in_worker(self._finish_creation)
+        return deleted
 
     async def configure(self, name: str, changes: Mapping[str, object]) -> None:
         """Change settings of a topic in all of its partitions. Raises InvalidConfigError, StorageError."""
@@ -245,10 +248,39 @@ class Topics:
         if why is not None:
             raise InvalidArgumentError(why)
         topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
-        for partition in range(partitions - 1 if topic.is_internal else 0, partitions):
-            self._make(topic, partition, settings)
+        self._make_all(topic, partitions - 1 if topic.is_internal else 0, partitions, settings)
         self._show(topic)
         return topic
+
+    def _make_all(self, topic: ServedTopic, first: int, end: int, settings: Mapping[str, object]) -> None:
+        """Create these partitions, or none of them. After a crash on the way the next start creates the rest."""
+        made = []
+        try:
+            topic_creation.mark(self._fs, self._log_dir.path, Creation(
+                topic.name, topic.topic_id, first, end,
+                {key: as_text(value) for key, value in settings.items() if value is not None},
+            ))
+            for partition in range(first, end):
+                if not self._directory(topic.name, partition).exists():
+                    made.append(partition)
+                self._make(topic, partition, settings)
+            topic_creation.unmark(self._fs, self._log_dir.path)
+        except BaseException:
+            self._unmake(topic.name, made)
+            raise
+
+    def _unmake(self, name: str, made: Sequence[int]) -> None:
+        """Delete partitions of a creation that failed. If that fails too, its mark stays, and the next start creates
+        the rest instead."""
+        try:
+            for partition in made:
+                self._logs.pop((name, partition), None)
+                if self._directory(name, partition).is_dir():
+                    self._log_dir.delete(name, partition)
+            if (self._log_dir.path / topic_creation.FILE_NAME).exists():
+                topic_creation.unmark(self._fs, self._log_dir.path)
+        except SeglogError as error:
+            _LOG.warning("topic %s was not created, and some of its partitions are left: %s", name, error)
 
     def _show(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic
@@ -275,10 +307,8 @@ class Topics:
         topic = self._topics.get(name)
         if topic is None:
             return False    # it was deleted meanwhile
-        kept = self._kept_settings(name)
-        for partition in range(topic.partitions, partitions):
-            self._make(topic, partition, kept)
-            topic.partitions = partition + 1
+        self._make_all(topic, topic.partitions, partitions, self._kept_settings(name))
+        topic.partitions = partitions
         return True
 
     def _delete(self, name: str) -> int:
@@ -315,6 +345,23 @@ class Topics:
             except SeglogError as error:
                 _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, error)
         return deleted
+
+    def _finish_creation(self) -> None:
+        try:
+            creation = topic_creation.read_mark(self._log_dir.path)
+            if creation is None:
+                return
+            topic = self._topics.get(creation.topic)
+            # A directory has no id before its `partition.metadata` is written. Without any directory, nothing was made.
+            if topic is not None and topic.topic_id in (creation.topic_id, ZERO_ID):
+                topic.topic_id = creation.topic_id
+                for partition in range(creation.first, creation.end):
+                    self._make(topic, partition, creation.settings)
+                topic.partitions = max(topic.partitions, creation.end)
+                self._show(topic)
+            topic_creation.unmark(self._fs, self._log_dir.path)
+        except SeglogError as error:
+            _LOG.warning("a topic may have fewer partitions than a client asked for: %s", error)
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
         for partition in range(self.partition_count(name)):

@@ -59,7 +59,7 @@ class LogSettings(Mapping[str, Setting]):
         self._path = path
         self._given = _given_names(given, config)
         self._others = {
-            name: _text(value) for spelling, value in (given.items() if isinstance(given, Mapping) else ())
+            name: as_text(value) for spelling, value in (given.items() if isinstance(given, Mapping) else ())
             if (name := key_name(spelling)) in OTHER_TOPIC_SETTINGS and value is not None
         }
         self._opened_with = config
@@ -101,7 +101,7 @@ class LogSettings(Mapping[str, Setting]):
     def keep_given(self, fs: "FileSystem") -> None:
         """Keep message.format.version if it was given. Raises StorageError."""
         version = self._opened_with.message_format_version
-        if _KEPT_WHEN_GIVEN in self._given and self.kept.get(_KEPT_WHEN_GIVEN) != _text(version):
+        if _KEPT_WHEN_GIVEN in self._given and self.kept.get(_KEPT_WHEN_GIVEN) != as_text(version):
             self._put(fs, _changed(self.kept, {_KEPT_WHEN_GIVEN: version}))
 
     def change(self, fs: "FileSystem", changes: Mapping[str, object], fsync: "Fsync") -> LogConfig:
@@ -215,9 +215,10 @@ def _names_unlike_default(config: LogConfig) -> frozenset[str]:
 
 
 def _changed(kept: Mapping[str, str], changes: Mapping[str, object]) -> dict[str, str]:
-    changed = {name: _text(value) for name, value in {**kept, **changes}.items() if value is not None}
+    changed = {name: as_text(value) for name, value in {**kept, **changes}.items() if value is not None}
     return dict(sorted(changed.items()))
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
+    """The value of a setting as it is kept."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,62 @@
+"""`.seglog.creation` in the log dir: partitions that are being created. docs/formats/topic_creation.md
+
+A topic is a set of partition directories, which are created one after another, each with its id and its settings in
+files of their own. A broker's metadata have all of that in a few records. Here, the first step is this file, and the
+last one removes it: a start that finds it creates what is missing. One file is enough: a server creates one topic at a
+time.
+"""
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seglog.errors import CorruptSettingsError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+
+FILE_NAME = ".seglog.creation"
+FORMAT = "seglog-topic-creation"
+VERSION = 1
+
+
+class Creation(NamedTuple):
+    """The partitions of a topic from `first` to before `end`, and their settings."""
+
+    topic: str
+    topic_id: bytes
+    first: int
+    end: int
+    settings: Mapping[str, str]
+
+
+def mark(fs: FileSystem, log_dir: Path, creation: Creation) -> None:
+    """Write down, durably, what is about to be created. Raises StorageError."""
+    write_atomically(fs, log_dir / FILE_NAME, format_json(
+        FORMAT, VERSION, topic=creation.topic, topic_id=creation.topic_id.hex(), first=creation.first,
+        end=creation.end, settings=dict(creation.settings),
+    ))
+
+
+def unmark(fs: FileSystem, log_dir: Path) -> None:
+    """Remove the file, durably: everything is created, or nothing is to be. Raises StorageError."""
+    fs.unlink(log_dir / FILE_NAME)
+    fs.sync_directory(log_dir)
+
+
+def read_mark(log_dir: Path) -> Creation | None:
+    """What was being created when a server was killed; None: nothing. Raises CorruptSettingsError,
+    UnsupportedVersionError, StorageError."""
+    path = log_dir / FILE_NAME
+    try:
+        raw = read_file(path)
+    except FileNotFoundError:
+        return None
+    return parse_json(raw, FORMAT, VERSION, path, _creation, CorruptSettingsError)
+
+
+def _creation(body: dict[str, Any]) -> Creation:
+    topic_id, first, end, settings = bytes.fromhex(body["topic_id"]), body["first"], body["end"], body["settings"]
+    if len(topic_id) != 16 or not 0 <= first < end:
+        raise ValueError("the id or the partitions are not valid")
+    return Creation(body["topic"], topic_id, first, end, dict(settings))

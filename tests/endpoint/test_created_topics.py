@@ -1,0 +1,198 @@
+"""CreateTopics and CreatePartitions take several steps for each partition directory. A crash between two of them leaves
+no partition, or the next start creates the rest."""
+import shutil
+
+import pytest
+
+import seglog
+from seglog.endpoint.error_codes import Errors
+from seglog.endpoint.messages import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
+from seglog.errors import StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.state.kept_settings import read_settings
+from seglog.state.partition_metadata import PartitionMetadata
+from support.wire_client import WireClient
+
+SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
+CONFIG = {"offsets.topic.num.partitions": 3}
+STEPS = ("mkdir", "rename", "replace", "unlink")
+
+
+def create(client, topic="orders", partitions=3):
+    configs = [CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in SETTINGS.items()]
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=1, configs=configs)])
+    return Errors(client.ask(request, 7).topics[0].error_code)
+
+
+def widen(client, topic="orders", partitions=5):
+    request = CreatePartitionsRequest(topics=[CreatePartitionsRequest.CreatePartitionsTopic(
+        name=topic, count=partitions, assignments=None)])
+    return Errors(client.ask(request, 3).results[0].error_code)
+
+
+def find_coordinator(client):
+    return Errors(client.ask(FindCoordinatorRequest(key="a", key_type=0), 1).error_code)
+
+
+def counts(client):
+    return {topic.name: len(topic.partitions) for topic in client.ask(MetadataRequest(topics=None), 12).topics}
+
+
+def numbers(directory, topic="orders"):
+    return sorted(int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*"))
+
+
+def made_alike(directory, topic="orders"):
+    """Whether all directories of the topic have one id, and the same settings."""
+    paths = [directory / f"{topic}-{number}" for number in numbers(directory, topic)]
+    ids = {PartitionMetadata.read(path / "partition.metadata").topic_id for path in paths}
+    return len(ids) == 1 and all(read_settings(path) == read_settings(paths[0]) for path in paths)
+
+
+@pytest.fixture
+def crashes(in_memory, monkeypatch):
+    """`crashes(do)`: copies of a log dir as a crash leaves it before `do(client)` and after each step of it."""
+
+    def made(do, topics):
+        data, copies = in_memory / "data", []
+
+        def copy():
+            copies.append(in_memory / f"copy-{len(copies)}")
+            shutil.copytree(data, copies[-1])
+
+        def watched(function):
+            def step(*arguments, **options):
+                result = function(*arguments, **options)
+                copy()
+                return result
+
+            return step
+
+        with seglog.serve(data, topics=topics, config=CONFIG) as server, WireClient(server) as client:
+            for topic in topics:
+                assert widen(client, topic, 3) == Errors.NONE
+            for name in STEPS:
+                monkeypatch.setattr(OsFileSystem, name, watched(getattr(OsFileSystem, name)))
+            copy()
+            assert do(client) == Errors.NONE
+            monkeypatch.undo()
+        return copies
+
+    return made
+
+
+def test_a_crash_during_create_topics_leaves_the_whole_topic_or_nothing(crashes):
+    counted = []
+    for copy in crashes(create, {}):
+        with seglog.serve(copy) as server, WireClient(server) as client:
+            counted.append(counts(client).get("orders", 0))
+            if counted[-1]:
+                assert numbers(copy) == [0, 1, 2]
+                assert made_alike(copy)
+                assert read_settings(copy / "orders-0") == SETTINGS
+                assert create(client) == Errors.TOPIC_ALREADY_EXISTS
+        assert not (copy / FILE_NAME).exists()
+    assert set(counted) == {0, 3}
+    assert counted == sorted(counted)
+
+
+def test_a_crash_during_create_partitions_leaves_all_of_them_or_none(crashes):
+    counted = []
+    for copy in crashes(widen, {"orders": 1}):
+        with seglog.serve(copy) as server, WireClient(server) as client:
+            counted.append(counts(client)["orders"])
+            assert numbers(copy) == list(range(counted[-1]))
+            assert made_alike(copy)
+        assert not (copy / FILE_NAME).exists()
+    assert set(counted) == {3, 5}
+    assert counted == sorted(counted)
+
+
+def test_a_crash_while_the_coordinators_topic_is_created_leaves_its_last_partition_whole(crashes):
+    for copy in crashes(find_coordinator, {}):
+        with seglog.serve(copy, config=CONFIG) as server, WireClient(server) as client:
+            assert find_coordinator(client) == Errors.NONE
+            assert counts(client) == {"__consumer_offsets": 3}
+            assert made_alike(copy, "__consumer_offsets")
+            assert read_settings(copy / "__consumer_offsets-2")["cleanup.policy"] == "compact"
+
+
+def failing_at(count, monkeypatch):
+    """Have the mkdir of this number fail."""
+    mkdir, calls = OsFileSystem.mkdir, []
+
+    def refused(fs, path):
+        calls.append(path)
+        if len(calls) == count:
+            raise StorageError("no space left on device", file=path)
+        mkdir(fs, path)
+
+    monkeypatch.setattr(OsFileSystem, "mkdir", refused)
+
+
+def test_a_creation_that_fails_leaves_nothing_and_can_be_tried_again(in_memory, monkeypatch):
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        failing_at(3, monkeypatch)
+        assert create(client) == Errors.KAFKA_STORAGE_ERROR
+        assert numbers(in_memory) == []
+        assert not (in_memory / FILE_NAME).exists()
+        assert create(client, partitions=2) == Errors.NONE
+        failing_at(2, monkeypatch)
+        assert widen(client) == Errors.KAFKA_STORAGE_ERROR
+        assert counts(client) == {"orders": 2}
+        assert numbers(in_memory) == [0, 1]
+        assert widen(client, partitions=3) == Errors.NONE
+        assert made_alike(in_memory)
+
+
+def marked(directory, topic="orders", first=0, end=4):
+    """A log dir that a crash left when `orders` had two of four partitions."""
+    with seglog.serve(directory, topics={"orders": 2, "other": 1}):
+        pass
+    topic_id = PartitionMetadata.read(directory / "orders-0/partition.metadata").topic_id.bytes
+    mark(OsFileSystem(), directory, Creation(topic, topic_id, first, end, {}))
+    return directory / FILE_NAME
+
+
+@pytest.mark.parametrize("topic", ["other", "gone"])
+def test_the_mark_of_another_topic_creates_nothing(in_memory, topic):
+    """A broker that had the log dir in between deleted the topic, or made it again."""
+    mark_file = marked(in_memory, topic)
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        assert counts(client) == {"orders": 2, "other": 1}
+    assert not mark_file.exists()
+
+
+def test_a_deleted_topic_is_not_completed(in_memory):
+    mark_file = marked(in_memory)
+    raw = mark_file.read_bytes()
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        assert counts(client)["orders"] == 4
+        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="orders")])
+        assert not client.ask(request, 6).responses[0].error_code
+    mark_file.write_bytes(raw)
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        assert counts(client) == {"other": 1}
+
+
+@pytest.mark.parametrize("fault", ["held", "unreadable mark"])
+def test_a_server_starts_although_it_cannot_complete_a_topic(in_memory, fault, caplog):
+    mark_file = marked(in_memory)
+    if fault == "unreadable mark":
+        mark_file.write_text("{}")
+    with seglog.open(in_memory / ("orders-1" if fault == "held" else "free-0")):
+        with seglog.serve(in_memory) as server, WireClient(server) as client:
+            assert counts(client)["orders"] == 2
+        assert "a topic may have fewer partitions than a client asked for: " in caplog.text
+    assert mark_file.exists()
+    if fault == "held":         # the next start tries again
+        with seglog.serve(in_memory) as server, WireClient(server) as client:
+            assert counts(client)["orders"] == 4
