@@ -149,7 +149,16 @@ class Server:
             loop.create_task(self._close_idle()),
             loop.create_task(self._load(deleted)),
             loop.create_task(self.topics.open_all()),
+            loop.create_task(self._remove_deleted()),
         ]
+
+    async def _remove_deleted(self) -> None:
+        """Remove directories that a crash left of deleted partitions, as a broker does after its start."""
+        for remove in self._log_dir.removals_left():
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._converters, remove)
+            except SeglogError as error:
+                _LOG.warning("a deleted partition is left: %s", error)
 
     async def _load(self, deleted: Sequence[TopicPartition]) -> None:
         """Load the coordinators. Until then their clients are told to retry, as by a broker. `deleted`: partitions that

@@ -35,6 +35,8 @@ _OURS = b"seglog".hex()
 _HEX_DIGITS = 32
 _BESIDE = re.compile(rf"(?s)(?P<of>.+)\.{_OURS}[0-9a-f]{{{_HEX_DIGITS - len(_OURS)}}}\.seglog-staging")
 _INSIDE = re.compile(rf"(?s).*-\d+\.{_OURS}[0-9a-f]{{{_HEX_DIGITS - len(_OURS)}}}-delete")
+# A partition that a broker or we have deleted (UnifiedLog.logDeleteDirName).
+_DELETED = re.compile(rf"(?s).*-\d+\.[0-9a-f]{{{_HEX_DIGITS}}}-delete")
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")     # Topic.LEGAL_CHARS of Kafka
 _NAME_BYTES_MAX = 255
 # Files that only the log dir of a broker has (LogManager, BrokerMetadataCheckpoint).
@@ -243,6 +245,13 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
     _remove_tree(fs, gone)
 
 
+def remove_deleted_partition(fs: FileSystem, path: Path) -> None:
+    """Remove what a crash left of a deleted partition, of a broker's as well; nothing if it has another name. The
+    caller knows that no running process is removing it."""
+    if _DELETED.fullmatch(path.name) is not None:
+        _remove_files(fs, path)
+
+
 def beside_leftovers(target: AnyPath) -> list[Path]:
     """The stagings that killed runs made with Staging.beside for `target`."""
     target = Path(os.path.abspath(target))
@@ -333,6 +342,10 @@ def _remove_tree(fs: FileSystem, path: Path) -> None:
     """Remove a staging. Raises ValueError if the directory is not named as one."""
     if _INSIDE.fullmatch(path.name) is None and _BESIDE.fullmatch(path.name) is None:
         raise ValueError(f"{path} is not a staging directory")
+    _remove_files(fs, path)
+
+
+def _remove_files(fs: FileSystem, path: Path) -> None:
     if path.is_symlink():
         fs.unlink(path)
         return

@@ -10,7 +10,8 @@ opened: other processes may use other partitions.
 """
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +24,7 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
-from seglog.fs.staging import remove_partition
+from seglog.fs.staging import remove_deleted_partition, remove_partition
 from seglog.log.aging import Retention, keep_all
 from seglog.log.arguments import checked_config, checked_path
 from seglog.log.keeper import Keeper
@@ -126,8 +127,8 @@ class LogDir(OpenHandle):
         """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
 
         It disappears in one step, a rename to the name of a deleted partition. If a crash comes after that, a broker
-        removes the rest when it starts, and so does `seglog convert`. Raises NotALogError if there is no such
-        partition, LogLockedError if another process has it open.
+        removes the rest when it starts, and so do `seglog serve` and `seglog convert`. Raises NotALogError if there is
+        no such partition, LogLockedError if another process has it open.
         """
         where = _checked(topic, partition)
         directory = self.path / names.partition_dir(*where)
@@ -142,6 +143,12 @@ class LogDir(OpenHandle):
                 remove_partition(self._fs, directory)
                 # The old lines do no harm until then: creating a partition of the same name removes them first.
                 self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
+
+    def removals_left(self) -> list[Callable[[], None]]:
+        """Functions that each remove one directory that a deletion has left behind, ours or a broker's. Call them
+        before close(). The list is empty if another process had this log dir open, which may be removing them. Each
+        function raises StorageError."""
+        return [partial(remove_deleted_partition, self._fs, path) for path in self._state.abandoned]
 
     def close(self) -> None:
         """Close every log, and release the log dir. Idempotent. If logs raise errors, raises the first one."""

@@ -61,6 +61,8 @@ class LogDirState:
         self._checkpoints = OffsetCheckpoints(fs, self.path)
         self._partitions = CleanPartitions(fs, self.path)
         self._settles = False           # a partition became clean: check at close() if Kafka's mark can be put back
+        # With `gathers`: directories of deleted partitions that no process is removing, because none was here.
+        self.abandoned: tuple[Path, ...] = ()
         self._turns = turns(fs, self.path)
         try:
             with self._turns:
@@ -68,6 +70,9 @@ class LogDirState:
                 try:
                     if self._turns.join():
                         self._partitions.forget_what_a_broker_outdated()
+                        if gathers:
+                            found = self._partitions.partition_dirs()
+                            self.abandoned = tuple(sorted(path for path, name in found if name.mark == names.DELETE))
                 except BaseException:
                     self._share.release()
                     raise
