@@ -26,6 +26,7 @@ from seglog.errors import (
 from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID
 from seglog.log import follower as follower_module
+from seglog.segment.segment import Segment
 from seglog.upkeep.cleaner import clean
 from support.golden import unpack
 from support.waiting import line_of, wait_for
@@ -190,6 +191,50 @@ def test_an_offset_that_was_deleted_is_out_of_range_or_goes_on_where_asked(path)
             for _ in strict:
                 pass
         wait_for(lambda: next(lenient).offset >= 45)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("change", ["compaction", "deletion", "cut"])
+def test_a_batch_that_is_found_is_in_the_log_although_segments_change_meanwhile(path, monkeypatch, change, when):
+    """Otherwise its position is one in a file that is gone, or in which another batch lies there."""
+    find_offset, due = Segment.find_offset, [True]
+
+    def changing(segment, target):
+        if not due:
+            return find_offset(segment, target)
+        due.clear()
+        found = find_offset(segment, target) if when == "after" else None
+        changes[change](log)
+        told(log)
+        return found if when == "after" else find_offset(segment, target)
+
+    def cut(log):
+        log.truncate_to(20)
+        log.append(b"other" * 50, key=b"other")
+        for n in range(30):
+            log.append(b"%d" % n, key=b"other")
+
+    changes = {
+        "compaction": lambda log: clean(log, log.config), "deletion": lambda log: log.delete_records(45), "cut": cut,
+    }
+
+    with seglog.open(path, config=CONFIG | {"cleanup.policy": "compact"}) as log:
+        for n in range(60):
+            log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 7))
+        told(log)
+        with seglog.follow_partition(path) as follower:
+            first = follower.find_offset(30)
+            with monkeypatch.context() as patch:
+                patch.setattr(Segment, "find_offset", changing)
+                found = follower.find_offset(30)
+            with seglog.open_partition(path) as now:
+                expected = now.find_offset(30)
+            assert not due
+            if expected is None:
+                assert found is None
+            else:
+                assert found != first
+                assert (found[0].path, found[1]) == (expected[0].path, expected[1])
 
 
 def test_a_directory_of_kafka_ends_with_the_last_whole_batch(in_memory):

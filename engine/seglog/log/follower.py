@@ -44,7 +44,7 @@ from seglog.log.log_metrics import FOLLOWERS
 from seglog.log.lookup import out_of_range
 from seglog.log.partition import Partition
 from seglog.log.times import Time
-from seglog.segment.answers import TimestampOffset
+from seglog.segment.answers import BatchPosition, TimestampOffset
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES
 from seglog.segment.published import End, PublishedEnd
 from seglog.segment.segment import Segment
@@ -291,6 +291,9 @@ class Follower(Partition, Followable):
 
     def __getitem__(self, offset: int) -> Record:
         return self._asked(super().__getitem__, offset)
+
+    def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
+        return self._asked(super().find_offset, offset)
 
     def offset_at(self, when: Time) -> int | None:
         return self._asked(super().offset_at, when)
