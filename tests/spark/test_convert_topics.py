@@ -213,8 +213,10 @@ def test_paths_that_cannot_be_meant_are_refused(log_dir, tmp_path):
     for target in (log_dir, log_dir / "new", tmp_path, tmp_path / "orders-0"):
         with pytest.raises(InvalidArgumentError):
             spark_convert(log_dir, target)
-    with pytest.raises(NotALogError):
+    with pytest.raises(StorageError, match="cannot list: no such file or directory"):
         spark_convert(tmp_path / "nowhere", tmp_path / "new")
+    with pytest.raises(NotALogError, match="a file, not a log dir"):
+        spark_convert(next(log_dir.glob("*/*.log")), tmp_path / "new")
     (tmp_path / "new/orders-1").mkdir(parents=True)
     with pytest.raises(InvalidArgumentError, match="already"):
         spark_convert(log_dir, tmp_path / "new")

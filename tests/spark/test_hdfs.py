@@ -14,7 +14,7 @@ import pytest
 
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir, is_topics_name
-from seglog.errors import InvalidArgumentError, NotALogError, StorageError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
 from seglog.spark.session import session
@@ -277,5 +277,5 @@ def test_a_namenode_that_is_not_there_is_told_with_its_address(home, tmp_path):
         with pytest.raises(StorageError, match=r"127\.0\.0\.1:(1|2)\b") as caught:
             convert_topics(SparkDouble(), url, tmp_path / "new", store_options={"http_port": "2"})
         assert "dfs.namenode.http-address" in caught.value.hint
-    with pytest.raises(NotALogError):
+    with pytest.raises(StorageError, match="no such file or directory"):
         convert_topics(SparkDouble(), f"{home.url}/none", home.new, store_options=home.options)

@@ -505,5 +505,5 @@ def test_a_bucket_that_is_not_there_is_named(lake, tmp_path):
         *(f"--store-option={key}={value}" for key, value in lake.options.items()), status=3,
     )
     assert "nowhere" in result.stderr
-    with pytest.raises(NotALogError):
+    with pytest.raises(StorageError, match="no such file or directory"):
         convert_topics(SparkDouble(), f"{lake.url}/data/none", lake.new, store_options=lake.options)

@@ -9,8 +9,10 @@
 Each stage is a Spark job of tasks that take a number and return a small report; they share state only through the
 workplace. So if a driver dies, a new one starts from the plan, and finds most of the work done.
 """
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from seglog.format.conversion_profile import Aborted, version_of
 from seglog.format.dialect import TAGGED
 from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.refusals import refusals, storage_error
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
 from seglog.spark.manifest import MANIFEST_FILE, removable
@@ -90,7 +93,7 @@ def convert_topics(
 
     Raises InvalidArgumentError for invalid arguments, for a partition that the target already has, and if another
     conversion into the target is under way; LogLockedError if a broker or a writer uses either log dir; NotALogError
-    without partitions; StorageError, also if Spark gives up: then call it again.
+    without partitions; StorageError for a source that does not exist, and if Spark gives up: then call it again.
     """
     options = ConversionOptions(
         version_of(to) if isinstance(to, str) else to,
@@ -130,14 +133,20 @@ def convert_topics(
 
 
 def _check_places(source_store: Store, source: str, store: Store, target: str) -> None:
-    """Check source and target. Raises InvalidArgumentError, NotALogError, or StorageError if a store denies access."""
+    """Check source and target. Raises InvalidArgumentError, NotALogError (a file), or StorageError if the source does
+    not exist, or a store denies access."""
     for place, path in ((source_store, source), (store, target)):
         if isinstance(place, RemoteStore):
             place.check(path)
-    if not source_store.exists(source):
-        raise NotALogError("no such log dir", file=source)
-    if isinstance(source_store, LocalStore) and not os.path.isdir(source):
-        raise NotALogError("no such log dir", file=source)
+    if isinstance(source_store, LocalStore):
+        with refusals("list", source):
+            if not stat.S_ISDIR(os.stat(source).st_mode):
+                raise NotALogError(
+                    "a file, not a log dir", file=source,
+                    hint="pass the log dir, which contains directories such as orders-0",
+                )
+    elif not source_store.exists(source):
+        raise storage_error(FileNotFoundError(errno.ENOENT, ""), "list", source)
     if names.parse_partition_dir(target.rpartition("/")[2]) is not None:
         raise InvalidArgumentError(
             "the target is named like a partition", file=target, hint="name the log dir to create instead"
