@@ -77,6 +77,9 @@ def command() -> None:
               help="Read and convert at most this many bytes of the source per second, in all tasks together.")
 @click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",
               help="Pack segments into tasks of at least this many bytes; a segment counts as its size plus 2m.")
+@click.option("--wave-bytes", metavar="BYTES", type=SizeType(), default=0,
+              help="Convert and publish at most this many bytes of the source, or one larger partition, before the "
+              "next ones begin. By default, enough to keep all cores busy.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
               help="Write the result for each partition to FILE, as JSON.")
 @click.option("--master", metavar="URL",
@@ -107,6 +110,7 @@ def convert(
     max_concurrent: int | None,
     throttle_bytes: int,
     task_bytes: int,
+    wave_bytes: int,
     report_file: Path | None,
     master: str | None,
     spark_settings: Sequence[tuple[str, str]],
@@ -142,7 +146,7 @@ def convert(
             spark, src, dst, version, topics=topics, partitions=partitions, repack_bytes=repack_bytes, codec=codec,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
-            throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, progress=line,
+            throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, wave_bytes=wave_bytes, progress=line,
             store_options=dict(store_options),
         )
     if report_file is not None:
@@ -246,6 +250,8 @@ def _end(
 def progress_text(step: JobStep, seconds: float) -> str:
     """Return the tasks done, their bytes, bytes per second, and the estimated time left."""
     words = f"{step.what}  {step.done:,} of {report.count_of(step.tasks, 'task')}"
+    if step.partitions:
+        words += f", {step.published:,} of {report.count_of(step.partitions, 'partition')} published"
     if not 0 < step.done_bytes < step.size_bytes or seconds <= 0:
         return words
     bytes_per_s = step.done_bytes / seconds

@@ -185,6 +185,13 @@ def test_the_line_tells_bytes_rate_and_the_time_that_is_left():
     assert progress_text(replace(step, size_bytes=10**12), 10).endswith("25.0 MB/s, 11:06:30 left")
     assert progress_text(replace(step, done_bytes=0), 10) == "convert  3 of 9 tasks"
     assert progress_text(JobStep("assemble", 9, 9), 10) == "assemble  9 of 9 tasks"
+    waves = replace(step, published=1, partitions=4)
+    assert progress_text(waves, 10).startswith("convert  3 of 9 tasks, 1 of 4 partitions published, 238.4 MiB of")
+
+
+def test_wave_bytes_makes_so_many_jobs(convert, spark):
+    convert("--wave-bytes", "1")
+    assert spark.jobs[2::3] == [1, 1, 1]
 
 
 @pytest.mark.spark

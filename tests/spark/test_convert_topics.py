@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from seglog.conversion.directory import Options, convert
-from seglog.conversion.log_dir import convert_log_dir
+from seglog.conversion.directory import convert
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
@@ -19,12 +18,11 @@ from seglog.format.conversion_profile import TO_TAGGED
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
-from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
 from seglog.verification.verify import verify
 from support.conversion import UnsyncedFs, check_kept_settings, log_with_kept_settings, tree
+from support.dying_driver import Died, MortalFs, by_cli, content, steps_of_a_driver, whole_or_absent
 from support.spark_double import SparkDouble
 
-MARKS = (CLEAN_MARK, PARTITION_MARK, TAKEN_MARK)
 EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
 
 
@@ -32,27 +30,6 @@ def spark_convert(source, target, *, sabotage=None, task_bytes=1, **options):
     """One small task for each segment, and no waiting for the disk."""
     spark = SparkDouble(sabotage) if sabotage else SparkDouble()
     return convert_topics(spark, source, target, task_bytes=task_bytes, fs=UnsyncedFs(), **options)
-
-
-def by_cli(source, target, **options):
-    """The same by `seglog convert`."""
-    rows = list(convert_log_dir(source, target, Options(**options), fs=UnsyncedFs()))
-    assert {row.status for row in rows} == {"converted"}
-    return content(target)
-
-
-def content(log_dir):
-    """{partition/file: bytes} of all that lies in a log dir, but for locks, our marks and the paths in proofs."""
-    found = {}
-    for path in sorted(log_dir.rglob("*")):
-        if path.name == PROOF_FILE:
-            proof = Proof.read(path)
-            found[str(path.relative_to(log_dir))] = (proof.segments, proof.left_out, proof.to)
-        elif path.is_file() and not path.name.endswith(".lock") and path.name not in MARKS:
-            data = path.read_bytes()
-            # In a checkpoint of a log dir the lines stand as the partitions came.
-            found[str(path.relative_to(log_dir))] = data if path.parent != log_dir else sorted(data.splitlines())
-    return found
 
 
 def partitions(log_dir):
@@ -393,59 +370,12 @@ def test_two_attempts_at_one_time_change_nothing(log_dir, tmp_path):
 # --- a driver that dies ----------------------------------------------------------------------
 
 
-class Died(BaseException):
-    """kill -9: nothing runs any more, no cleaning up either."""
-
-
-class MortalFs(UnsyncedFs):
-    """Does `steps` changes of the disk; each one after that finds the process dead."""
-
-    CHANGES = ("create", "rename", "replace", "exchange", "link", "unlink", "mkdir", "rmdir", "set_mtime")
-
-    def __init__(self, steps):
-        self.left = steps
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-        if name not in MortalFs.CHANGES:
-            return found
-
-        def counted(*arguments):
-            self.left -= 1
-            if self.left < 0:
-                raise Died
-            return found(*arguments)
-
-        return counted
-
-    def __reduce__(self):
-        # To a task: another process, which lives on.
-        return UnsyncedFs, ()
-
-
-def whole_or_absent(target, whole):
-    """Each partition is there as a whole or not at all, and nothing that a broker does not know is."""
-    if not target.exists():
-        return
-    for path in target.iterdir():
-        if path.is_dir():
-            found = {name: data for name, data in content(target).items() if name.startswith(f"{path.name}/")}
-            assert found == {name: data for name, data in whole.items() if name.startswith(f"{path.name}/")}
-            assert found
-
-
-def steps_of_a_driver(work):
-    """How many changes of the disk `work(fs)` makes."""
-    fs = MortalFs(10**9)
-    work(fs)
-    return 10**9 - fs.left
-
-
-def test_a_driver_may_die_at_any_step_and_another_ends_the_work(log_dir, tmp_path):
+@pytest.mark.parametrize("wave_bytes", [0, 1], ids=["one wave", "a wave for each partition"])
+def test_a_driver_may_die_at_any_step_and_another_ends_the_work(log_dir, tmp_path, wave_bytes):
     whole = by_cli(log_dir, tmp_path / "cli")
 
     def driver(fs):
-        convert_topics(SparkDouble(), log_dir, tmp_path / "new", task_bytes=1, fs=fs)
+        convert_topics(SparkDouble(), log_dir, tmp_path / "new", task_bytes=1, wave_bytes=wave_bytes, fs=fs)
 
     def reset():
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
@@ -458,7 +388,7 @@ def test_a_driver_may_die_at_any_step_and_another_ends_the_work(log_dir, tmp_pat
         with pytest.raises(Died):
             driver(MortalFs(step))
         whole_or_absent(tmp_path / "new", whole)
-        report = spark_convert(log_dir, tmp_path / "new")
+        report = spark_convert(log_dir, tmp_path / "new", wave_bytes=wave_bytes)
         assert report.is_whole
         assert content(tmp_path / "new") == whole, step
         finalize_topics(tmp_path / "new", fs=UnsyncedFs())

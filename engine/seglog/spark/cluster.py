@@ -26,7 +26,8 @@ class JobStep:
 
     `done_bytes` of the source's `size_bytes` are processed, an estimate: the bytes of the `done` largest tasks, which
     Spark starts first. 0 if a job reads no segments. `failed`: partitions that cannot be converted, as they are found
-    (not with Connect, which reports nothing before the end).
+    (not with Connect, which reports nothing before the end). In a conversion of several waves, `published` of
+    `partitions` are in the target; otherwise both are 0.
     """
 
     what: str
@@ -35,6 +36,8 @@ class JobStep:
     done_bytes: int = 0
     size_bytes: int = 0
     failed: tuple[str, ...] = ()
+    published: int = 0
+    partitions: int = 0
 
 
 Progress = Callable[[JobStep], None]
@@ -56,6 +59,7 @@ class Cluster:
         self._progress = progress
         self._max_concurrent = max_concurrent
         self._context = context_of(spark)
+        self._published = (0, 0)
 
     @property
     def parallelism(self) -> int:
@@ -83,7 +87,9 @@ class Cluster:
 
         def step(done: int) -> JobStep:
             failed = () if failures is None else tuple(failures.value)
-            return JobStep(description, done, tasks, read_bytes[min(done, tasks)], read_bytes[tasks], failed)
+            return JobStep(
+                description, done, tasks, read_bytes[min(done, tasks)], read_bytes[tasks], failed, *self._published
+            )
 
         with self._shown(description, step, tasks):
             try:
@@ -93,6 +99,11 @@ class Cluster:
                     f"Spark gave up ({description}): {_last_words(error)}",
                     hint="fix the cause that it names, then run again: finished work is not repeated",
                 ) from error
+
+    def published(self, words: str, partitions: int, planned: int) -> None:
+        """Report that so many of the `planned` partitions are in the target, now and with every later step."""
+        self._published = partitions, planned
+        (self._progress or _nobody)(JobStep(words, 1, 1, published=partitions, partitions=planned))
 
     @contextmanager
     def _shown(self, description: str, step: Callable[[int], JobStep], tasks: int) -> Iterator[None]:

@@ -1,10 +1,10 @@
 """The conversion of whole topics, from the driver's side.
 
-    plan ── tasks ── [what a lower format loses] ── convert ── verify ── assemble ── publish
-     │        │                                        │          │         │           │
-     shard    packed to 64 MB                          marker for  read      outcome     one rename
-     for each                                          each        again     for each    a partition
-     partition                                         segment               partition
+    plan ── [what a lower format loses] ── wave ── tasks ── convert ── verify ── assemble ── publish ── next wave
+     │                                      │       │          │          │         │           │
+     shard                                  some    packed     marker for read      outcome     one rename
+     for each                               parti-  to 64 MB   each       again     for each    a partition
+     partition                              tions              segment              partition
 
 Each stage is a Spark job of tasks that take a number and return a small report; they share state only through the
 workplace. So if a driver dies, a new one starts from the plan, and finds most of the work done.
@@ -14,6 +14,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,11 +31,21 @@ from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.refusals import refusals, storage_error
 from seglog.spark.cluster import Cluster, Progress
-from seglog.spark.journal import CONVERTING, PUBLISHING, Journal
+from seglog.spark.journal import COMMITTED, CONVERTING, PUBLISHING, Journal
 from seglog.spark.manifest import MANIFEST_FILE, removable
 from seglog.spark.options import ConversionOptions
 from seglog.spark.partition_task import assemble_all
-from seglog.spark.plan import TASK_BYTES, Shard, Task, TaskPacker, segments_of, spread, tasks_to_bytes
+from seglog.spark.plan import (
+    TASK_BYTES,
+    PartitionSize,
+    Shard,
+    Task,
+    TaskPacker,
+    segments_of,
+    spread,
+    tasks_to_bytes,
+    waves,
+)
 from seglog.spark.publication import publish, remove_workplace, source_locked
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
@@ -75,6 +86,7 @@ def convert_topics(
     max_concurrent: int | None = None,
     throttle_bytes_per_s: int = 0,
     task_bytes: int = TASK_BYTES,
+    wave_bytes: int = 0,
     progress: Progress | None = None,
     store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
@@ -87,6 +99,9 @@ def convert_topics(
     options has finished is not repeated; with `resume` false, an unfinished conversion is an error. `verify`: read the
     result again before it is published: all of it ("full") or a sample ("sample"). At most `max_concurrent` tasks run
     at a time, and together read at most `throttle_bytes_per_s`. `dry_run` reports what would be done, from samples.
+
+    Partitions are published in waves, each as soon as all its partitions are checked. A wave has at most `wave_bytes`
+    of the source, or one larger partition; by default it is large enough to keep all cores busy.
 
     The source is never changed. A partition that cannot be converted is reported and left alone; the others are
     published. `rollback_topics` undoes the conversion, `finalize_topics` makes it permanent.
@@ -109,27 +124,14 @@ def convert_topics(
     workplace = Workplace(store, source_store, source, target, options, run=secrets.token_hex(8))
     cluster = Cluster(spark, progress, max_concurrent)
     job = _Job(
-        workplace, cluster, tuple(topics), tuple(partitions), verify, task_bytes, throttle_bytes_per_s, resume
+        workplace, cluster, tuple(topics), tuple(partitions), verify, task_bytes, wave_bytes, throttle_bytes_per_s,
+        resume,
     )
     if dry_run:
         return job.dry_run()
-    goal = target_of(workplace)
-    goal.make()
+    target_of(workplace).make()
     with source_locked(source_store, source):
-        with goal.held():
-            report, finished = job.run()
-        # Writers of other partitions share the log dir's own files: they take turns.
-        journal = Journal.read(store, target)
-        if journal is not None:
-            journal.check_ours(workplace.run)
-            tried = {row.partition for row in report.rows}
-            failed = {name: why for name, why in journal.failed.items() if name not in tried}
-            failed |= {row.partition: row.what or "" for row in report.failed}
-            if finished or journal.state == PUBLISHING:
-                publish(job.workplace, journal, finished, failed)
-            elif failed != journal.failed:
-                replace(journal, failed=failed).write(store)
-    return report
+        return job.run()
 
 
 def _check_places(source_store: Store, source: str, store: Store, target: str) -> None:
@@ -175,15 +177,51 @@ class _Job:
     partitions: tuple[str, ...]
     verify: Verify
     task_bytes: int
+    wave_bytes: int
     throttle_bytes_per_s: int
     resume: bool
     _tagged: set[str] = field(default_factory=set)      # the source's partitions that contain messages with tags
+    _rows: dict[str, PartitionRow] = field(default_factory=dict)
+    _tasks: int = 0
 
-    def run(self) -> tuple[TopicsReport, list[str]]:
-        """Run the stages up to `assemble`. Returns the report, and the partitions to publish."""
+    def run(self) -> TopicsReport:
+        """Convert and publish wave after wave.
+
+        While a wave is published, the target is not locked: writers of other partitions share the log dir's own files,
+        and take turns. Each time it is locked again, the journal tells whether it is still ours.
+        """
+        with self._held():
+            partitions = self._partitions()
+            begins, journal = self._begin(partitions)
+        if journal.state == PUBLISHING:
+            # A run died there, perhaps before the last of these partitions had its name. They were checked.
+            publish(self.workplace, journal, journal.published, journal.failed, then=CONVERTING)
+        with self._held():
+            journal = self._journal()
+            planned = self._plan(partitions, journal)
+            self._survey([one.partition for one in planned])
+            if begins and all(row.status == "failed" for row in self._rows.values()):
+                # Nothing was converted, and the next run may use other options.
+                remove_workplace(self.workplace)
+                return self._report()
+        found = waves(planned, self.task_bytes, self.cluster.parallelism, self.wave_bytes)
+        for number, wave in enumerate(found, start=1):
+            place = f", wave {number} of {len(found)}" if len(found) > 1 else ""
+            with self._held():
+                self._journal()
+                done = self._wave([one.partition for one in wave], place)
+            if done:
+                then = COMMITTED if number == len(found) else CONVERTING
+                publish(self.workplace, journal := self._journal(), done, self._failed(journal), then)
+            if place:
+                self._tell(f"publish{place[1:]}", planned)
+        self._finish()
+        return self._report()
+
+    def _begin(self, partitions: list[str]) -> tuple[bool, Journal]:
+        """Write the journal of a new conversion, or take over that of an unfinished one. Returns whether it is new."""
         workplace = self.workplace
         store, options = workplace.store, workplace.options
-        partitions = self._partitions()
         journal = Journal.read(store, workplace.target)
         begins = journal is None
         if journal is None:
@@ -194,7 +232,6 @@ class _Job:
                 CONVERTING, workplace.source, workplace.target, options.to_dict(), prefix=goal.new_prefix(),
                 run=workplace.run,
             )
-            journal.write(store)
         elif not self.resume:
             raise InvalidArgumentError(
                 "a conversion into this target has already been started", file=workplace.path,
@@ -203,29 +240,59 @@ class _Job:
         else:
             journal.check_same(workplace.source, options)
             journal = replace(journal, run=workplace.run, options=options.to_dict())
-            journal.write(store)
-        self.workplace = workplace = workplace.of_prefix(journal.prefix)
-        _forget_attempts(workplace)
-        for name in ("plan", "survey", "attempts", "staged", "done", "outcome"):
-            store.make_directory(workplace.within(name))
-        rows, tasks = self._plan(partitions, journal)
-        open_ = [name for name, row in rows.items() if row.status == "planned"]
-        if open_:
-            self._survey(open_, rows)
-        if begins and all(row.status == "failed" for row in rows.values()):
-            # Nothing was converted, and the next run may use other options.
-            remove_workplace(workplace)
-            return self._report(rows, tasks), []
-        if open_:
-            self._verify(tasks, rows, self._convert(tasks, rows))
-            self._assemble([name for name in open_ if rows[name].status != "failed"], rows)
-            _forget_attempts(workplace)
-        return self._report(rows, tasks), [name for name in open_ if rows[name].status != "failed"]
+        journal.write(store)
+        self.workplace = workplace.of_prefix(journal.prefix)
+        return begins, journal
 
-    def _report(self, rows: dict[str, PartitionRow], tasks: list[Task]) -> TopicsReport:
+    def _wave(self, partitions: list[str], place: str) -> list[str]:
+        """Do the stages up to `assemble`. Returns the partitions to publish. `place` says which wave it is."""
+        workplace = self.workplace
+        partitions = self._open(partitions)
+        if not partitions:
+            return []
+        workplace.store.make_directory(workplace.within("attempts"))
+        tasks = self._pack(partitions)
+        self._tasks += len(tasks)
+        self._verify(tasks, self._convert(tasks, place), place)
+        self._assemble(self._open(partitions), place)
+        _forget_attempts(workplace)
+        return [name for name in partitions if self._rows[name].status != "failed"]
+
+    def _finish(self) -> None:
+        """Complete the journal of a run that has reached its end."""
+        journal = self._journal()
+        failed = self._failed(journal)
+        is_committed = journal.state == CONVERTING and bool(journal.published)
+        if is_committed or failed != journal.failed:
+            state = COMMITTED if is_committed else journal.state
+            replace(journal, failed=failed).now(self.workplace.store, state)
+
+    def _held(self) -> AbstractContextManager[object]:
+        """Keep brokers, writers and other conversions out of the target."""
+        return target_of(self.workplace).held()
+
+    def _journal(self) -> Journal:
+        """The journal as it is now. Raises LogLockedError if another run has taken over."""
+        return Journal.read_ours(self.workplace.store, self.workplace.target, self.workplace.run)
+
+    def _open(self, partitions: list[str]) -> list[str]:
+        """Those of the partitions that have not failed."""
+        return [name for name in partitions if self._rows[name].status == "planned"]
+
+    def _failed(self, journal: Journal) -> dict[str, str]:
+        """{partition: reason} of those that failed in this run, or in an earlier one and were not tried since."""
+        tried = {name for name, row in self._rows.items() if row.status != "planned"}
+        failed = {name: why for name, why in journal.failed.items() if name not in tried}
+        return failed | {name: row.what or "" for name, row in self._rows.items() if row.status == "failed"}
+
+    def _tell(self, words: str, planned: list[PartitionSize]) -> None:
+        done = sum(self._rows[one.partition].status == "converted" for one in planned)
+        self.cluster.published(words, done, len(planned))
+
+    def _report(self) -> TopicsReport:
         workplace = self.workplace
         return TopicsReport(
-            workplace.source, workplace.target, workplace.options.to, tuple(rows.values()), tasks=len(tasks)
+            workplace.source, workplace.target, workplace.options.to, tuple(self._rows.values()), tasks=self._tasks
         )
 
     # --- plan ----------------------------------------------------------------------------------
@@ -251,11 +318,13 @@ class _Job:
         found = [name for name, has in zip(named, store.each(has_log, named), strict=True) if has]
         return choose_partitions(found, self.topics, path)
 
-    def _plan(self, partitions: list[str], journal: Journal) -> tuple[dict[str, PartitionRow], list[Task]]:
-        """List the segments of each partition, a few partitions in memory at a time, and pack them into tasks."""
+    def _plan(self, partitions: list[str], journal: Journal) -> list[PartitionSize]:
+        """List the segments of each partition, a few partitions in memory at a time. Returns those to convert."""
         workplace = self.workplace
-        packer = TaskPacker(self.task_bytes, at_least=self.cluster.parallelism)
         goal = target_of(workplace)
+        _forget_attempts(workplace)
+        for name in ("plan", "survey", "staged", "done", "outcome"):
+            workplace.store.make_directory(workplace.within(name))
 
         def plan(partition: str) -> tuple[PartitionRow, Shard | None]:
             try:
@@ -269,16 +338,24 @@ class _Job:
                 return before, None
             return PartitionRow(partition, "planned", bytes_in=shard.size_bytes), shard
 
-        rows = {}
+        planned = []
         for row, shard in workplace.store.each(plan, partitions):
-            rows[row.partition] = row
+            self._rows[row.partition] = row
             if shard is not None:
-                packer.add(shard)
+                planned.append(PartitionSize(row.partition, row.bytes_in, len(shard.segments)))
         for place in (workplace.staged(), workplace.within("done")):
-            workplace.store.make_directories(place, [name for name, row in rows.items() if row.status == "planned"])
+            workplace.store.make_directories(place, [one.partition for one in planned])
+        return planned
+
+    def _pack(self, partitions: list[str]) -> list[Task]:
+        """Pack the segments of the partitions into tasks, and write the list of tasks."""
+        workplace = self.workplace
+        packer = TaskPacker(self.task_bytes, at_least=self.cluster.parallelism)
+        for shard in workplace.store.each(workplace.shard, partitions):
+            packer.add(shard)
         tasks = packer.tasks(self.cluster.lanes(throttled=self.throttle_bytes_per_s > 0))
         workplace.store.write(workplace.within("tasks"), tasks_to_bytes(tasks))
-        return rows, tasks
+        return tasks
 
     def _published_before(
         self, goal: Target, partition: str, shard: Shard, journal: Journal
@@ -316,7 +393,7 @@ class _Job:
 
     # --- the stages ----------------------------------------------------------------------------
 
-    def _survey(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
+    def _survey(self, partitions: list[str]) -> None:
         """Find out what would be lost, before anything is converted: to v0, v1 or tagged, and from tagged."""
         workplace = self.workplace
         if workplace.options.to == 2:
@@ -329,9 +406,9 @@ class _Job:
             return {"failed": survey_all(workplace, lists[number])}
 
         for done in self.cluster.run(f"survey {len(partitions)} partitions", len(lists), work):
-            _add_failures(rows, done["failed"])
+            self._add_failures(done["failed"])
 
-    def _convert(self, tasks: list[Task], rows: dict[str, PartitionRow]) -> int:
+    def _convert(self, tasks: list[Task], place: str) -> int:
         """Returns the bytes of the result."""
         # At least 1, since 0 means no limit.
         lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
@@ -340,36 +417,39 @@ class _Job:
         def work(number: int, attempt: int) -> dict[str, Any]:
             return convert_task(workplace, number, attempt).to_dict()
 
-        return self._of_tasks(f"convert {self._words(tasks)}", tasks, rows, work)
+        return self._of_tasks(f"convert {self._words(tasks)}{place}", tasks, work)
 
-    def _verify(self, tasks: list[Task], rows: dict[str, PartitionRow], bytes_out: int) -> None:
+    def _verify(self, tasks: list[Task], bytes_out: int, place: str) -> None:
         workplace, how = self.workplace, self.verify
 
         def work(number: int, attempt: int) -> dict[str, Any]:
             return verify_task(workplace, number, how).to_dict()
 
-        self._of_tasks(f"verify {self._words(tasks)} as {bytes_out:,} bytes", tasks, rows, work)
+        self._of_tasks(f"verify {self._words(tasks)} as {bytes_out:,} bytes{place}", tasks, work)
 
-    def _of_tasks(
-        self, words: str, tasks: list[Task], rows: dict[str, PartitionRow], work: Callable[[int, int], dict[str, Any]]
-    ) -> int:
+    def _of_tasks(self, words: str, tasks: list[Task], work: Callable[[int, int], dict[str, Any]]) -> int:
         """Returns the bytes of the result that the tasks report."""
         bytes_out = 0
         for done in self.cluster.run(words, len(tasks), work, [task.size_bytes for task in tasks]):
-            _add_failures(rows, done["failures"])
+            self._add_failures(done["failures"])
             bytes_out += done["bytes_out"]
         return bytes_out
 
-    def _assemble(self, partitions: list[str], rows: dict[str, PartitionRow]) -> None:
+    def _assemble(self, partitions: list[str], place: str) -> None:
         workplace = self.workplace
         lists = self._spread(partitions)
 
         def work(number: int, attempt: int) -> dict[str, Any]:
             return {"rows": assemble_all(workplace, lists[number])}
 
-        for done in self.cluster.run(f"assemble {len(partitions)} partitions", len(lists), work):
+        for done in self.cluster.run(f"assemble {len(partitions)} partitions{place}", len(lists), work):
             for body in done["rows"]:
-                rows[body["partition"]] = row_of(body)
+                self._rows[body["partition"]] = row_of(body)
+
+    def _add_failures(self, failures: list[dict[str, Any]]) -> None:
+        for failure in failures:
+            name = failure["partition"]
+            self._rows[name] = replace(self._rows[name], status="failed", **failure)
 
     def _spread(self, partitions: list[str]) -> list[list[str]]:
         """The partitions, each of which takes only moments, as a few tasks for each core."""
@@ -432,11 +512,6 @@ def row_of(body: dict[str, Any]) -> PartitionRow:
     """A row from its JSON members."""
     losses = None if body["losses"] is None else Losses(**body["losses"])
     return PartitionRow(**{**body, "losses": losses, "warnings": tuple(body["warnings"])})
-
-
-def _add_failures(rows: dict[str, PartitionRow], failures: list[dict[str, Any]]) -> None:
-    for failure in failures:
-        rows[failure["partition"]] = replace(rows[failure["partition"]], status="failed", **failure)
 
 
 def _forget_attempts(workplace: Workplace) -> None:

@@ -1,4 +1,5 @@
 """The progress of a conversion: one small file, replaced before and after each step that changes the target."""
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,8 +13,8 @@ from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
 _KIND = "seglog-spark-journal"
 
-# converting -> publishing -> committed; from each of these -> rolling back; from committed -> finalizing. The last two
-# end with the removal of the workplace.
+# converting -> publishing, for each wave; from the last one -> committed; from each of these -> rolling back; from
+# committed -> finalizing. The last two end with the removal of the workplace.
 CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING = (
     "converting", "publishing", "committed", "rolling back", "finalizing"
 )
@@ -23,7 +24,8 @@ _STATES = (CONVERTING, PUBLISHING, COMMITTED, ROLLING_BACK, FINALIZING)
 @dataclass(frozen=True, slots=True)
 class Journal:
     """The journal of a conversion. `published`: partitions that have, or are about to get, their names in the target.
-    `failed`: those that could not be converted at the last attempt, with the reason.
+    `final`: those that are in the target and cannot be taken back any more. `failed`: those that could not be converted
+    at the last attempt, with the reason.
 
     `prefix`: where the result is collected in an object store; empty in others. `run`: of the last driver of the
     conversion.
@@ -35,6 +37,7 @@ class Journal:
     options: dict[str, Any]
     seglog: str = __version__
     published: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
     failed: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     run: str = ""
@@ -48,12 +51,13 @@ class Journal:
             return None
 
         def make(body: dict[str, Any]) -> "Journal":
-            published = tuple(
-                judged(name, Shape.PARTITION, path, CorruptCheckpointError) for name in body["published"]
+            published, final = (
+                tuple(judged(name, Shape.PARTITION, path, CorruptCheckpointError) for name in listed)
+                for listed in (body["published"], body.get("final", ()))
             )
             failed = {judged(name, Shape.PARTITION, path, CorruptCheckpointError): str(what)
                       for name, what in body.get("failed", {}).items()}
-            journal = cls(**members(body) | {"published": published, "failed": failed})
+            journal = cls(**members(body) | {"published": published, "final": final, "failed": failed})
             ConversionOptions.of_dict(journal.options)      # raises if they are invalid
             if journal.state not in _STATES:
                 raise ValueError(f"unknown state {journal.state!r}")
@@ -71,10 +75,17 @@ class Journal:
         return journal
 
     def to_bytes(self) -> bytes:
+        final: dict[str, Any] = {"final": self.final} if self.final else {}
         return format_json(
             _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
-            seglog=self.seglog, published=self.published, failed=self.failed, prefix=self.prefix, run=self.run,
+            seglog=self.seglog, published=self.published, failed=self.failed, prefix=self.prefix, run=self.run, **final,
         )
+
+    def made_final(self, partitions: Iterable[str]) -> Self:
+        """The journal once these published partitions cannot be taken back any more. It is not written."""
+        final = {*self.final, *partitions}
+        published = tuple(name for name in self.published if name not in final)
+        return replace(self, published=published, final=tuple(sorted(final)))
 
     def write(self, store: Store) -> None:
         """Write it as the journal of its target."""
@@ -86,13 +97,20 @@ class Journal:
         journal.write(store)
         return journal
 
-    def check_ours(self, run: str) -> None:
-        """Raises LogLockedError if another driver has taken over the conversion: a remote store has no lock."""
-        if self.run != run:
+    @classmethod
+    def read_ours(cls, store: Store, target: str, run: str) -> "Journal":
+        """The journal of the conversion that the driver `run` has begun or taken up.
+
+        Raises LogLockedError if another one has taken it over, or has ended it, while the target was not locked: a
+        remote store has no lock.
+        """
+        journal = cls.read(store, target)
+        if journal is None or journal.run != run:
             raise LogLockedError(
-                "another run has taken over this conversion", file=_path(self.target),
+                f"another run has {'ended' if journal is None else 'taken over'} this conversion", file=_path(target),
                 hint="wait until that one ends; run only one at a time",
             )
+        return journal
 
     def check_same(self, source: str, options: ConversionOptions) -> None:
         """Raises InvalidArgumentError if another conversion is under way."""

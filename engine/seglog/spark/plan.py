@@ -4,6 +4,9 @@ There may be a million segments, so nothing here holds them all: the segments of
 and a task names ranges of slots in these files. Tasks are packed to a weight of at least TASK_BYTES, since starting one
 costs 20 to 120 ms of CPU time; there are at most TASKS_MAX, since the driver holds them all. A segment weighs its bytes
 plus SEGMENT_BYTES: 4 000 segments of 5 KB, only 20 MB, took one task 208 s.
+
+Partitions are converted in waves, one after the other: those of a wave are published before the next one begins. At the
+end of each wave some cores are idle, so each has at least WAVE_TASKS tasks in it.
 """
 import heapq
 from collections.abc import Iterable, Iterator
@@ -22,6 +25,7 @@ TASK_BYTES = 64 << 20
 # Opening a segment, syncing its result and proving it takes as long as converting this many bytes.
 SEGMENT_BYTES = 2 << 20
 TASKS_MAX = 20_000
+WAVE_TASKS = 16
 VERSION = 1
 SHARD, TASK = "seglog-spark-plan", "seglog-spark-task"
 
@@ -249,6 +253,48 @@ def _shared_out(tasks: list[Task], lanes: int) -> list[Task]:
         lane.take(task)
         heapq.heappush(heap, (lane.weight_bytes, n, lane))
     return _heaviest_first(lane for _, _, lane in heap)
+
+
+# --- waves -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """The part of a partition's plan that stays in memory."""
+
+    partition: str
+    size_bytes: int
+    segments: int
+
+    def tasks(self, task_bytes: int) -> float:
+        """About how many tasks it makes, as a fraction of one if it shares a task. A segment is not divided."""
+        weight_bytes = self.size_bytes + self.segments * SEGMENT_BYTES
+        return min(self.segments, weight_bytes / max(task_bytes, 1))
+
+
+def waves(
+    partitions: Iterable[PartitionSize], task_bytes: int, lanes: int, wave_bytes: int = 0
+) -> list[list[PartitionSize]]:
+    """Divide the partitions, in this order, into waves.
+
+    With `wave_bytes`, a wave has at most this many bytes, or one larger partition. Otherwise as many waves of about the
+    same size as there can be with WAVE_TASKS tasks for each of the `lanes` that run at a time.
+    """
+    listed = list(partitions)
+    sizes = [float(one.size_bytes) if wave_bytes else one.tasks(task_bytes) for one in listed]
+    # Even shares: a small rest would make a wave that leaves most cores idle.
+    share = float(wave_bytes) or sum(sizes) / max(1, sum(sizes) // (WAVE_TASKS * max(lanes, 1)))
+    found: list[list[PartitionSize]] = []
+    before = filled = 0.0           # of all waves, and of the last one
+    for one, size in zip(listed, sizes, strict=True):
+        is_full = filled + size > share if wave_bytes else before >= share * len(found)
+        if not found or is_full:
+            found.append([])
+            filled = 0.0
+        found[-1].append(one)
+        before += size
+        filled += size
+    return found
 
 
 def read_task(raw: bytes, number: int, file: str) -> Task:

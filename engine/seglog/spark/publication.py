@@ -29,21 +29,20 @@ class Finalized:
 
 
 def publish(
-    workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str]
+    workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str],
+    then: str = COMMITTED,
 ) -> Journal:
     """Publish the assembled `partitions` in the target, and update the log dir's files. `failed`: {partition: reason}
-    for those that were not assembled.
+    for those that were not assembled. `then` is the journal's state afterwards.
     """
     store = workplace.store
     partitions = list(partitions)
-    if journal.state == PUBLISHING:     # a run died there: the log dir's files may not be updated yet
-        partitions = list(dict.fromkeys([*journal.published, *partitions]))
     published = tuple(sorted({*journal.published, *partitions}))
     target = target_of(workplace)
     target.check_names(partitions)
     journal = replace(journal, failed=dict(failed)).now(store, PUBLISHING, published)
     target.publish(partitions)
-    return journal.now(store, COMMITTED)
+    return journal.now(store, then)
 
 
 def rollback_topics(
