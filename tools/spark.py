@@ -28,6 +28,8 @@ from .targets import check_output_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from seglog.spark.report import TopicsReport
+
 
 class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
     """A path, or the URL of a store, kept as written."""
@@ -72,6 +74,8 @@ def command() -> None:
               help="Undo the conversion into DST, finished or not.")
 @click.option("--finalize", "end", flag_value="finalize",
               help="Keep the result in DST, and remove the files that --rollback needs.")
+@click.option("--finalize-each", is_flag=True,
+              help="Make partitions final as soon as they are published: --rollback cannot undo them.")
 @click.option("--max-concurrent", type=click.IntRange(1), metavar="N", help="At most N tasks at a time.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Read and convert at most this many bytes of the source per second, in all tasks together.")
@@ -107,6 +111,7 @@ def convert(
     resume: bool,
     verify: Literal["full", "sample"],
     end: Literal["rollback", "finalize"] | None,
+    finalize_each: bool,
     max_concurrent: int | None,
     throttle_bytes: int,
     task_bytes: int,
@@ -133,6 +138,8 @@ def convert(
     if end is not None:
         if end == "finalize" and partitions:
             raise click.UsageError("--finalize keeps everything that was published: leave out --partition")
+        if finalize_each:
+            raise click.UsageError(f"--finalize-each belongs to a conversion: leave out --{end}")
         return _end(end, dst, partitions, dict(store_options), as_json=as_json)
     if is_local(src):
         source = Path(open_store(src, {}, OsFileSystem())[1])
@@ -146,8 +153,8 @@ def convert(
             spark, src, dst, version, topics=topics, partitions=partitions, repack_bytes=repack_bytes, codec=codec,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
-            throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, wave_bytes=wave_bytes, progress=line,
-            store_options=dict(store_options),
+            throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, wave_bytes=wave_bytes,
+            finalize_each=finalize_each, progress=line, store_options=dict(store_options),
         )
     if report_file is not None:
         write_atomically(OsFileSystem(), report_file, done.to_json())
@@ -156,7 +163,7 @@ def convert(
             print_row(row)
         print_summary(done.rows)
     else:
-        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), _what_next(dst, dry_run=dry_run)]))
+        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), _what_next(done, dst)]))
     return 0 if done.is_whole else report.PARTIAL
 
 
@@ -170,9 +177,11 @@ def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, st
         line.wipe()     # before the JVM says goodbye
 
 
-def _what_next(dst: str, *, dry_run: bool) -> str:
-    if dry_run:
+def _what_next(done: "TopicsReport", dst: str) -> str:
+    if done.is_dry_run:
         return "dry run: nothing was written"
+    if done.is_final:
+        return f"{report.count_of(len(done.rows), 'partition')} kept in {report.printable(dst)}"
     place = report.printable(f"{dst}{WORKPLACE_SUFFIX}")
     return f"{place} stays until --finalize keeps the result or --rollback undoes it"
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import seglog
 from seglog.conversion.directory import convert
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
@@ -103,6 +104,14 @@ def test_settings_of_a_log_come_along_but_for_its_format(tmp_path):
     log_with_kept_settings(tmp_path / "old" / "orders-0")
     assert spark_convert(tmp_path / "old", tmp_path / "new").is_whole
     check_kept_settings(tmp_path / "new" / "orders-0")
+
+
+def test_positions_of_named_readers_come_along(log_dir, tmp_path):
+    with seglog.open(log_dir / "orders-0", readonly=True) as log, log.cursor("reader") as cursor:
+        cursor.commit(3)
+    assert spark_convert(log_dir, tmp_path / "new").is_whole
+    name = ".seglog.cursor-reader"
+    assert (tmp_path / "new/orders-0" / name).read_bytes() == (log_dir / "orders-0" / name).read_bytes()
 
 
 def test_topics_are_chosen_by_patterns(log_dir, tmp_path):

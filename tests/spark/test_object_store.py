@@ -396,6 +396,52 @@ def test_a_rollback_of_the_first_version_leaves_nothing(lake):
         lake.rollback()
 
 
+def dies_in_wave(number):
+    """The driver dies in the conversion of this wave."""
+
+    def run(job, task, run):
+        if job == 3 * (number - 1):
+            raise Died
+        return run()
+
+    return run
+
+
+def test_the_former_version_of_a_partition_that_is_final_goes_at_once(lake, log_dir, tmp_path):
+    lake.convert()
+    lake.finalize()
+    (former,) = lake.versions()
+    with pytest.raises(Died):
+        lake.convert(codec="lz4", wave_bytes=1, finalize_each=True, sabotage=dies_in_wave(3))
+    assert {key.split("/")[2] for key in lake.objects() if key.startswith(f"new/{former}/") and key.count("/") > 2} == {
+        "payments-0"
+    }
+    # What is final stays when the rest is undone.
+    assert lake.rollback() == []
+    first, second = (by_cli(log_dir, tmp_path / f"cli {codec}", codec=codec) for codec in (None, "lz4"))
+    partitions = {name: data for name, data in lake.fetch().items() if "/" in name}
+    assert partitions == {
+        name: data for found, has in ((first, "payments-0/"), (second, "orders-")) for name, data in found.items()
+        if name.startswith(has)
+    }
+    assert not [key for key in lake.objects() if not key.startswith("new/")]
+
+
+def test_another_run_goes_on_with_what_is_final_and_ends_with_one_version(lake, log_dir, tmp_path):
+    lake.convert()
+    lake.finalize()
+    options = {"codec": "lz4", "wave_bytes": 1, "finalize_each": True}
+    with pytest.raises(Died):
+        lake.convert(sabotage=dies_in_wave(2), **options)
+    report = lake.convert(**options)
+    assert [row.status for row in report.rows] == ["skipped", "converted", "converted"]
+    assert report.rows[0].bytes_out > 0
+    assert report.is_final
+    assert lake.fetch() == by_cli(log_dir, tmp_path / "cli", codec="lz4")
+    assert len(lake.versions()) == 1
+    assert not [key for key in lake.objects() if not key.startswith("new/")]
+
+
 def test_a_rollback_puts_the_former_version_back_and_finalizing_removes_it(lake):
     lake.convert()
     lake.finalize()

@@ -176,8 +176,8 @@ def test_a_conversion_that_was_ended_between_two_waves_stops(convert, monkeypatc
 
     publish = job.publish
 
-    def published(*arguments):
-        publish(*arguments)
+    def published(*arguments, **options):
+        publish(*arguments, **options)
         rollback_topics(convert.target, fs=UnsyncedFs())
 
     monkeypatch.setattr(job, "publish", published)

@@ -46,7 +46,7 @@ from seglog.spark.plan import (
     tasks_to_bytes,
     waves,
 )
-from seglog.spark.publication import publish, remove_workplace, source_locked
+from seglog.spark.publication import forget_steps, publish, remove_workplace, source_locked
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
 from seglog.spark.survey_task import forecast_all, survey_all
@@ -87,6 +87,7 @@ def convert_topics(
     throttle_bytes_per_s: int = 0,
     task_bytes: int = TASK_BYTES,
     wave_bytes: int = 0,
+    finalize_each: bool = False,
     progress: Progress | None = None,
     store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
@@ -101,7 +102,9 @@ def convert_topics(
     at a time, and together read at most `throttle_bytes_per_s`. `dry_run` reports what would be done, from samples.
 
     Partitions are published in waves, each as soon as all its partitions are checked. A wave has at most `wave_bytes`
-    of the source, or one larger partition; by default it is large enough to keep all cores busy.
+    of the source, or one larger partition; by default it is large enough to keep all cores busy. With `finalize_each`,
+    partitions are final as soon as they are published: `rollback_topics` cannot undo them, and what it would need for
+    that is removed at once. If none failed, nothing but the result is left at the end, as after `finalize_topics`.
 
     The source is never changed. A partition that cannot be converted is reported and left alone; the others are
     published. `rollback_topics` undoes the conversion, `finalize_topics` makes it permanent.
@@ -125,7 +128,7 @@ def convert_topics(
     cluster = Cluster(spark, progress, max_concurrent)
     job = _Job(
         workplace, cluster, tuple(topics), tuple(partitions), verify, task_bytes, wave_bytes, throttle_bytes_per_s,
-        resume,
+        resume, finalize_each,
     )
     if dry_run:
         return job.dry_run()
@@ -180,9 +183,11 @@ class _Job:
     wave_bytes: int
     throttle_bytes_per_s: int
     resume: bool
+    finalize_each: bool
     _tagged: set[str] = field(default_factory=set)      # the source's partitions that contain messages with tags
     _rows: dict[str, PartitionRow] = field(default_factory=dict)
     _tasks: int = 0
+    _is_ended: bool = False                             # the workplace is gone
 
     def run(self) -> TopicsReport:
         """Convert and publish wave after wave.
@@ -200,10 +205,13 @@ class _Job:
             journal = self._journal()
             planned = self._plan(partitions, journal)
             self._survey([one.partition for one in planned])
-            if begins and all(row.status == "failed" for row in self._rows.values()):
-                # Nothing was converted, and the next run may use other options.
+            if begins and not self._open(list(self._rows)):
+                # There is nothing to convert, and the next run may use other options.
                 remove_workplace(self.workplace)
+                self._is_ended = not self._failed(journal)
                 return self._report()
+            if self.finalize_each:
+                self._finalize_former(journal)
         found = waves(planned, self.task_bytes, self.cluster.parallelism, self.wave_bytes)
         for number, wave in enumerate(found, start=1):
             place = f", wave {number} of {len(found)}" if len(found) > 1 else ""
@@ -212,7 +220,12 @@ class _Job:
                 done = self._wave([one.partition for one in wave], place)
             if done:
                 then = COMMITTED if number == len(found) else CONVERTING
-                publish(self.workplace, journal := self._journal(), done, self._failed(journal), then)
+                journal = self._journal()
+                publish(self.workplace, journal, done, self._failed(journal), then, is_final=self.finalize_each)
+                if self.finalize_each:
+                    with self._held():
+                        self._journal()
+                        forget_steps(self.workplace, done)
             if place:
                 self._tell(f"publish{place[1:]}", planned)
         self._finish()
@@ -258,14 +271,28 @@ class _Job:
         _forget_attempts(workplace)
         return [name for name in partitions if self._rows[name].status != "failed"]
 
+    def _finalize_former(self, journal: Journal) -> None:
+        """Make final what earlier runs have published, as far as this run would have converted it."""
+        partitions = [name for name, row in self._rows.items() if row.status == "skipped"]
+        if any(name not in journal.final for name in partitions):
+            journal.made_final(partitions).write(self.workplace.store)
+        forget_steps(self.workplace, partitions)
+
     def _finish(self) -> None:
-        """Complete the journal of a run that has reached its end."""
-        journal = self._journal()
-        failed = self._failed(journal)
-        is_committed = journal.state == CONVERTING and bool(journal.published)
-        if is_committed or failed != journal.failed:
-            state = COMMITTED if is_committed else journal.state
-            replace(journal, failed=failed).now(self.workplace.store, state)
+        """Complete the journal of a run that has reached its end, or end the conversion if everything is final."""
+        with self._held():
+            journal = self._journal()
+            failed = self._failed(journal)
+            if self.finalize_each and not failed and not journal.published:
+                # Interrupted here, the next run finds everything final, and does this again.
+                target_of(self.workplace).settle()
+                remove_workplace(self.workplace)
+                self._is_ended = True
+                return
+            is_committed = journal.state == CONVERTING and bool(journal.published or journal.final)
+            if is_committed or failed != journal.failed:
+                state = COMMITTED if is_committed else journal.state
+                replace(journal, failed=failed).now(self.workplace.store, state)
 
     def _held(self) -> AbstractContextManager[object]:
         """Keep brokers, writers and other conversions out of the target."""
@@ -292,7 +319,8 @@ class _Job:
     def _report(self) -> TopicsReport:
         workplace = self.workplace
         return TopicsReport(
-            workplace.source, workplace.target, workplace.options.to, tuple(self._rows.values()), tasks=self._tasks
+            workplace.source, workplace.target, workplace.options.to, tuple(self._rows.values()), tasks=self._tasks,
+            is_final=self._is_ended,
         )
 
     # --- plan ----------------------------------------------------------------------------------
@@ -368,22 +396,21 @@ class _Job:
         if outcome is None or partition not in journal.published:
             if goal.has_result(partition):
                 return self._finalized_before(goal, partition, shard)
+            if partition in journal.final:
+                raise changed_since(workplace, partition, "move the partition out of the target, and convert again")
             raise InvalidArgumentError(
                 "the target already has a partition with this name", file=f"{workplace.target}/{partition}",
                 hint="choose another target, or move it away",
             )
         if outcome.plan != shard.identity:
-            raise InvalidArgumentError(
-                "the source has changed since the partition was published", file=workplace.source_of(partition),
-                hint="undo the conversion with --rollback, and convert again",
-            )
+            raise changed_since(workplace, partition, "undo the conversion with --rollback, and convert again")
         return replace(row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0)
 
     def _finalized_before(self, goal: Target, partition: str, shard: Shard) -> PartitionRow:
         proof = goal.kept(partition)
         assert proof is not None
         logs = [
-            file for file in self.workplace.store.files(f"{self.workplace.target}/{partition}")
+            file for file in self.workplace.store.files(goal.place(partition))
             if names.is_log_file(file.name)
         ]
         return PartitionRow(
@@ -482,6 +509,12 @@ class _Job:
             workplace.source, workplace.target, workplace.options.to,
             tuple(rows[partition] for partition in partitions), is_dry_run=True,
         )
+
+
+def changed_since(workplace: Workplace, partition: str, hint: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the source has changed since the partition was published", file=workplace.source_of(partition), hint=hint
+    )
 
 
 def plan_partition(workplace: Workplace, partition: str) -> Shard:

@@ -22,6 +22,7 @@ from seglog.spark.plan import Shard
 from seglog.spark.segment_task import of_the_partition
 from seglog.spark.target import target_of
 from seglog.spark.workplace import Outcome, Workplace, changed
+from seglog.state.reader_cursor import is_cursor_file
 from seglog.stores.side_by_side import side_by_side
 
 # A partition waits longer for the disk, or the server, than it works. Of those with a long plan (about 1 000 segments)
@@ -113,9 +114,12 @@ class _Assembly:
         return (*((larger_batches_warning(larger, limit),) if larger else ()), *self._fold.notes)
 
     def _copy_metadata(self) -> None:
-        raw = self._read_source(names.PARTITION_METADATA)
-        if raw is not None:
-            self._write(names.PARTITION_METADATA, raw)
+        """Copy the topic id, and the positions of named readers: offsets do not change."""
+        there = self._workplace.source_store.files(self._workplace.source_of(self._partition))
+        for name in (names.PARTITION_METADATA, *(file.name for file in there if is_cursor_file(file.name))):
+            raw = self._read_source(name)
+            if raw is not None:
+                self._write(name, raw)
 
     def _proof(self, segments: list[SegmentProof]) -> Proof:
         options, survey = self._workplace.options, self._survey

@@ -3,6 +3,7 @@
 Before the first partition is published, the journal lists all that will be, so that after a crash the next run knows
 which are ours. Each step can be repeated: work that is already done is skipped.
 """
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from seglog.spark.workplace import Workplace
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
@@ -30,10 +33,11 @@ class Finalized:
 
 def publish(
     workplace: Workplace, journal: Journal, partitions: Iterable[str], failed: Mapping[str, str],
-    then: str = COMMITTED,
+    then: str = COMMITTED, *, is_final: bool = False,
 ) -> Journal:
     """Publish the assembled `partitions` in the target, and update the log dir's files. `failed`: {partition: reason}
-    for those that were not assembled. `then` is the journal's state afterwards.
+    for those that were not assembled. `then` is the journal's state afterwards. `is_final`: they can then no longer be
+    taken back; `forget_steps` removes what that leaves.
     """
     store = workplace.store
     partitions = list(partitions)
@@ -42,7 +46,14 @@ def publish(
     target.check_names(partitions)
     journal = replace(journal, failed=dict(failed)).now(store, PUBLISHING, published)
     target.publish(partitions)
-    return journal.now(store, then)
+    return (journal.made_final(partitions) if is_final else journal).now(store, then)
+
+
+def forget_steps(workplace: Workplace, partitions: Iterable[str]) -> None:
+    """Remove what the workplace has of partitions that are final, and the versions that they replaced."""
+    partitions = list(partitions)
+    target_of(workplace).settle(partitions)
+    _forget_files(workplace, partitions)
 
 
 def rollback_topics(
@@ -53,9 +64,10 @@ def rollback_topics(
 
     Nothing is left of the conversion then; an object store has the previous version again. With `partitions`
     ("orders-3") only these are taken out and forgotten: the next run converts them again, unless it is told which
-    partitions to convert. If it did not complete, call it again. Raises InvalidArgumentError if there is no conversion,
-    or if a partition has changed since it was published, because its new records would be lost; LogLockedError,
-    StorageError.
+    partitions to convert. If it did not complete, call it again. Partitions that the conversion has made final
+    (`finalize_each`) stay, and a warning is logged that names them. Raises InvalidArgumentError if there is no
+    conversion, if one of `partitions` is final, or if a partition has changed since it was published, because its new
+    records would be lost; LogLockedError, StorageError.
     """
     chosen = list(partitions)
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
@@ -73,6 +85,12 @@ def rollback_topics(
         is_part = bool(chosen) and journal.state != ROLLING_BACK
         if not is_part:
             chosen = list(journal.published)
+        final = [name for name in chosen if name in journal.final]
+        if final:
+            raise InvalidArgumentError(
+                f"made final by --finalize-each, which cannot be undone: {', '.join(final)}", file=found.path,
+                hint="leave them out: without --partition, everything else is undone",
+            )
         unknown = [name for name in chosen if name not in journal.published]
         if unknown:
             raise InvalidArgumentError(
@@ -90,19 +108,26 @@ def rollback_topics(
     else:
         goal.discard(None)
         remove_workplace(goal.workplace)
+    if journal.final and not is_part:
+        _LOG.warning("these partitions are final and stay in %s: %s", path, ", ".join(journal.final))
     return taken
 
 
 def _forget_partitions(goal: Target, journal: Journal, partitions: list[str]) -> None:
     """Forget partitions that were taken back; the rest stays. The journal is changed last, so that a second call can
     complete the work."""
-    store, workplace = goal.workplace.store, goal.workplace
     goal.discard(partitions)
+    _forget_files(goal.workplace, partitions)
+    left = tuple(name for name in journal.published if name not in partitions)
+    journal.now(goal.workplace.store, journal.state, left)
+
+
+def _forget_files(workplace: Workplace, partitions: Iterable[str]) -> None:
+    store = workplace.store
     for partition in partitions:
         store.remove_tree(workplace.within("done", partition))
         for directory in ("outcome", "survey", "plan"):
             store.remove_file(workplace.within(directory, partition))
-    journal.now(store, journal.state, tuple(name for name in journal.published if name not in partitions))
 
 
 def finalize_topics(
@@ -127,7 +152,7 @@ def finalize_topics(
         workplace = _workplace(store, path, journal)
         target_of(workplace).settle()
         remove_workplace(workplace)
-        return Finalized(list(journal.published), journal.failed)
+        return Finalized(sorted({*journal.published, *journal.final}), journal.failed)
 
 
 def _journal(store: Store, target: str) -> Journal | None:

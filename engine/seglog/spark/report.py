@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """A row for each partition, by topic and number. `tasks`: the number of tasks in the plan."""
+    """A row for each partition, by topic and number. `tasks`: the number of tasks in the plan.
+
+    `is_final`: the conversion is ended as by `finalize_topics`, and cannot be undone.
+    """
 
     source: str
     target: str
@@ -19,6 +22,7 @@ class TopicsReport:
     rows: tuple[PartitionRow, ...]
     is_dry_run: bool = False
     tasks: int = 0
+    is_final: bool = False
 
     @property
     def failed(self) -> list[PartitionRow]:

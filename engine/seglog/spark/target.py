@@ -80,19 +80,29 @@ class Target(ABC):
 
     @abstractmethod
     def discard(self, partitions: Iterable[str] | None) -> None:
-        """Remove staged files of partitions that were taken back; None: everything staged outside the workplace."""
+        """Remove staged files of partitions that were taken back; None: everything that is staged outside the workplace
+        and not published."""
 
     @abstractmethod
+    def place(self, partition: str) -> str:
+        """The path of a partition that is published."""
+
     def kept(self, partition: str) -> Proof | None:
         """The proof of a partition in the target; None if it has none, or will get another version."""
+        path = f"{self.place(partition)}/{PROOF_FILE}"
+        raw = self.workplace.store.read(path) if self.has(partition) else None
+        try:
+            return None if raw is None else Proof.parse(raw, path)
+        except (CorruptCheckpointError, UnsupportedVersionError):
+            return None
 
     @abstractmethod
     def forget(self, partitions: Iterable[str]) -> None:
         """Remove partitions that were taken back from the log dir's files. Called when it is no longer `held`."""
 
     @abstractmethod
-    def settle(self) -> None:
-        """Remove everything that only a rollback would need."""
+    def settle(self, partitions: Iterable[str] | None = None) -> None:
+        """Remove everything that only a rollback would need, or what only a rollback of these partitions would."""
 
     def has_result(self, partition: str) -> bool:
         """Whether the target already has this conversion's result for the source as it is now, from a finalized one."""
@@ -138,24 +148,16 @@ class RenamedTarget(Target):
         for partition in partitions:
             if partition in there and not self.has_result(partition):
                 raise InvalidArgumentError(
-                    "the target already has a partition with this name", file=self._published(partition),
+                    "the target already has a partition with this name", file=self.place(partition),
                     hint="choose another target, or move it away",
                 )
-
-    def kept(self, partition: str) -> Proof | None:
-        path = f"{self._published(partition)}/{PROOF_FILE}"
-        raw = self._store.read(path)
-        try:
-            return None if raw is None else Proof.parse(raw, path)
-        except (CorruptCheckpointError, UnsupportedVersionError):
-            return None
 
     def discard(self, partitions: Iterable[str] | None) -> None:
         for partition in partitions or ():
             self._store.remove_tree(self.workplace.staged(partition))
 
     def has(self, partition: str) -> bool:
-        return self._store.exists(self._published(partition))
+        return self._store.exists(self.place(partition))
 
     def seal(self, partition: str, files: Mapping[str, int]) -> None:
         """Does nothing: the directory itself is the list."""
@@ -164,7 +166,7 @@ class RenamedTarget(Target):
         for partition in partitions:
             if self._store.exists(self.workplace.staged(partition)) and self.has(partition):
                 raise InvalidArgumentError(
-                    "a partition with this name has appeared in the target", file=self._published(partition),
+                    "a partition with this name has appeared in the target", file=self.place(partition),
                     hint="move it away, and run again",
                 )
 
@@ -181,7 +183,7 @@ class RenamedTarget(Target):
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
-            path, outcome = self._published(partition), self.workplace.outcome(partition)
+            path, outcome = self.place(partition), self.workplace.outcome(partition)
             if outcome is None or not self._store.exists(path):
                 continue
             logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIXES)}
@@ -202,7 +204,7 @@ class RenamedTarget(Target):
         gone = dict.fromkeys(names.OFFSET_CHECKPOINTS)
         merge_checkpoints(self._store, self.path, dict.fromkeys(partitions, gone))
 
-    def settle(self) -> None:
+    def settle(self, partitions: Iterable[str] | None = None) -> None:
         """Does nothing: no partition replaced another."""
 
     def _announce(self, offsets: Mapping[str, Offsets]) -> None:
@@ -214,7 +216,7 @@ class RenamedTarget(Target):
     def _settled(self, partitions: list[str]) -> None:
         """Called when the partitions have their names."""
 
-    def _published(self, partition: str) -> str:
+    def place(self, partition: str) -> str:
         return f"{self.path}/{partition}"
 
 
@@ -328,31 +330,39 @@ class ManifestTarget(Target):
             self._put(now.replaced({name: former.get(name) for name in taken}))
         return taken
 
-    def kept(self, partition: str) -> Proof | None:
-        """Always None: the partition gets another version."""
-        return None
+    def place(self, partition: str) -> str:
+        return self.workplace.staged(partition)
 
     def discard(self, partitions: Iterable[str] | None) -> None:
         if partitions is None and self.workplace.prefix:
-            self._store.remove_tree(self.workplace.staged())
+            now = TopicsManifest.read(self._store, self.path).partitions
+            if self.workplace.prefix in now.values():       # of partitions that are final
+                there = self._store.directories(self.workplace.staged())
+                partitions = [name for name in there if now.get(name) != self.workplace.prefix]
+            else:
+                self._store.remove_tree(self.workplace.staged())
         for partition in partitions or ():
-            directory = self.workplace.staged(partition)
-            self._store.remove_tree(directory)
-            self._store.remove_file(files_path(directory))
+            self._remove_version(partition, self.workplace.prefix)
 
     def forget(self, partitions: Iterable[str]) -> None:
         """Does nothing: their lines were in the files of the removed version."""
 
-    def settle(self) -> None:
+    def settle(self, partitions: Iterable[str] | None = None) -> None:
         now, former = TopicsManifest.read(self._store, self.path).partitions, self._former()
         left = set(now.values())
-        for prefix in sorted({*former.values()} - left):
-            self._store.remove_tree(f"{self.path}/{prefix}")
-        for partition, prefix in former.items():
-            if prefix in left and prefix != now.get(partition):
-                directory = f"{self.path}/{prefix}/{partition}"
-                self._store.remove_tree(directory)
-                self._store.remove_file(files_path(directory))
+        if partitions is None:
+            for prefix in sorted({*former.values()} - left):
+                self._store.remove_tree(f"{self.path}/{prefix}")
+            partitions = [name for name, prefix in former.items() if prefix in left]
+        for partition in partitions:
+            replaced = former.get(partition)
+            if replaced is not None and replaced != now.get(partition):
+                self._remove_version(partition, replaced)
+
+    def _remove_version(self, partition: str, prefix: str) -> None:
+        directory = f"{self.path}/{prefix}/{partition}"
+        self._store.remove_tree(directory)
+        self._store.remove_file(files_path(directory))
 
     def _former(self) -> Mapping[str, str]:
         """{partition: its prefix before this conversion}."""

@@ -140,5 +140,10 @@ def cursor_files(directory: Path) -> Iterator[Path]:
     with refusals("list", directory):
         found = sorted(os.listdir(directory))
     for name in found:
-        if name.startswith(PREFIX) and _is_name(name.removeprefix(PREFIX)):
+        if is_cursor_file(name):
             yield directory / name
+
+
+def is_cursor_file(name: str) -> bool:
+    """Whether a file of this name in a partition directory is a cursor."""
+    return name.startswith(PREFIX) and _is_name(name.removeprefix(PREFIX))
