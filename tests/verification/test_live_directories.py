@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from seglog.tools.cli import cli
+from support.busy_broker import Pulse
 from support.waiting import line_of
 
 SUPPORT = Path(__file__).parents[1] / "support/crash"
 SETTINGS = ("--config", "index.interval.bytes=256")
 LOOK_SECONDS = 20 if os.environ.get("SEGLOG_TORTURE") else 0.2  # and at least once by each command at both places
-WAITS_S = 0.015     # a command takes a directory for quiet in which nothing changes for 0.02 s
 
 
 @contextmanager
@@ -52,29 +52,21 @@ def test_nothing_is_found_that_is_none(tmp_path, script, arguments):
     """By each command in turn, of the partition and of its log dir."""
     directory = tmp_path / "data" / "orders-0"
     is_seen = arguments != () or script != "busy_broker.py"
-    with beside(script, directory, *arguments) as process:
+    with beside(script, directory, *arguments):
         end, looks = time.monotonic() + LOOK_SECONDS, 0
         while time.monotonic() < end or looks < 2 * len(COMMANDS):
             command = COMMANDS[looks // 2 % len(COMMANDS)]
             settings = SETTINGS if script == "busy_broker.py" else (*SETTINGS, "--config", "segment.index.bytes=4096")
-            before, waited_s = sizes(directory), waited(process.pid)
+            before, waits = sizes(directory), 0 if is_seen else Pulse.waits_of(tmp_path / "pulse")
             target = (directory, directory.parent)[looks % 2]
             result = CliRunner().invoke(cli, [*command, str(target), *settings, "--json"])
             if not is_seen and sizes(directory) == before:
                 continue        # a process that got no time changes nothing, and without a lock it leaves no sign
-            if not is_seen and result.exit_code == 1 and waited(process.pid) - waited_s > WAITS_S:
+            if not is_seen and result.exit_code == 1 and Pulse.waits_of(tmp_path / "pulse") != waits:
                 continue        # it got none in the middle of a step, which all of the look then saw as it was
             assert result.exit_code == 0, result.output
             assert '"type":"finding"' not in result.stdout, result.stdout
             looks += 1
-
-
-def waited(pid):
-    """How long the process has waited for a processor, in seconds; 0 where no kernel tells it."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0
 
 
 def sizes(directory):
