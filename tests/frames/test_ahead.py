@@ -44,15 +44,18 @@ def test_all_threads_look_for_their_work_themselves_one_at_a_time():
             time.sleep(0.001)
             walkers.add(threading.current_thread())
             walking.release()
-            yield partial(later if n else until_another_walked, n)
+            yield partial(until_another_walked, n)
 
     def until_another_walked(n):
-        wait_for(lambda: len(walkers) > 1)
+        """The consumer waits in its pieces for another thread, and the others for the consumer."""
+        consumer = threading.main_thread()
+        if threading.current_thread() is consumer:
+            wait_for(lambda: len(walkers) > 1)
+        else:
+            wait_for(lambda: consumer in walkers)
         return n
 
     assert list(in_order(work(), 3)) == list(range(30))
-    assert threading.current_thread() in walkers
-    assert len(walkers) > 1
 
 
 def test_an_interrupt_of_the_consumer_in_a_piece_does_not_wait_for_the_results_before_it():

@@ -59,7 +59,7 @@ def interrupted(recorder, directory, **arguments):
             os.kill(worker.pid, signal.SIGUSR1)      # faulthandler: all stacks
             os.kill(worker.pid, signal.SIGCONT)
             with suppress(TimeoutError):
-                worker.wait(2)
+                worker.wait(20)
             pytest.fail(f"it hangs, {last.strip()}\n{worker.errors()[-6000:]}")
         status = worker.wait()
         assert last.startswith("{"), f"it ended with {status}, {last.strip()}\n{worker.errors()[-6000:]}"
@@ -224,7 +224,8 @@ def test_one_interrupt_at_every_moment_of_opening(in_memory, is_new, fsync):
             log = seglog.open(path, fsync=fsync)
         if log is not None:
             log.close()
-        look_again(within(20, lambda path=path: opened(path, fsync, interrupt)), path, fsync, interrupt, "open", is_new)
+        log = within(120, lambda path=path: opened(path, fsync, interrupt))
+        look_again(log, path, fsync, interrupt, "open", is_new)
 
 
 def opened(path, fsync, interrupt):
@@ -239,11 +240,11 @@ def look_again(log, path, fsync, interrupt, call, is_new=False):
     """The log is usable or closed, and what it holds is whole."""
     try:
         try:
-            within(20, lambda: log.append(b"after"))
+            within(120, lambda: log.append(b"after"))
             is_open = True
         except LogClosedError:
             is_open = False
-        within(20, log.close)
+        within(120, log.close)
         with seglog.open(path, fsync=fsync) as again:
             values = [bytes(record.value) for record in again.read()]
     except BaseException as error:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from seglog.tools.cli import cli
-from support.busy_broker import Pulse
+from support.pulse import waits_of
 from support.waiting import line_of
 
 SUPPORT = Path(__file__).parents[1] / "support/crash"
@@ -52,17 +52,19 @@ def test_nothing_is_found_that_is_none(tmp_path, script, arguments):
     """By each command in turn, of the partition and of its log dir."""
     directory = tmp_path / "data" / "orders-0"
     is_seen = arguments != () or script != "busy_broker.py"
+    # Beside a lock a command looks again after 0.1 s; without one it takes a directory for quiet after 0.02 s.
+    waits_s = 0.1 if is_seen else 0.015
     with beside(script, directory, *arguments):
         end, looks = time.monotonic() + LOOK_SECONDS, 0
         while time.monotonic() < end or looks < 2 * len(COMMANDS):
             command = COMMANDS[looks // 2 % len(COMMANDS)]
             settings = SETTINGS if script == "busy_broker.py" else (*SETTINGS, "--config", "segment.index.bytes=4096")
-            before, waits = sizes(directory), 0 if is_seen else Pulse.waits_of(tmp_path / "pulse")
+            before, waits = sizes(directory), waits_of(tmp_path / "pulse", waits_s)
             target = (directory, directory.parent)[looks % 2]
             result = CliRunner().invoke(cli, [*command, str(target), *settings, "--json"])
             if not is_seen and sizes(directory) == before:
                 continue        # a process that got no time changes nothing, and without a lock it leaves no sign
-            if not is_seen and result.exit_code == 1 and Pulse.waits_of(tmp_path / "pulse") != waits:
+            if result.exit_code == 1 and waits_of(tmp_path / "pulse", waits_s) != waits:
                 continue        # it got none in the middle of a step, which all of the look then saw as it was
             assert result.exit_code == 0, result.output
             assert '"type":"finding"' not in result.stdout, result.stdout

@@ -5,8 +5,8 @@
 Kafka's order of steps: a batch, then its index entries (the active segment's indexes are mapped at full size, zeros
 behind the entries); a roll adds the closing time entry and trims both; retention renames .log, .index, .timeindex to
 `.deleted`, one after the other, and removes them later. With `lock` it holds the log dir's .lock, as a broker does.
-Prints "ready" when the first segment is there, then the number of rolls when stdin is closed. Beside LOG_DIR, in the
-file `pulse`, it tells whether it got on meanwhile: see Pulse.
+Prints "ready" when the first segment is there, then the number of rolls when stdin is closed. The file `pulse`, beside
+LOG_DIR, tells whether it got on meanwhile.
 """
 import fcntl
 import mmap
@@ -21,35 +21,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support import plain_format as plain
+from support.pulse import Pulse
 
 INTERVAL, SEGMENT_BYTES, INDEX_BYTES, KEPT = 256, 6000, 1600, 3
 DELETE_DELAY_S = 0.15
-WAITS_S = 0.015     # a command takes a directory for quiet in which nothing changes for 0.02 s
-
-
-class Pulse:
-    """When the process last made a step, by the clock of all processes, and how many steps took it longer than
-    `WAITS_S`: it waited for a processor or for the disk, or was stopped."""
-
-    FORMAT = struct.Struct("=dq")
-
-    def __init__(self, path):
-        path.write_bytes(bytes(self.FORMAT.size))
-        with open(path, "r+b") as file:
-            self.told = mmap.mmap(file.fileno(), 0)
-        self.last, self.waits = time.monotonic(), 0
-
-    def beat(self):
-        now = time.monotonic()
-        self.waits += now - self.last > WAITS_S
-        self.last = now
-        self.FORMAT.pack_into(self.told, 0, now, self.waits)
-
-    @classmethod
-    def waits_of(cls, path):
-        """How many they are now, with the one that lasts still."""
-        last, waits = cls.FORMAT.unpack(path.read_bytes())
-        return waits + (time.monotonic() - last > WAITS_S)
 
 
 class Active:

@@ -2,21 +2,28 @@
 
     python busy_writer.py LOG_DIR/orders-0
 
-Prints "ready" when the log has dropped a segment, and the number of appends when stdin is closed.
+Prints "ready" when the log has dropped a segment, and the number of appends when stdin is closed. The file `pulse`,
+beside LOG_DIR, tells whether it got on meanwhile.
 """
 import select
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import seglog
+from support.pulse import Pulse
 
 CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 256, "segment.index.bytes": 4096}
 
 
 def main(path):
+    pulse = Pulse(Path(path).parent.parent / "pulse")
     with seglog.open(path, config=CONFIG, fsync="never") as log:
         ready = False
         appends = 0
         while not select.select([sys.stdin], [], [], 0)[0]:
+            pulse.beat()
             log.append(b"x" * 100, key=b"key")
             appends += 1
             if appends % 97 == 0:
