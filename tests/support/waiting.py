@@ -3,7 +3,7 @@ import threading
 import time
 
 
-def wait_for(what, seconds=30):
+def wait_for(what, seconds=120):
     """Return when `what()` is true; fail after so many seconds."""
     end = time.monotonic() + seconds
     while not what():
@@ -11,7 +11,7 @@ def wait_for(what, seconds=30):
         time.sleep(0.01)
 
 
-def line_of(process, seconds=60):
+def line_of(process, seconds=180):
     """The next line of the process's output. If none comes in time, kills the process and fails."""
     timer = threading.Timer(seconds, process.kill)
     timer.start()

@@ -26,7 +26,18 @@ class Pulse:
         _TOLD.pack_into(self._told, 0, now, *self._waits)
 
 
-def waits_of(path, limit_s):
-    """How many steps took longer than `limit_s`, one of LIMITS_S, with the one that lasts still."""
-    last, *waits = _TOLD.unpack(path.read_bytes())
-    return waits[LIMITS_S.index(limit_s)] + (time.monotonic() - last > limit_s)
+class Look:
+    """Made before the process is looked at, of the file of its pulse: `has_waited` is asked after that."""
+
+    def __init__(self, path, limit_s):
+        self._path, self._limit_s = path, limit_s
+        self._before, _ = self._told()
+
+    def has_waited(self):
+        """Whether a step that was made meanwhile, or is made still, took longer than `limit_s`, one of LIMITS_S."""
+        waits, last = self._told()
+        return waits != self._before or time.monotonic() - last > self._limit_s
+
+    def _told(self):
+        last, *waits = _TOLD.unpack(self._path.read_bytes())
+        return waits[LIMITS_S.index(self._limit_s)], last

@@ -10,7 +10,7 @@ class WireClient:
 
     def __init__(self, server, *, client_id="wire", wrap=None):
         self.client_id = client_id
-        self.socket = socket.create_connection((server.host, server.port), timeout=20)
+        self.socket = socket.create_connection((server.host, server.port), timeout=60)
         if wrap is not None:
             self.socket = wrap(self.socket)
         self._correlation_id = 0
