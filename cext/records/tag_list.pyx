@@ -1,4 +1,4 @@
-"""The tags of a message as Python objects, for display and for counting missing ones.
+"""The tags of a message as Python objects, for display; counts missing ones, and those that messages contradict.
 
 See docs/formats/tagged_message.md.
 """
@@ -12,8 +12,9 @@ from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, load_i64
 from .status cimport OK
 from .tagged_message cimport (
-    FIRST_BYTES, FIRST_INT8, FIRST_INT32, KNOWS_BROKER_MS, KNOWS_COUNT, KNOWS_HONOUR_OFFSETS, KNOWS_NO_KEYS,
-    KNOWS_TIMESTAMP_TYPE, TAGGED_HEADER_SIZE, TAGS_SIZE_POS, Tags, parse_tag, parse_tags,
+    FIRST_BYTES, FIRST_INT8, FIRST_INT32, KNOWS_BROKER_MS, KNOWS_COUNT, KNOWS_HONOUR_OFFSETS, KNOWS_LARGEST_MS,
+    KNOWS_LAST_DELTA, KNOWS_NO_KEYS, KNOWS_TIMESTAMP_TYPE, TAG_COUNT, TAG_LARGEST_MS, TAGGED_HEADER_SIZE, TAGS_SIZE_POS,
+    Tags, parse_tag, parse_tags,
 )
 
 
@@ -78,3 +79,77 @@ def count_defaults(BatchTable table not None):
             missing[3] += is_wrapper and not tags.known & KNOWS_NO_KEYS
             missing[4] += is_wrapper and not tags.known & KNOWS_TIMESTAMP_TYPE
     return {tag: missing[i] for i, tag in enumerate((0, 32, 64, 65, 66)) if missing[i]}
+
+
+def first_impossible(BatchTable table not None):
+    """The first slot of a wrapper that says it holds more messages (tag 32) than offsets (tag 33); -1: none does."""
+    cdef Py_ssize_t found = -1
+    cdef Py_ssize_t i
+    cdef Span s
+    cdef Tags tags
+    with nogil:
+        for i in range(table.n):
+            if table.rows[i].magic != TAGGED_MAGIC or table.rows[i].attributes & CODEC_MASK == 0:
+                continue
+            list_of(table.window.base + table.rows[i].position, &s)
+            if (
+                parse_tags(&s, &tags) == OK and tags.known & KNOWS_COUNT and tags.known & KNOWS_LAST_DELTA
+                and tags.honours_offsets and tags.count - 1 > tags.last_delta
+            ):
+                found = i
+                break
+    return found
+
+
+def contradicted(
+    BatchTable table not None, const int64_t[::1] offsets not None, const int64_t[::1] timestamps not None,
+    Py_ssize_t first=0,
+):
+    """(wrappers, slot, tag, actual): how many wrappers have a tag 32 or 1 that their messages contradict.
+
+    `slot`, `tag`: the first of them, and which tag, -1 if there is none; `actual`: how many messages it holds, or the
+    largest timestamp, which is above that of tag 1. The records are those of whole batches from slot `first` on, as
+    `columns.chunks` gives them: control messages too, offsets rising.
+    """
+    cdef Py_ssize_t n = min(offsets.shape[0], timestamps.shape[0])
+    cdef Py_ssize_t wrappers = 0
+    cdef Py_ssize_t found = -1
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t slot
+    cdef int64_t actual_of_found = -1
+    cdef int64_t count, largest, actual
+    cdef int tag_of_found = -1
+    cdef int tag
+    cdef Span s
+    cdef Tags tags
+    if not 0 <= first <= table.n:
+        raise IndexError(f"slot {first}: the table has {table.n} batches")
+    with nogil:
+        for slot in range(first, table.n):
+            if i == n:
+                break
+            if table.rows[slot].magic != TAGGED_MAGIC or table.rows[slot].attributes & CODEC_MASK == 0:
+                continue
+            while i < n and offsets[i] < table.rows[slot].base_offset:
+                i += 1
+            count = 0
+            largest = -1
+            while i < n and offsets[i] <= table.rows[slot].last_offset:
+                largest = max(largest, timestamps[i])
+                count += 1
+                i += 1
+            list_of(table.window.base + table.rows[slot].position, &s)
+            if parse_tags(&s, &tags) != OK:
+                continue
+            tag = -1
+            actual = count
+            if tags.known & KNOWS_COUNT and tags.count != count:
+                tag = TAG_COUNT
+            elif tags.known & KNOWS_LARGEST_MS and not tags.timestamp_type and tags.largest_ms < largest:
+                tag = TAG_LARGEST_MS
+                actual = largest
+            if tag >= 0:
+                if wrappers == 0:
+                    found, tag_of_found, actual_of_found = slot, tag, actual
+                wrappers += 1
+    return wrappers, found, tag_of_found, actual_of_found

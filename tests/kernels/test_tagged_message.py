@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from seglog._kernels.columns import ArenaPool, chunks
 from seglog._kernels.segment_scan import find_batch, scan
 from seglog._kernels.status import Status
-from seglog._kernels.tag_list import count_defaults, tags_of
+from seglog._kernels.tag_list import contradicted, count_defaults, first_impossible, tags_of
 from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, UnsupportedCompressionTypeError
 from seglog.format.compression import decompressor
 from support import plain_tagged
+from support.models.tagged_author import Author
 from support.plain_tagged import message, wrapper
 
 TIME = 1_700_000_000_123
@@ -119,6 +120,47 @@ def test_what_is_missing_is_counted():
     raw = message(0, None, b"") + wrapper(1, 1, [message(0, None, b"")], tags=[(32, 1), (66, 0)]) + message(
         2, None, b"", tags=[(0, 1)])
     assert count_defaults(table_of(raw)) == {0: 2, 64: 1, 65: 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tags_that_messages_contradict_are_found_as_by_plain_python(seed):
+    """Random messages; in some wrappers, tag 32 or 1 is wrong, which moves none of their messages."""
+    author, chance, parts = Author(seed), random.Random(seed), []
+    wrong, impossible, actual = [], [], {}
+    for slot in range(60):
+        (outer,) = plain_tagged.parse(author.next())
+        tags, found = dict(outer.tags), plain_tagged.records(outer.raw)
+        if outer.attributes & 15 in plain_tagged.CODECS:
+            count, largest = len(found), max(timestamp for _, timestamp, _, _ in found)
+            if 33 in tags and tags.get(64, 1) and chance.random() < 0.5:
+                tags[32] = max(count + chance.choice((-1, 0, 5)), 0)
+            if chance.random() < 0.5:
+                tags[1] = largest + chance.choice((-1, 0, 1))
+            if tags.get(32, count) != count:
+                wrong, actual[slot] = [*wrong, (slot, 32)], count
+            elif not tags.get(66) and tags.get(1, largest) < largest:
+                wrong, actual[slot] = [*wrong, (slot, 1)], largest
+            if {32, 33} <= tags.keys() and tags.get(64, 1) and tags[32] > tags[33] + 1:
+                impossible.append(slot)
+        parts.append(message(
+            outer.offset, outer.key, outer.value, attributes=outer.attributes, seconds=outer.seconds,
+            tags=list(tags.items()),
+        ) if outer.attributes & 15 < 8 else outer.raw)
+    table = table_of(b"".join(parts))
+    (columns,) = chunks(table, ArenaPool(), 1 << 30)
+    assert len(table) == 60
+    assert wrong
+    for first in range(61):
+        later = [found for found in wrong if found[0] >= first]
+        begin = next((n for n, offset in enumerate(columns.offset) if offset >= table[first].base_offset), 0) if (
+            first < 60) else len(columns)
+        offsets, timestamps = columns.offset[begin:], columns.timestamp[begin:]
+        slot, tag = later[0] if later else (-1, -1)
+        assert contradicted(table, offsets, timestamps, first) == (len(later), slot, tag, actual.get(slot, -1))
+    assert first_impossible(table) == next(iter(impossible), -1)
+    for first in (-1, 61):
+        with pytest.raises(IndexError, match="the table has 60"):
+            contradicted(table, columns.offset, columns.timestamp, first)
 
 
 # --- what is damage ----------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from seglog.verification.findings import KINDS
 from seglog.verification.ledger_check import check_entries, check_managed_ledger
 from seglog.verification.verify import LEVELS, verify
 from support import plain_format as plain
+from support import plain_tagged
 from support.golden import unpack
 from support.topics import batch, message
 
@@ -248,6 +249,15 @@ def tagged(*beside, with_ms=True):
     return make
 
 
+def miscounted(directory):
+    """A log of messages with tags, one a wrapper that says that it holds two messages."""
+    partition = directory / "orders-0"
+    with seglog.open(partition, config={"message.dialect": "tagged"}) as log:
+        raw = plain_tagged.wrapper(0, 1, [plain_tagged.message(0, b"k", b"v")], tags=[(32, 2), (33, 1)])
+        log.append_batch(raw, assign_offsets=False)
+    return partition
+
+
 MAKERS = {
     "unreadable": changed(f"{FIRST}.log", directory_for_file),
     "epochs_corrupt": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n1\n")),
@@ -269,6 +279,7 @@ MAKERS = {
     "wrapper_time": of_a_client("franz-go-gzip"),
     "wrapper_format": of_a_client("kafka-node-gzip"),
     "batch_time": record_later_than_its_batch,
+    "tags_wrong": miscounted,
     "index_missing": changed(f"{FIRST}.index", lambda path: path.unlink()),
     "index_corrupt": changed(f"{FIRST}.index", cut(-3)),
     "index_misleads": changed(f"{FIRST}.index", index_between_batches),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from seglog._kernels.append_result import trusted
 from seglog._kernels.batch_survey import first_disorder, first_larger, first_with_producer
 from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.tag_list import first_impossible, tags_of
 from seglog._kernels.tagged_packer import TaggedPacker
 from seglog.config import MAX_INT, LogConfig
 from seglog.errors import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import TimeOf
+
+_COUNT, _LAST_DELTA = 32, 33
 
 
 class TaggedEncoder(MessageEncoder):
@@ -69,6 +72,14 @@ class TaggedEncoder(MessageEncoder):
             raise CorruptRecordError(
                 f"message {slot} does not follow offset {next_offset - 1} and the message before it",
                 position=table[slot].position if len(table) else 0,
+            )
+        slot = first_impossible(table)
+        if slot >= 0:
+            tags = tags_of(table[slot])
+            raise CorruptRecordError(
+                f"message {slot} is a wrapper with tags that contradict each other: {tags[_COUNT]!r} messages (tag "
+                f"{_COUNT}), the last with the relative offset {tags[_LAST_DELTA]!r} (tag {_LAST_DELTA})",
+                position=table[slot].position,
             )
         self._check_total(table.end - table[0].position)
         return trusted(table)

@@ -108,6 +108,13 @@ _OF_PARTITIONS = {
             "reads by offset find the record; Log.append_batch corrects the header of a batch that it appends to a new "
             "log, but no command does", "deep"),
     }),
+    **_found_in("tag_check.py", {
+        "tags_wrong": Kind(
+            _W, "a wrapper in a .tlog holds another number of messages than its tag 32 says, or one later than its tag "
+                "1 says, which a search by time can pass over",
+            "reads by offset return every message; `seglog convert --to 2` corrects both; do not mirror the log "
+            "to other offsets, which relies on tag 32", "deep"),
+    }),
     **_found_in("index_check.py", {
         "index_missing": Kind(_W, "a segment has no .index", _REBUILD),
         "index_corrupt": Kind(_W, "an .index has an impossible size or order", _REBUILD),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from seglog._kernels import batch_survey as survey
-from seglog._kernels.columns import ArenaPool, chunks
+from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.crc import crc32, crc32c
+from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
@@ -19,6 +20,7 @@ from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.batch_time_check import BatchTimeCheck
 from seglog.verification.findings import Finding
+from seglog.verification.tag_check import TagCheck
 from seglog.verification.wrapper_check import WrapperCheck
 
 Level = Literal["headers", "crc", "deep"]
@@ -27,6 +29,34 @@ MAGIC_END = 17                  # a header of this length includes the magic
 LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
 V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+@dataclass(slots=True)
+class _RecordChecks:
+    """What is checked of the records of one segment, at level deep. `tags`: None for Kafka's dialect."""
+
+    wrappers: WrapperCheck
+    times: BatchTimeCheck
+    tags: TagCheck | None
+
+    def see(self, table: BatchTable, first: int, columns: Columns) -> None:
+        """Check the batches of the table from slot `first` on, whose records these are."""
+        self.times.see(table, first, columns)
+        if self.tags is not None:
+            self.tags.see(table, first, columns)
+
+    def see_batch(self, batch: RecordBatch, records: int, largest: int) -> None:
+        """Check one batch of so many records, the latest of which has the timestamp `largest`."""
+        self.times.see_batch(batch, largest)
+        if self.tags is not None:
+            self.tags.see_batch(batch, records, largest)
+
+    def finish(self) -> None:
+        """Report the findings."""
+        self.wrappers.finish()
+        self.times.finish()
+        if self.tags is not None:
+            self.tags.finish()
 
 
 @dataclass(slots=True)
@@ -59,7 +89,10 @@ class LogWalk:
                        expected=f"at least {self.next_offset}")
         self.next_offset = segment.base_offset
         finder = BatchFinder(segment.window)
-        wrappers, times = WrapperCheck(file, self.findings), BatchTimeCheck(file, self.findings)
+        checks = _RecordChecks(
+            WrapperCheck(file, self.findings), BatchTimeCheck(file, self.findings),
+            TagCheck(file, self.findings) if segment.dialect.is_tagged else None,
+        )
         position, size = 0, segment.size_bytes
         while position < size:
             table = scan(
@@ -67,20 +100,19 @@ class LogWalk:
                 max_bytes=SCAN_BYTES, decompress=segment.decompress,
             )
             if len(table):
-                self._check(segment, table, wrappers, times)
+                self._check(segment, table, checks)
                 yield table
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._damage(segment, table, finder)
-        wrappers.finish()
-        times.finish()
+        checks.finish()
         if segment.dialect.is_tagged and (counts := segment.tag_defaults.counts):
             tags = ", ".join(f"tag {tag} in {count}" for tag, count in sorted(counts.items()))
             self._find("tags_missing", file, found=f"messages without {tags}")
 
     # --- batches -----------------------------------------------------------------------------
 
-    def _check(self, segment: Segment, table: BatchTable, wrappers: WrapperCheck, times: BatchTimeCheck) -> None:
+    def _check(self, segment: Segment, table: BatchTable, checks: _RecordChecks) -> None:
         file = str(segment.path)
         self.batches += len(table)
         if segment.dialect.is_tagged:
@@ -100,7 +132,7 @@ class LogWalk:
         tallies = survey.tally(table)
         self.seen_v2 |= any(magic == 2 for magic, _ in tallies)
         if self.level == "deep":
-            self._check_records(segment, table, wrappers, times)
+            self._check_records(segment, table, checks)
         else:
             self.records += sum(tally[2] for tally in tallies.values())
 
@@ -156,10 +188,8 @@ class LogWalk:
         is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen
         return replace(finding, code="epoch_back") if is_borne_out else finding
 
-    def _check_records(
-        self, segment: Segment, table: BatchTable, wrappers: WrapperCheck, times: BatchTimeCheck
-    ) -> None:
-        before, timed = -1, 0       # `timed`: the slot up to which the batches' times are checked
+    def _check_records(self, segment: Segment, table: BatchTable, checks: _RecordChecks) -> None:
+        before, seen = -1, 0        # `seen`: the slot up to which the batches' times and tags are checked
         decoded = chunks(table, self._pool, check_crc=False)
         try:
             for columns in decoded:
@@ -168,26 +198,27 @@ class LogWalk:
                 if wrong >= 0:
                     raise CorruptRecordError("offsets do not rise")
                 before = offsets[-1] if len(columns) else before
-                times.see(table, timed, columns)
-                timed = decoded.next_batch
+                checks.see(table, seen, columns)
+                seen = decoded.next_batch
                 self.records += len(columns)
-            is_bad = wrappers.see(table)
+            is_bad = checks.wrappers.see(table)
         except UNREADABLE:
             is_bad = True
         if is_bad:
-            self._find_bad_records(segment, table, times, timed)
+            self._find_bad_records(segment, table, checks, seen)
 
-    def _find_bad_records(self, segment: Segment, table: BatchTable, times: BatchTimeCheck, timed: int) -> None:
-        """Find the bad batch, by the slow path, batch by batch; from slot `timed` on, check the others' times."""
+    def _find_bad_records(self, segment: Segment, table: BatchTable, checks: _RecordChecks, seen: int) -> None:
+        """Find the bad batch, by the slow path, batch by batch; from slot `seen` on, check the others' times and tags.
+        """
         before = -1
         for slot, batch in enumerate(table):
-            what, largest = "", -1
+            what, largest, records = "", -1, 0
             try:
                 for record in batch:
                     if record.offset <= before:
                         what = f"offset {record.offset} after {before}"
                         break
-                    before, largest = record.offset, max(largest, record.timestamp)
+                    before, largest, records = record.offset, max(largest, record.timestamp), records + 1
                 bad = batch.find_bad_message()
                 if not what and bad >= 0:
                     what = f"message {bad} inside the wrapper fails its own checksum"
@@ -196,8 +227,8 @@ class LogWalk:
             if what:
                 self._find("bad_records", str(segment.path), batch.position, batch.last_offset,
                            size_bytes=batch.size_bytes, found=what)
-            elif slot >= timed:
-                times.see_batch(batch, largest)
+            elif slot >= seen:
+                checks.see_batch(batch, records, largest)
 
     # --- damage ------------------------------------------------------------------------------
 
