@@ -61,6 +61,18 @@ def test_directories_stay_on_the_disk_without_room_in_memory(shm, monkeypatch):
     assert chosen() is None
 
 
+def test_a_place_in_memory_has_room_for_what_is_asked_for(shm, monkeypatch):
+    assert surroundings.place_in_memory() == str(shm)
+    has(monkeypatch, 64 << 20)      # as in a container
+    assert surroundings.place_in_memory() is None
+
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(surroundings.os, "statvfs", gone)
+    assert surroundings.place_in_memory() is None
+
+
 def test_the_place_that_the_user_names_is_kept(shm, monkeypatch):
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "/elsewhere")
     assert chosen() == "/elsewhere"

@@ -6,6 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.surroundings import place_in_memory
 from support.topic_program import TopicProgram
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
@@ -35,7 +36,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=25))
 @settings(max_examples=PROGRAMS)
 def test_a_program_does_what_the_model_does(steps):
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as temporary:
+    with tempfile.TemporaryDirectory(dir=place_in_memory()) as temporary:
         program = TopicProgram(Path(temporary, "orders"))
         try:
             for name, *arguments in steps:

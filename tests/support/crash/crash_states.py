@@ -29,6 +29,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.surroundings import place_in_memory
+
 GRAINS = (512, 4096)        # a sector, a page or a block
 NEVER = float("inf")
 DUPLICATES_MAX = 24         # random mixtures of one prefix in a row that show nothing new, before it is left
@@ -442,7 +444,7 @@ class CrashState:
 
         In memory where the system has a place for that (ten times as fast), or under `tmp`.
         """
-        root = tempfile.mkdtemp(prefix=f"crash-state-{self.number}-", dir=tmp or _memory())
+        root = tempfile.mkdtemp(prefix=f"crash-state-{self.number}-", dir=tmp or place_in_memory())
         try:
             self._write_to(root)
             yield Path(root)
@@ -488,11 +490,6 @@ class CrashState:
 
     def __repr__(self):
         return f"<CrashState {self.number} after {self.prefix} steps>"
-
-
-def _memory():
-    """A directory in memory, where Linux has one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
 def _remove(path):

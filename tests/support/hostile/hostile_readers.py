@@ -47,7 +47,6 @@ from support.hostile_files import LOG_DIR_FILES, Case
 LIMIT_BYTES = 4 << 20
 CONFIG = LogConfig.of({"max.decompressed.message.bytes": LIMIT_BYTES})
 POOL = ArenaPool(chunk_bytes=1 << 16)
-SHM = Path("/dev/shm")      # a file there costs no disk
 IS_FULL = bool(os.environ.get("SEGLOG_TORTURE") or os.environ.get("SEGLOG_SANITIZE"))
 
 # Of so many cases one goes through what takes long.

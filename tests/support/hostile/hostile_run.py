@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.hostile_child import describe
-from support.hostile_readers import IS_FULL, SHM
+from support.hostile_readers import IS_FULL
+from support.surroundings import place_in_memory
 
 # The workers of pytest are as many as cores already; a process more begins by importing everything for a second.
 PROCESSES = 2 if IS_FULL else 1
@@ -46,7 +47,7 @@ def run(kind: str, first: int, stop: int, processes: int = PROCESSES) -> Outcome
     """The cases [first, stop), divided among processes."""
     outcome = Outcome()
     size = -(-(stop - first) // processes)
-    with tempfile.TemporaryDirectory(prefix="seglog-hostile-", dir=SHM if SHM.is_dir() else None) as root:
+    with tempfile.TemporaryDirectory(prefix="seglog-hostile-", dir=place_in_memory()) as root:
         children = [
             _Child(kind, begin, min(begin + size, stop), Path(root, str(begin))) for begin in range(first, stop, size)
         ]
