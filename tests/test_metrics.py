@@ -142,7 +142,7 @@ def test_what_a_cleaner_did_is_shown(tmp_path):
         log = log_dir.log("orders")
         log.append(b"old")
         log_dir.cleaner.resume()
-        wait_for(lambda: log_dir.cleaner.counts.deleted_segments)
+        wait_for(lambda: log_dir.cleaner.counts.deleted_bytes)     # which is counted after the segments
         exposition = Exposition()
         exposition.add(log_dir.cleaner, log_dir="data")
         shown = {
