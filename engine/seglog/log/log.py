@@ -45,6 +45,7 @@ from seglog.log.producer import Producer
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import DirectorySizes, LogStats, stats_of
 from seglog.log.tail import LogTail
+from seglog.log.tail_opening import open_tail
 from seglog.log.times import Time
 from seglog.log.transactions import LogTransactions
 from seglog.metrics import PROCESS
@@ -118,7 +119,9 @@ class Log(Followable, Unclosed):
             )
             self.decompress = tail.decompress
             was_clean = hold.clean
-            self.recovery = tail.open(lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()), listed)
+            self.recovery = open_tail(
+                tail, lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()), listed
+            )
             OPENINGS.opened(self.path, self.recovery, was_clean=was_clean)
             self.settings.keep_given(self.fs)
             self._appender = LogAppender(tail, self.format_counters)

@@ -5,9 +5,8 @@
 log.append makes and checks the batches; segment.write_gate has the lock, the shared sync and the failure. A refusal
 before the write changes nothing. A failure from the write on leaves the log read-only: what is on the disk is unknown
 then, and opening again finds out (LogFailedError names the first error). After an interrupt there, the log is loaded
-from the disk again at once, as by an opening (`mend`).
+from the disk again at once (`mend`), as by an opening (log.tail_opening).
 """
-import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, StorageError
+from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError
 from seglog.format import names
 from seglog.format.batch import BatchEncoder
 from seglog.format.encoders import encoder_of
@@ -31,8 +30,8 @@ from seglog.log.batch_epochs import begin_epochs_of
 from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
 from seglog.log.live import Growth, LiveWriter
-from seglog.log.loader import Loaded, LoadPlan, plan_partition
-from seglog.log.notices import NOTICES, Listeners
+from seglog.log.loader import Loaded, plan_partition
+from seglog.log.notices import Listeners
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.log.times import to_timestamp_ms
@@ -70,7 +69,8 @@ class LogTail(WriteGate, QuietTail):
         clock: Clock, fsync: Fsync, leader_epoch: int,
     ) -> None:
         super().__init__(hold.path, "log")
-        self.first_number = self.number = next(_FIRST_NUMBERS)
+        self.first_number = next(_FIRST_NUMBERS)
+        self.number = self.first_number
         self.cover(self.number)
         self.partition = hold
         self.shown = shown
@@ -102,50 +102,15 @@ class LogTail(WriteGate, QuietTail):
         self.flush_marks = 0                    # how many of `number` are not appends
         self._asked_to = 0                      # the sync thread was asked to flush up to here, by flush.messages
 
-    # --- opening ---------------------------------------------------------------------------------
+    # --- loading ---------------------------------------------------------------------------------
 
-    def open(self, make_room: Callable[[LoadPlan], bool], listed: Listed) -> Loaded:
-        """Recover if needed, then open the last segment for appending.
+    def load(self, *, clean: bool, unordered: bool, unsynced_from: int | None, listed: Listed = None) -> Loaded:
+        """Recover if needed, and append to the last segment from now on. Before any append, or alone with the files.
 
-        `make_room`: called if no space is left for that. It returns whether it removed files. `listed`: see `survey`.
+        The caller marks the directory and calls `show_loaded`.
         """
-        hold, unsynced_from = self.partition, self.partition.unsynced_from
-        self.live.take_up()
-        while True:
-            try:
-                loaded = self._open(unsynced_from, listed)
-                self.announcements = NOTICES.started()
-                self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
-                lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
-                return loaded
-            except StorageError as error:
-                # A sync may have failed: our mark makes the next opening write again what this one read.
-                if not hold.clean:
-                    unsynced_from = hold.recovery_point or 0
-                    with contextlib.suppress(StorageError):
-                        shielded(hold.before_first_write)
-                if not is_out_of_space(error):
-                    raise
-                if not make_room(plan_partition(hold, self.config, hold.clean, hold.unordered, unsynced_from)):
-                    raise
-                listed = None
-
-    def _open(self, unsynced_from: int | None, listed: Listed) -> Loaded:
         hold = self.partition
-        loaded = self._load(clean=hold.clean, unordered=hold.unordered, unsynced_from=unsynced_from, listed=listed)
-        if hold.dirty:
-            try:
-                shielded(self.before_change)
-            except StorageError:
-                for segment in self.current().segments:
-                    segment.close()
-                self.active.close()
-                self.shown.extent = None
-                raise
-        return loaded
-
-    def _load(self, *, clean: bool, unordered: bool, unsynced_from: int | None, listed: Listed = None) -> Loaded:
-        hold, now_ms = self.partition, self.now_ms()
+        now_ms = self.now_ms()
         plan = plan_partition(hold, self.config, clean, unordered, unsynced_from, listed)
         if clean and plan.changes_logs:
             shielded(hold.before_first_write)       # Kafka's mark must not exist while the files do not match
@@ -154,16 +119,23 @@ class LogTail(WriteGate, QuietTail):
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
         )
         self.set_epoch(max(self.leader_epoch, self.epoch_cache.latest or 0))
-        self.snapshots, self.producers = loaded.producer_snapshots, loaded.producer_state
+        self.snapshots = loaded.producer_snapshots
+        self.producers = loaded.producer_state
         self.producers.fences = self.fences
-        *sealed, last = loaded.segments
-        self.next_offset = self.durable_offset = loaded.next_offset
+        self.next_offset = loaded.next_offset
+        self.durable_offset = loaded.next_offset
         self.recovery_point.offset = loaded.recovery_point
+        *sealed, last = loaded.segments
         self.take_up(
             [self.sealed(segment.base_offset) for segment in sealed], last.base_offset, last.size_bytes,
             loaded.log_start_offset,
         )
         return loaded
+
+    def show_loaded(self, loaded: Loaded) -> None:
+        """Publish to other processes what was loaded, and lower the cursors that are past its end."""
+        self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
+        lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
 
     def use_config(self, config: LogConfig) -> None:
         """Make, check and flush later appends by this configuration. With the lock, or before any append."""
@@ -207,13 +179,12 @@ class LogTail(WriteGate, QuietTail):
         self.active.check_disk()
         self.snapshots.settle()
         self.active.close()
-        loaded = self._load(clean=False, unordered=self.is_unordered, unsynced_from=None)   # (no sync of ours failed)
+        loaded = self.load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # (no sync of ours failed)
         self.is_changed = False     # so that the checkpoint files record how far the log was checked
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
-        self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
-        lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
+        self.show_loaded(loaded)
 
     # --- with the lock: before each change -------------------------------------------------------
 
@@ -260,6 +231,12 @@ class LogTail(WriteGate, QuietTail):
             self.set_epoch(epoch)
         self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
 
+    def _begin_unordered(self) -> None:
+        """From here on, a later batch may reach the disk before an earlier one: recovery must know that (log.loader).
+        """
+        shielded(self.partition.before_unordered_writes)
+        self.is_unordered = True
+
     def set_epoch(self, epoch: int) -> None:
         """Set the leader epoch of later batches."""
         self.is_epoch_due = True
@@ -275,7 +252,7 @@ class LogTail(WriteGate, QuietTail):
         if self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and self.durable_offset != self.next_offset:
-            _begin_unordered(self)
+            self._begin_unordered()
         self.is_changing = True
         if not active.append_quietly(made, first, last, max_timestamp):
             active.append_batch(made, first, last, max_timestamp)
@@ -288,7 +265,9 @@ class LogTail(WriteGate, QuietTail):
 
     def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Write batches that were checked, and update their producers."""
-        first, last, table = assigned.first_offset, assigned.last_offset, assigned.table
+        first = assigned.first_offset
+        last = assigned.last_offset
+        table = assigned.table
         if last - first > RELATIVE_OFFSET_MAX:
             raise InvalidArgumentError(
                 f"one segment cannot hold batches from offset {first} to {last}", file=self.path,
@@ -308,15 +287,16 @@ class LogTail(WriteGate, QuietTail):
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
-            _begin_unordered(self)
+            self._begin_unordered()
         self.is_changing = True
         try:
-            active = _append_table(self, active, assigned, base_offset)
+            active = self._append_table(active, assigned, base_offset)
         except InvalidArgumentError:
             self.is_changing = False        # nothing was written
             raise
-        for aborted in self.producers.apply(update) if update is not None else ():
-            active.add_aborted(aborted)
+        if update is not None:
+            for aborted in self.producers.apply(update):
+                active.add_aborted(aborted)
         self.next_offset = last + 1
         self.follows = origin is Origin.REPLICATION
         if self.on_transaction is not None and update is not None and (begun := update.begun):
@@ -327,6 +307,20 @@ class LogTail(WriteGate, QuietTail):
         if not self.publishes_synced:
             self.announce()
             self.producers.on_high_watermark_updated(self.next_offset)
+
+    def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
+        """Write batches of one append; to a new segment if they need more index entries than are left.
+
+        Raises InvalidArgumentError if no segment has that many.
+        """
+        try:
+            active.append(assigned.raw, assigned.table)
+        except InvalidArgumentError:
+            if active.size_bytes == 0:
+                raise
+            active = self.roll_at(base_offset)
+            active.append(assigned.raw, assigned.table)
+        return active
 
     def write_entries(self) -> None:
         """Write the index entries up to the end."""
@@ -361,7 +355,8 @@ class LogTail(WriteGate, QuietTail):
 
     def _roll(self, base_offset: int) -> None:
         self.before_change()
-        was_changing, self.is_changing = self.is_changing, True
+        was_changing = self.is_changing
+        self.is_changing = True
         self.alone_within(self._roll_alone, base_offset)
         self.is_changing = was_changing
 
@@ -392,7 +387,10 @@ class LogTail(WriteGate, QuietTail):
     def seal_active(self) -> None:
         """Sync all of the active segment, close its indexes, and show it to readers. Alone with the files."""
         self.active.seal()
-        self._published.at = self._end.at = self.live.growth.durable = end = self.active.end
+        end = self.active.end
+        self._published.at = end
+        self._end.at = end
+        self.live.growth.durable = end
         self.durable_offset = end.next_offset
         self.announce()
         self.producers.on_high_watermark_updated(end.next_offset)
@@ -400,9 +398,10 @@ class LogTail(WriteGate, QuietTail):
 
     def take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
         """Append to the segment at `base_offset`, whose .log has `size_bytes`, from the next offset on."""
-        jitter_ms, now_ms = segment_jitter_ms(self.config, random.randrange), self.now_ms()
+        jitter_ms = segment_jitter_ms(self.config, random.randrange)
         active = SegmentAppender.open(
-            self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, now_ms, jitter_ms=jitter_ms
+            self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, self.now_ms(),
+            jitter_ms=jitter_ms,
         )
         self.use(active, before, log_start_offset)
 
@@ -436,8 +435,9 @@ class LogTail(WriteGate, QuietTail):
     def last_stable_offset(self) -> int:
         """That of `Log`; 0 if it is closed."""
         extent = self.shown.extent
-        stable = 0 if extent is None else self.producers.last_stable_offset(extent.log_end_offset)
-        return stable if extent is None else max(stable, extent.log_start_offset)
+        if extent is None:
+            return 0
+        return max(self.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
 
     def tell_growth(self) -> None:
         """For log.notices."""
@@ -549,12 +549,14 @@ class LogTail(WriteGate, QuietTail):
 
     def let_go(self, *, clean: bool | None) -> None:
         """Close what is open. `clean` None: the locks are another process's."""
-        extent, self.shown.extent = self.shown.extent, None
+        extent = self.shown.extent
+        self.shown.extent = None
         if self.failure is None:
             self.refusal = self.closed_error
         self.listeners.end(self)
-        for segment in extent.segments if extent is not None else ():
-            segment.close()
+        if extent is not None:
+            for segment in extent.segments:
+                segment.close()
         try:
             self.active.close()
         finally:
@@ -577,24 +579,3 @@ class LogTail(WriteGate, QuietTail):
         self.files_lock.renew()
         self.ranges = RangesWriter(self.fs, self.path, self.shown, self.files_lock)
         self.renew()
-
-
-def _append_table(tail: LogTail, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
-    """Write batches of one append; to a new segment if they need more index entries than are left.
-
-    Raises InvalidArgumentError if no segment has that many.
-    """
-    try:
-        active.append(assigned.raw, assigned.table)
-    except InvalidArgumentError:
-        if active.size_bytes == 0:
-            raise
-        active = tail.roll_at(base_offset)
-        active.append(assigned.raw, assigned.table)
-    return active
-
-
-def _begin_unordered(tail: LogTail) -> None:
-    """From here on, a later batch may reach the disk before an earlier one: recovery must know that (log.loader)."""
-    shielded(tail.partition.before_unordered_writes)
-    tail.is_unordered = True
