@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import overload
 
-from seglog.segment.segment import NO_END, Segment
+from seglog.segment.batch_walk import NO_END
+from seglog.segment.segment import Segment
 
 # Larger than every offset and timestamp: they are int64.
 OFFSET_LIMIT = 2**63
