@@ -67,16 +67,13 @@ from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
-from support.pages import check_page
+from support.pages import check_examples
 from support.plain_format import split_batches
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
 LOG_DIR = Path(__file__).parents[1] / "golden/log_dir/kafka-4.1.1"
 
 HEADINGS = ["Layout", "What a reader must skip or accept", "Example", "What it is bad at", "Witness"]
-EXAMPLE = re.compile(
-    r"<!-- example (?P<name>[\w-]+), made by tests/docs/test_format_pages\.py -->\n.*?<!-- end -->\n", re.DOTALL
-)
 
 
 def golden(name, file):
@@ -824,15 +821,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_the_examples_of_a_page_are_made_from_golden_bytes(page):
-    path = PAGES / page
-    text = path.read_text()
-
-    def made(found):
-        example = EXAMPLES[page][found["name"]]()
-        return f"<!-- example {found['name']}, made by tests/docs/test_format_pages.py -->\n{example}<!-- end -->\n"
-
-    check_page(path, EXAMPLE.sub(made, text))
-    assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])
+    check_examples(PAGES / page, "tests/docs/test_format_pages.py", EXAMPLES[page])
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.name)

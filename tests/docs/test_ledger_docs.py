@@ -1,6 +1,5 @@
 """The pages of our own files of ledgers: their examples are made here. SEGLOG_UPDATE_DOCS=1 writes them anew."""
 import json
-import re
 import tempfile
 from pathlib import Path
 
@@ -15,13 +14,10 @@ from seglog.ledger.position import Position
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.hexwalk import readable
 from support.keyed_topic import keyed_batch
-from support.pages import check_page
+from support.pages import check_examples
 from support.topics import batch, message
 
 PAGES = Path(__file__).parents[2] / "docs/formats"
-EXAMPLE = re.compile(
-    r"<!-- example (?P<name>[\w-]+), made by tests/docs/test_ledger_docs\.py -->\n.*?<!-- end -->\n", re.DOTALL
-)
 NOW_MS = 1700000010691
 
 
@@ -117,12 +113,4 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_the_examples_of_a_page_are_what_is_written(page):
-    path = PAGES / page
-    text = path.read_text()
-
-    def made(found):
-        example = EXAMPLES[page][found["name"]]()
-        return f"<!-- example {found['name']}, made by tests/docs/test_ledger_docs.py -->\n{example}<!-- end -->\n"
-
-    check_page(path, EXAMPLE.sub(made, text))
-    assert [found["name"] for found in EXAMPLE.finditer(text)] == list(EXAMPLES[page])
+    check_examples(PAGES / page, "tests/docs/test_ledger_docs.py", EXAMPLES[page])

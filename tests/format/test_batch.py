@@ -1,11 +1,9 @@
 """Batches built by hand and by a log's configuration: Kafka's formats, Kafka's refusals."""
 import gzip
 import random
-import warnings
 from array import array
 
 import pytest
-from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +23,7 @@ from seglog.errors import (
 )
 from seglog.format.batch import BatchEncoder, build_batch, end_marker
 from seglog.format.compression import Codec, compress, decompressor
+from support.other_clients import read_by_aiokafka, read_by_kafka_python
 
 NOW = 1_700_000_000_000
 BASE = 5_000_000_000
@@ -54,23 +53,6 @@ def built(magic, codec, **options):
 
 def expected(magic):
     return [(offset, timestamp if magic else -1, key, value) for offset, timestamp, key, value in READ]
-
-
-def read_by_aiokafka(data):
-    records = AioKafkaRecords(data)
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        yield from batch
-
-
-def read_by_kafka_python(data):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # its schemas are loaded by a deprecated function
-        from kafka.record.memory_records import MemoryRecords
-    records = MemoryRecords(data)
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        yield from batch
 
 
 # --- build_batch -----------------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 import gzip
 import mmap
 import struct
-import warnings
 
 import pytest
-from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +11,7 @@ from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import InvalidArgumentError, RecordTooLargeError, UnsupportedCompressionTypeError
+from support.other_clients import read_by_aiokafka, read_by_kafka_python
 
 HEADER_SIZE = 61
 BASE = 5_000_000_000
@@ -142,23 +141,6 @@ def v2(**options):
     for record in RECORDS:
         builder.append(*record)
     return builder
-
-
-def read_by_aiokafka(data):
-    records = AioKafkaRecords(bytes(data))
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        yield from batch
-
-
-def read_by_kafka_python(data):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its schemas are loaded by a deprecated function
-        from kafka.record.memory_records import MemoryRecords
-    records = MemoryRecords(bytes(data))
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        yield from batch
 
 
 readers = pytest.mark.parametrize("read", [read_by_aiokafka, read_by_kafka_python])

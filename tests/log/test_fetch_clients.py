@@ -1,13 +1,11 @@
 """What a fetch gives, as it lies on disk or converted, the parsers of kafka-python and aiokafka decode."""
-import warnings
-
 import pytest
-from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
 import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
+from support.other_clients import read_by_aiokafka, read_by_kafka_python
 
 NOW = 1_700_000_000_000
 VALUES = [b"%d" % n * 40 for n in range(5)]
@@ -16,31 +14,19 @@ VALUES = [b"%d" % n * 40 for n in range(5)]
 def by_aiokafka(raw):
     """Batch by batch: its reader takes the first batch's format for all that follow."""
     for batch in scan(Window(raw)):
-        found = AioKafkaRecords(bytes(batch.raw())).next_batch()
-        assert found.validate_crc()
-        yield from found
-
-
-def by_kafka_python(raw):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # its schemas are loaded by a deprecated function
-        from kafka.record.memory_records import MemoryRecords
-    records = MemoryRecords(raw)
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        yield from batch
+        yield from read_by_aiokafka(batch.raw())
 
 
 def knows(client, magic, codec):
     """Neither client knows the LZ4 frames of v0. kafka-python opens snappy by python-snappy alone, which tests lack."""
-    if client is by_kafka_python and codec == "snappy":
+    if client is read_by_kafka_python and codec == "snappy":
         return False
     return (magic, codec) != (0, "lz4")
 
 
 CASES = [
-    pytest.param(client, magic, codec, versions, id=f"{client.__name__[3:]}-{codec}-as-v{magic}")
-    for client in (by_aiokafka, by_kafka_python) for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+    pytest.param(client, magic, codec, versions, id=f"{client.__name__.partition('by_')[2]}-{codec}-as-v{magic}")
+    for client in (by_aiokafka, read_by_kafka_python) for codec in ("none", "gzip", "snappy", "lz4", "zstd")
     for magic in (0, 1, 2)
     # zstd came with v2: nobody gets it below. What the client gets is the older of the two formats.
     if (versions := [

@@ -21,10 +21,9 @@ from seglog.errors import (
     RecordTooLargeError,
     StorageError,
 )
-from seglog.fs.files import OsFileSystem
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import PARTITION_MARK, PartitionMark, PartitionState
-from support.faultfs import FailingFs
+from support.faultfs import SlowSync
 
 NOW = 1_700_000_000_000
 
@@ -139,21 +138,6 @@ def test_a_forked_child_is_refused_and_harms_nothing(path):
         assert log.append(b"parent") == 1
         with pytest.raises(LogLockedError):
             seglog.open(path)
-
-
-class SlowSync(FailingFs):
-    """Once armed, a sync of a .log waits until it is let go."""
-
-    def __init__(self):
-        super().__init__(OsFileSystem())
-        self.begun, self.go = threading.Event(), threading.Event()
-        self.armed = False
-
-    def _fails(self, text):
-        if self.armed and text.startswith("sync ") and text.endswith(".log"):
-            self.begun.set()
-            self.go.wait()
-        return False
 
 
 def test_a_forked_child_is_refused_while_a_thread_of_its_parent_is_busy(path):

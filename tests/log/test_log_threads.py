@@ -8,8 +8,7 @@ import pytest
 
 import seglog
 from seglog.errors import OffsetOutOfRangeError
-from seglog.fs.files import OsFileSystem
-from support.faultfs import FailingFs
+from support.faultfs import SlowSync
 
 # `make torture` sets SEGLOG_TORTURE: the full count; otherwise a twentieth.
 APPENDS = 4000 if os.environ.get("SEGLOG_TORTURE") else 200
@@ -129,21 +128,6 @@ def test_readers_of_what_is_cut_meanwhile_get_whole_records_or_an_error(in_memor
         for _ in range(READERS):
             threads.start(look, until_done=True)
         threads.join()
-
-
-class SlowSync(FailingFs):
-    """A sync of the .log waits until it is let go."""
-
-    def __init__(self):
-        super().__init__(OsFileSystem())
-        self.begun, self.go = threading.Event(), threading.Event()
-        self.armed = False
-
-    def _fails(self, text):
-        if self.armed and text.startswith("sync ") and text.endswith(".log"):
-            self.begun.set()
-            self.go.wait()
-        return False
 
 
 def test_reads_wait_for_no_appender_and_no_appender_for_reads(in_memory):

@@ -21,6 +21,22 @@ def check_page(doc, made):
     assert page == made, "run the test once with SEGLOG_UPDATE_DOCS=1"
 
 
+def check_examples(doc, made_by, examples):
+    """The examples of `doc` are what the functions in `examples`, {name: function}, make, in this order. `made_by`: the
+    file with the functions."""
+    pattern = re.compile(
+        rf"<!-- example (?P<name>[\w-]+), made by {re.escape(made_by)} -->\n.*?<!-- end -->\n", re.DOTALL)
+    text = doc.read_text()
+
+    def made(found):
+        name = found["name"]
+        return f"<!-- example {name}, made by {made_by} -->\n{examples[name]()}<!-- end -->\n"
+
+    check_page(doc, pattern.sub(made, text))
+    names = [found["name"] for found in pattern.finditer(text)]
+    assert names == list(examples), f"{doc.name} has the examples {names}"
+
+
 def examples_of(page, *, printing=False):
     """(code, what it prints) of each example. `printing`: of those alone that have an output below them."""
     found = [(match["code"], match["output"]) for match in _EXAMPLE.finditer(page.read_text())]

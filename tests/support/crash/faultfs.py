@@ -356,6 +356,21 @@ class FailingFs(FileSystem):
         self._call("set_mtime", path, mtime_ns)
 
 
+class SlowSync(FailingFs):
+    """Once armed, a sync of a .log waits until it is let go."""
+
+    def __init__(self):
+        super().__init__(OsFileSystem())
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.armed = False
+
+    def _fails(self, text):
+        if self.armed and text.startswith("sync ") and text.endswith(".log"):
+            self.begun.set()
+            self.go.wait()
+        return False
+
+
 class FailingFile(WritableFile):
     """Made by FailingFs."""
 
