@@ -76,6 +76,9 @@ def command() -> None:
               help="Keep the result in DST, and remove the files that --rollback needs.")
 @click.option("--finalize-each", is_flag=True,
               help="Make partitions final as soon as they are published: --rollback cannot undo them.")
+@click.option("--remove-source", is_flag=True,
+              help="With --finalize-each and --verify full: remove the source of each partition once its result is "
+              "final, to make room.")
 @click.option("--max-concurrent", type=click.IntRange(1), metavar="N", help="At most N tasks at a time.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Read and convert at most this many bytes of the source per second, in all tasks together.")
@@ -112,6 +115,7 @@ def convert(
     verify: Literal["full", "sample"],
     end: Literal["rollback", "finalize"] | None,
     finalize_each: bool,
+    remove_source: bool,
     max_concurrent: int | None,
     throttle_bytes: int,
     task_bytes: int,
@@ -126,10 +130,10 @@ def convert(
     """Rewrite the log dir SRC in another record format, v2 by default, as the log dir DST.
 
     SRC and DST are paths that every executor sees, or URLs: s3://BUCKET/PREFIX, webhdfs://HOST:PORT/PATH. The
-    resulting bytes are those of `seglog convert`. SRC never changes; each partition appears in DST as a whole, by one
-    rename (in an object store by one manifest), after all of it was checked. Progress is kept in DST.seglog-spark
-    until --finalize or --rollback: after a failure, run the same command again. If a partition fails, it is reported
-    and the others are converted: status 7.
+    resulting bytes are those of `seglog convert`. SRC does not change, except with --remove-source; each partition
+    appears in DST as a whole, by one rename (in an object store by one manifest), after all of it was checked.
+    Progress is kept in DST.seglog-spark until --finalize or --rollback: after a failure, run the same command again. If
+    a partition fails, it is reported and the others are converted: status 7.
     """
     try:
         version = version_of(to)
@@ -138,8 +142,9 @@ def convert(
     if end is not None:
         if end == "finalize" and partitions:
             raise click.UsageError("--finalize keeps everything that was published: leave out --partition")
-        if finalize_each:
-            raise click.UsageError(f"--finalize-each belongs to a conversion: leave out --{end}")
+        for option, is_given in (("--finalize-each", finalize_each), ("--remove-source", remove_source)):
+            if is_given:
+                raise click.UsageError(f"{option} belongs to a conversion: leave out --{end}")
         return _end(end, dst, partitions, dict(store_options), as_json=as_json)
     if is_local(src):
         source = Path(open_store(src, {}, OsFileSystem())[1])
@@ -154,7 +159,8 @@ def convert(
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
             config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
             throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, wave_bytes=wave_bytes,
-            finalize_each=finalize_each, progress=line, store_options=dict(store_options),
+            finalize_each=finalize_each, remove_source=remove_source, progress=line,
+            store_options=dict(store_options),
         )
     if report_file is not None:
         write_atomically(OsFileSystem(), report_file, done.to_json())
@@ -163,7 +169,7 @@ def convert(
             print_row(row)
         print_summary(done.rows)
     else:
-        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), _what_next(done, dst)]))
+        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), *_removed(done, src), _what_next(done, dst)]))
     return 0 if done.is_whole else report.PARTIAL
 
 
@@ -175,6 +181,11 @@ def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, st
     with session(master, dict(settings)) as spark:
         yield spark
         line.wipe()     # before the JVM says goodbye
+
+
+def _removed(done: "TopicsReport", src: str) -> list[str]:
+    removed = report.count_of(len(done.removed), "partition")
+    return [f"{removed} removed from {report.printable(src)}"] if done.removed else []
 
 
 def _what_next(done: "TopicsReport", dst: str) -> str:

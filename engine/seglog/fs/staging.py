@@ -239,7 +239,7 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
     path = Path(os.path.abspath(path))
     if _PARTITION.fullmatch(path.name) is None:
         raise ValueError(f"{path} is not a partition directory")
-    gone = path.parent / _inside_name(path.name, _token())
+    gone = path.parent / deleted_name(path.name)
     fs.rename(path, gone)
     fs.sync_directory(path.parent)
     _remove_tree(fs, gone)
@@ -250,6 +250,16 @@ def remove_deleted_partition(fs: FileSystem, path: Path) -> None:
     caller knows that no running process is removing it."""
     if _DELETED.fullmatch(path.name) is not None:
         _remove_files(fs, path)
+
+
+def deleted_name(partition: str) -> str:
+    """A new name for a partition directory that a broker takes for that of a deleted one; also `is_ours_deleted`."""
+    return _inside_name(partition, _token())
+
+
+def is_ours_deleted(name: str) -> bool:
+    """Whether a directory in a log dir is one that we have renamed as deleted, or a staging there."""
+    return _INSIDE.fullmatch(name) is not None
 
 
 def beside_leftovers(target: AnyPath) -> list[Path]:

@@ -15,7 +15,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ from seglog.format.conversion_profile import Aborted, version_of
 from seglog.format.dialect import TAGGED
 from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import EXCLUSIVE, SHARED
 from seglog.fs.refusals import refusals, storage_error
 from seglog.spark.cluster import Cluster, Progress
 from seglog.spark.journal import COMMITTED, CONVERTING, PUBLISHING, Journal
@@ -49,6 +50,7 @@ from seglog.spark.plan import (
 from seglog.spark.publication import forget_steps, publish, remove_workplace, source_locked
 from seglog.spark.report import TopicsReport
 from seglog.spark.segment_task import convert_task, verify_task
+from seglog.spark.source_removal import check_options, check_place, complete_removals, remove_sources, verify_result
 from seglog.spark.survey_task import forecast_all, survey_all
 from seglog.spark.target import Target, target_of
 from seglog.spark.workplace import Workplace
@@ -88,6 +90,7 @@ def convert_topics(
     task_bytes: int = TASK_BYTES,
     wave_bytes: int = 0,
     finalize_each: bool = False,
+    remove_source: bool = False,
     progress: Progress | None = None,
     store_options: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
@@ -105,9 +108,12 @@ def convert_topics(
     of the source, or one larger partition; by default it is large enough to keep all cores busy. With `finalize_each`,
     partitions are final as soon as they are published: `rollback_topics` cannot undo them, and what it would need for
     that is removed at once. If none failed, nothing but the result is left at the end, as after `finalize_topics`.
+    `remove_source`, with `finalize_each` and `verify="full"`: the source of each partition is removed once its result
+    is final, so that source and result together never take much more room than the source and a wave. Nothing can bring
+    a removed source back.
 
-    The source is never changed. A partition that cannot be converted is reported and left alone; the others are
-    published. `rollback_topics` undoes the conversion, `finalize_topics` makes it permanent.
+    Otherwise the source is never changed. A partition that cannot be converted is reported and left alone; the others
+    are published. `rollback_topics` undoes the conversion, `finalize_topics` makes it permanent.
 
     Raises InvalidArgumentError for invalid arguments, for a partition that the target already has, and if another
     conversion into the target is under way; LogLockedError if a broker or a writer uses either log dir; NotALogError
@@ -123,17 +129,19 @@ def convert_topics(
     fs = fs or OsFileSystem()
     source_store, source = open_store(source, store_options or {}, fs, removable=removable)
     store, target = open_store(target, store_options or {}, fs, removable=removable)
+    if remove_source:
+        check_options(source_store, source, finalize_each=finalize_each, verify=verify, skip_active=skip_active)
     _check_places(source_store, source, store, target)
     workplace = Workplace(store, source_store, source, target, options, run=secrets.token_hex(8))
     cluster = Cluster(spark, progress, max_concurrent)
     job = _Job(
         workplace, cluster, tuple(topics), tuple(partitions), verify, task_bytes, wave_bytes, throttle_bytes_per_s,
-        resume, finalize_each,
+        resume, finalize_each, remove_source,
     )
     if dry_run:
         return job.dry_run()
     target_of(workplace).make()
-    with source_locked(source_store, source):
+    with source_locked(source_store, source, EXCLUSIVE if remove_source else SHARED):
         return job.run()
 
 
@@ -184,10 +192,12 @@ class _Job:
     throttle_bytes_per_s: int
     resume: bool
     finalize_each: bool
+    remove_source: bool
     _tagged: set[str] = field(default_factory=set)      # the source's partitions that contain messages with tags
     _rows: dict[str, PartitionRow] = field(default_factory=dict)
     _tasks: int = 0
     _is_ended: bool = False                             # the workplace is gone
+    _removed: list[str] = field(default_factory=list)   # the partitions whose source was removed
 
     def run(self) -> TopicsReport:
         """Convert and publish wave after wave.
@@ -203,15 +213,18 @@ class _Job:
             publish(self.workplace, journal, journal.published, journal.failed, then=CONVERTING)
         with self._held():
             journal = self._journal()
+            if self.remove_source:
+                complete_removals(self.workplace, journal.final)
             planned = self._plan(partitions, journal)
             self._survey([one.partition for one in planned])
-            if begins and not self._open(list(self._rows)):
+            former = [name for name, row in self._rows.items() if row.status == "skipped"]
+            if begins and not self._open(list(self._rows)) and not (self.remove_source and former):
                 # There is nothing to convert, and the next run may use other options.
                 remove_workplace(self.workplace)
                 self._is_ended = not self._failed(journal)
                 return self._report()
             if self.finalize_each:
-                self._finalize_former(journal)
+                self._finalize_former(former, journal)
         found = waves(planned, self.task_bytes, self.cluster.parallelism, self.wave_bytes)
         for number, wave in enumerate(found, start=1):
             place = f", wave {number} of {len(found)}" if len(found) > 1 else ""
@@ -225,7 +238,7 @@ class _Job:
                 if self.finalize_each:
                     with self._held():
                         self._journal()
-                        forget_steps(self.workplace, done)
+                        self._forget_steps(done)
             if place:
                 self._tell(f"publish{place[1:]}", planned)
         self._finish()
@@ -271,11 +284,27 @@ class _Job:
         _forget_attempts(workplace)
         return [name for name in partitions if self._rows[name].status != "failed"]
 
-    def _finalize_former(self, journal: Journal) -> None:
+    def _finalize_former(self, partitions: list[str], journal: Journal) -> None:
         """Make final what earlier runs have published, as far as this run would have converted it."""
-        partitions = [name for name, row in self._rows.items() if row.status == "skipped"]
+        if self.remove_source and partitions:
+            workplace = self.workplace
+            tasks = self._pack(partitions)
+
+            def work(number: int, attempt: int) -> dict[str, Any]:
+                return verify_result(workplace, number)
+
+            self._of_tasks(f"verify again {self._words(tasks)}", tasks, work)
+            partitions = [name for name in partitions if self._rows[name].status != "failed"]
         if any(name not in journal.final for name in partitions):
             journal.made_final(partitions).write(self.workplace.store)
+        self._forget_steps(partitions)
+
+    def _forget_steps(self, partitions: list[str]) -> None:
+        """Remove what is left of partitions that are final: the source, if it is to go, and files of the workplace."""
+        if self.remove_source:
+            removed, failures = remove_sources(self.workplace, partitions)
+            self._removed += removed
+            self._add_failures([asdict(failure) for failure in failures])
         forget_steps(self.workplace, partitions)
 
     def _finish(self) -> None:
@@ -320,7 +349,7 @@ class _Job:
         workplace = self.workplace
         return TopicsReport(
             workplace.source, workplace.target, workplace.options.to, tuple(self._rows.values()), tasks=self._tasks,
-            is_final=self._is_ended,
+            is_final=self._is_ended, removed=tuple(self._removed),
         )
 
     # --- plan ----------------------------------------------------------------------------------
@@ -335,8 +364,11 @@ class _Job:
         def has_log(name: str) -> bool:
             return any(names.is_log_file(file.name) for file in store.files(f"{path}/{name}"))
 
+        # The source of these may be removed already, so that none may be left.
+        journal = Journal.read(self.workplace.store, self.workplace.target) if self.remove_source else None
+        final = () if journal is None else journal.final
         if self.partitions:
-            missing = [name for name in self.partitions if name not in named]
+            missing = [name for name in self.partitions if name not in named and name not in final]
             if missing:
                 raise InvalidArgumentError(
                     f"no such partition: {', '.join(missing)}", file=path,
@@ -344,7 +376,7 @@ class _Job:
                 )
             named = [name for name in named if name in self.partitions]
         found = [name for name, has in zip(named, store.each(has_log, named), strict=True) if has]
-        return choose_partitions(found, self.topics, path)
+        return [name for name in choose_partitions({*found, *final}, self.topics, path) if name in found]
 
     def _plan(self, partitions: list[str], journal: Journal) -> list[PartitionSize]:
         """List the segments of each partition, a few partitions in memory at a time. Returns those to convert."""
@@ -356,6 +388,8 @@ class _Job:
 
         def plan(partition: str) -> tuple[PartitionRow, Shard | None]:
             try:
+                if self.remove_source:
+                    check_place(workplace, partition)
                 shard = plan_partition(workplace, partition)
                 if shard.is_tagged:
                     self._tagged.add(partition)
@@ -394,7 +428,7 @@ class _Job:
             return None
         outcome = workplace.outcome(partition)
         if outcome is None or partition not in journal.published:
-            if goal.has_result(partition):
+            if goal.has_result(partition, [segment.file for segment in shard.segments]):
                 return self._finalized_before(goal, partition, shard)
             if partition in journal.final:
                 raise changed_since(workplace, partition, "move the partition out of the target, and convert again")

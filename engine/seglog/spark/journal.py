@@ -11,6 +11,7 @@ from seglog.spark.options import ConversionOptions
 from seglog.spark.workplace import VERSION, members
 from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
+JOURNAL_FILE = "journal.json"
 _KIND = "seglog-spark-journal"
 
 # converting -> publishing, for each wave; from the last one -> committed; from each of these -> rolling back; from
@@ -130,7 +131,7 @@ class Journal:
 
 
 def _path(target: str) -> str:
-    return f"{target}{WORKPLACE_SUFFIX}/journal.json"
+    return f"{target}{WORKPLACE_SUFFIX}/{JOURNAL_FILE}"
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> str:

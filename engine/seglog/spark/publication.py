@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import LOG_DIR_LOCK, SHARED, holder, lock_log_dir
-from seglog.spark.journal import COMMITTED, FINALIZING, PUBLISHING, ROLLING_BACK, Journal
+from seglog.fs.lock import LOG_DIR_LOCK, SHARED, LockMode, holder, lock_log_dir
+from seglog.spark.journal import COMMITTED, FINALIZING, JOURNAL_FILE, PUBLISHING, ROLLING_BACK, Journal
 from seglog.spark.manifest import removable
 from seglog.spark.options import ConversionOptions
 from seglog.spark.target import Target, target_of
@@ -183,6 +183,9 @@ def remove_workplace(workplace: Workplace) -> None:
     store = workplace.store
     for name in store.directories(workplace.path):
         store.remove_tree(workplace.within(name))
+    for file in store.files(workplace.path):
+        if file.name != JOURNAL_FILE:
+            store.remove_file(workplace.within(file.name))
     store.remove_tree(workplace.path)
     if isinstance(store, RenamingStore):
         store.sync(os.path.dirname(workplace.path))
@@ -192,8 +195,9 @@ def remove_workplace(workplace: Workplace) -> None:
 
 
 @contextmanager
-def source_locked(store: Store, source: str) -> Iterator[None]:
-    """Keep brokers and writers out of the source's log dir. Raises LogLockedError if one uses it.
+def source_locked(store: Store, source: str, mode: LockMode = SHARED) -> Iterator[None]:
+    """Keep brokers and writers out of the source's log dir. Raises LogLockedError if one uses it. `mode`: EXCLUSIVE if
+    the source is to be removed.
 
     A remote store has no locks: there a changing source is detected by the sizes and times of its files.
     """
@@ -205,9 +209,9 @@ def source_locked(store: Store, source: str) -> Iterator[None]:
         raise LogLockedError(
             f"locked by {who}: a changing source cannot be converted", file=f"{source}/{LOG_DIR_LOCK}"
         )
-    # No lock file is created: the source stays unchanged.
-    if not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
+    # No lock file is created if the source stays unchanged.
+    if mode is SHARED and not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):
         yield
         return
-    with lock_log_dir(store.fs, source, SHARED):
+    with lock_log_dir(store.fs, source, mode):
         yield

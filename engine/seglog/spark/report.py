@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class TopicsReport:
     """A row for each partition, by topic and number. `tasks`: the number of tasks in the plan.
 
-    `is_final`: the conversion is ended as by `finalize_topics`, and cannot be undone.
+    `is_final`: the conversion is ended as by `finalize_topics`, and cannot be undone. `removed`: the partitions whose
+    source was removed in this run.
     """
 
     source: str
@@ -23,6 +24,7 @@ class TopicsReport:
     is_dry_run: bool = False
     tasks: int = 0
     is_final: bool = False
+    removed: tuple[str, ...] = ()
 
     @property
     def failed(self) -> list[PartitionRow]:

@@ -5,7 +5,7 @@ there one manifest, put at the end, names the current version of each partition.
 """
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -104,10 +104,15 @@ class Target(ABC):
     def settle(self, partitions: Iterable[str] | None = None) -> None:
         """Remove everything that only a rollback would need, or what only a rollback of these partitions would."""
 
-    def has_result(self, partition: str) -> bool:
-        """Whether the target already has this conversion's result for the source as it is now, from a finalized one."""
+    def has_result(self, partition: str, segments: Sequence[str] | None = None) -> bool:
+        """Whether the target already has this conversion's result for the source as it is now, from a finalized one.
+
+        `segments`: the source files that the result must contain. An earlier conversion may have left out the last one.
+        """
         proof = self.kept(partition)
-        return proof is not None and proof.made_from == self.workplace.made_from(partition)
+        if proof is None or proof.made_from != self.workplace.made_from(partition):
+            return False
+        return segments is None or [segment.source.files[0] for segment in proof.segments] == list(segments)
 
     def _offsets(self) -> LogDirOffsets:
         source, store = self.workplace.source, self.workplace.source_store

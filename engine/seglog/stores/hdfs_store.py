@@ -9,7 +9,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from seglog.errors import InvalidArgumentError, StorageError
+from seglog.format.foreign_names import Shape, judged
 from seglog.fs.aside import SCRATCH_SUFFIX
+from seglog.fs.staging import deleted_name, is_ours_deleted
 from seglog.stores.remote_store import PIECE_BYTES, RemoteStore, warn_of_plain_http
 from seglog.stores.store import WORKPLACE_SUFFIX, RenamingStore, StoredFile, in_workplace
 from seglog.stores.webhdfs import HdfsFile, WebHdfs
@@ -126,6 +128,17 @@ class HdfsStore(RemoteStore, RenamingStore):
 
     def rename(self, path: str, target: str) -> None:
         self._client.rename(self._in(path), self._in(target))
+
+    def remove_partition(self, path: str) -> None:
+        log_dir, _, name = path.rpartition("/")
+        gone = f"{log_dir}/{deleted_name(judged(name, Shape.PARTITION, log_dir))}"
+        self.rename(path, gone)
+        self._client.remove(self._in(gone))
+
+    def remove_deleted(self, log_dir: str) -> None:
+        for name in self.directories(log_dir):
+            if is_ours_deleted(name):
+                self._client.remove(self._in(f"{log_dir}/{name}"))
 
     def _in(self, path: str) -> str:
         """The path on the namenode. Raises StorageError for a path of another store."""

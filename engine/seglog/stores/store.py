@@ -19,7 +19,7 @@ from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals, storage_error
-from seglog.fs.staging import bottom_up
+from seglog.fs.staging import bottom_up, remove_leftovers, remove_partition
 from seglog.stores.side_by_side import Item, Result
 
 WORKPLACE_SUFFIX = ".seglog-spark"
@@ -131,6 +131,14 @@ class RenamingStore(Store):
     @abstractmethod
     def rename(self, path: str, target: str) -> None:
         """Rename a directory in one step. The new name must be free."""
+
+    @abstractmethod
+    def remove_partition(self, path: str) -> None:
+        """Remove a partition directory of a log dir: it is renamed as deleted in one step, and then its files go."""
+
+    @abstractmethod
+    def remove_deleted(self, log_dir: str) -> None:
+        """Remove what an interrupted `remove_partition` left in a log dir that nothing else uses."""
 
     def move(self, names: Iterable[str], path: str, into: str) -> None:
         """Move directories with these names from `path` into another directory, one after another."""
@@ -253,6 +261,12 @@ class LocalStore(RenamingStore):
         self._fs.rename(path, target)
         self._fs.sync_directory(os.path.dirname(target))
         self._fs.sync_directory(os.path.dirname(path))
+
+    def remove_partition(self, path: str) -> None:
+        remove_partition(self._fs, path)
+
+    def remove_deleted(self, log_dir: str) -> None:
+        remove_leftovers(self._fs, log_dir)
 
     def move(self, names: Iterable[str], path: str, into: str) -> None:
         # Each rename is atomic, and they are confirmed together later: so one sync is enough for all of them.
