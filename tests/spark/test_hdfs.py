@@ -240,6 +240,29 @@ def test_a_source_that_changes_meanwhile_stops_its_partition_alone(home, log_dir
     assert home.fetch() == by_cli(log_dir, tmp_path / "cli")
 
 
+def test_the_source_goes_wave_by_wave_and_another_run_ends_what_died(home, log_dir, tmp_path, monkeypatch):
+    options = {"wave_bytes": 1, "finalize_each": True, "remove_source": True, "verify": "full"}
+    remove = WebHdfs.remove
+
+    def dies(client, path):
+        if path.endswith("-delete"):
+            raise Died
+        remove(client, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WebHdfs, "remove", dies)
+        with pytest.raises(Died):
+            home.convert(**options)
+    deleted, *left = sorted(home.store.directories(home.old), key=is_topics_name)
+    assert deleted.startswith("orders-0.")
+    assert left == ["orders-1", "payments-0"]
+    report = home.convert(**options)
+    assert (report.is_final, report.removed) == (True, ("orders-1", "payments-0"))
+    assert home.store.directories(home.old) == []
+    assert home.store.directories(home.url) == ["new", "old"]
+    assert home.fetch() == by_cli(log_dir, tmp_path / "cli")
+
+
 def test_a_partition_that_is_there_is_not_written_over(home):
     home.store.make_directory(f"{home.new}/orders-1")
     with pytest.raises(InvalidArgumentError, match="already"):
