@@ -8,7 +8,7 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.errors import StorageError
+from seglog.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.aside import shorten
 from seglog.fs.files import OsFile, OsFileSystem
@@ -78,6 +78,26 @@ def test_a_log_of_ten_thousand_segments_has_few_of_them_open(in_memory):
     gc.collect()
     assert maps_of(path) == 0
     assert len(os.listdir("/dev/fd")) <= descriptors
+
+
+def test_the_sizes_of_segments_are_known_without_opening_them(tmp_path):
+    with seglog.open(tmp_path / "orders-0", fsync="never", config={"segment.bytes": 200}) as log:
+        for _ in range(20):
+            log.append(b"v" * 100)
+    files = sorted((tmp_path / "orders-0").glob("*.log"))
+    with seglog.open_partition(tmp_path / "orders-0") as partition:
+        segments = partition.segments
+        before = maps_of(tmp_path)
+        assert [segment.size_bytes for segment in segments[:-1]] == [file.stat().st_size for file in files[:-1]]
+        assert maps_of(tmp_path) == before
+        files[1].unlink()
+        with pytest.raises(StorageError, match=files[1].name):
+            _ = segments[1].size_bytes
+        files[1].write_bytes(b"another file of that name")
+        with pytest.raises(OffsetOutOfRangeError):
+            _ = segments[1].size_bytes
+    with pytest.raises(LogClosedError):
+        _ = segments[0].size_bytes
 
 
 def check_open(path, descriptors):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog._kernels.header_walk import HeaderWalk
+from seglog._kernels.mapping import file_size
 from seglog._kernels.point_read import LastOpened, PointReader
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -22,6 +23,7 @@ from seglog.errors import CorruptIndexError, LogClosedError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import Dialect, dialect_of
+from seglog.fs.refusals import refusals
 from seglog.segment.access import SegmentAccess
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batch_walk import NO_END, BatchWalk
@@ -192,7 +194,15 @@ class Segment:
     @property
     def size_bytes(self) -> int:
         """Size of the .log: what is published, or its size at opening, including a torn tail."""
-        return len(self.window) if self.published is None else self.published.at.position
+        if self.published is not None:
+            return self.published.at.position
+        if self._files is not None or self.is_last:
+            return len(self.window)
+        try:
+            with refusals("read", self.path):
+                return file_size(self.path)         # of most segments nothing else is needed
+        finally:
+            self._refuse_if_gone()
 
     @property
     def offset_index(self) -> OffsetIndex | None:
