@@ -298,6 +298,8 @@ def _drawn(partition: Partition, now_ms: int) -> Iterable[str]:
         _BLOCKS[-(-size_bytes * (len(_BLOCKS) - 1) // most)] for _, size_bytes in bars
     ))
     yield f"  {report.moment(bars[0][0])} … {report.moment(bars[-1][0] + width_ms)}"
+    if out := timeline.limits().words("batch", "batches"):
+        yield f"  {out}"
 
 
 def _bound(reason: Reason) -> str:

@@ -1,4 +1,5 @@
 """The page of a log dir: a bar for each partition over time, coloured by format, with problems marked."""
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..targets import Place
 from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, time_scale
+from .time_limits import TimeLimits
 
 _ROW_PIXELS = 18
 # If there are more partitions, those without a finding are only counted.
@@ -80,20 +82,22 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
     timed = [row for row in rows if row.totals.first_timestamp >= 0]
     if not timed:
         return Section("Partitions over time", ["No batch has a timestamp."])
-    first = min(row.totals.first_timestamp for row in timed)
-    last = max(row.totals.max_timestamp for row in timed)
+    limits = TimeLimits.of(Counter(
+        ms for row in timed for ms in (row.totals.first_timestamp, row.totals.max_timestamp)))
     drawing = Drawing(
         "Partitions over time",
-        f"{count} partitions from {report.moment(first)} to {report.moment(last)}; the table below has each of them.",
+        f"{count} partitions from {report.moment(limits.earliest_ms)} to {report.moment(limits.latest_ms)}; the table "
+        "below has each of them.",
         height=max(_ROW_PIXELS * len(timed) + 54, 100), left=190,
     )
-    x = time_scale(first, last, drawing.left, drawing.right)
+    x = time_scale(limits.first_ms, limits.last_ms, drawing.left, drawing.right)
     drawing.axes(x, None)
     for n, row in enumerate(timed):
         top = drawing.top + _ROW_PIXELS * n
         name = row.name if len(row.name) <= 24 else row.name[:11] + "…" + row.name[-12:]
         drawing.text(drawing.left - 8, top + 12, ("⚠ " if row.is_marked else "") + name, "end")
-        left, width = x(row.totals.first_timestamp), x(row.totals.max_timestamp) - x(row.totals.first_timestamp)
+        left = x.within(row.totals.first_timestamp)
+        width = x.within(row.totals.max_timestamp) - left
         words = (
             f"{row.name}: {report.size(row.totals.bytes)}, {report.moment(row.totals.first_timestamp)} to "
             f"{report.moment(row.totals.max_timestamp)}"
@@ -106,6 +110,8 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
         if row.is_marked:
             drawing.rectangle("bad", drawing.left - 4, top, 3, _ROW_PIXELS - 5)
     remarks = ["Each bar spans the partition's time; its colours show the shares of the record formats."]
+    if out := limits.words("end of a partition", "ends of partitions"):
+        remarks.append(f"{out} Such bars end at its edge.")
     if untimed := len(rows) - len(timed):
         remarks.append(f"No bar for {report.count_of(untimed, 'partition')}: no batch there has a timestamp.")
     legend = legend_of(row.totals for row in timed)

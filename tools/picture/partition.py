@@ -87,9 +87,11 @@ def _segments(partition: Partition, timeline: Timeline, found: Report) -> Sectio
             words.append(f"Time goes back in {report.count_of(timeline.late.count, 'batch', 'batches')}.")
         if timeline.future.count:
             words.append(
-                f"{report.count_of(timeline.future.count, 'batch', 'batches')} have timestamps in the future: "
+                f"In the future lie the timestamps of {report.count_of(timeline.future.count, 'batch', 'batches')}: "
                 "retention by time waits for them."
             )
+        if out := timeline.limits().words("batch", "batches"):
+            words.append(f"{out} They are drawn at its edge.")
     elif spans:
         words.append("No batch has a timestamp: record format v0 has none.")
     damaged = {os.path.basename(finding.file) for finding in found.findings}
@@ -140,20 +142,20 @@ def _missing(partition: Partition, span: SegmentSpan) -> Cell:
 
 def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Sequence[int]) -> Drawing:
     """Draw offsets over time. `hurt`: offsets of damaged batches; each gets a line across the drawing."""
-    last_ms = max([span.totals.max_timestamp for span in spans] + [ms for _, ms in timeline.future.points])
-    first_ms = min([span.totals.first_timestamp for span in spans] + [ms for _, ms in timeline.late.points])
+    limits = timeline.limits()
     first, last = spans[0].base_offset, spans[-1].next_offset
     drawing = Drawing(
         "Segments by offset and time",
-        f"{len(timeline.segments)} segments, offsets {first} to {last - 1}, from {report.moment(first_ms)} to "
-        f"{report.moment(last_ms)}; the table below has each of them.",
+        f"{len(timeline.segments)} segments, offsets {first} to {last - 1}, from {report.moment(limits.earliest_ms)} "
+        f"to {report.moment(limits.latest_ms)}; the table below has each of them.",
     )
-    x = time_scale(first_ms, last_ms, drawing.left, drawing.right)
+    x = time_scale(limits.first_ms, limits.last_ms, drawing.left, drawing.right)
     y = number_scale(first, last, drawing.bottom, drawing.top)
     drawing.axes(x, y)
     for span in spans:
         totals = span.totals
-        left, width = x(totals.first_timestamp), x(totals.max_timestamp) - x(totals.first_timestamp)
+        left = x.within(totals.first_timestamp)
+        width = x.within(totals.max_timestamp) - left
         words = (
             f"{span.name}: offsets {span.base_offset:,} to {span.next_offset - 1:,}, {report.size(totals.bytes)}, "
             f"{report.moment(totals.first_timestamp)} to {report.moment(totals.max_timestamp)}"
@@ -169,7 +171,7 @@ def _offsets_by_time(timeline: Timeline, spans: Sequence[SegmentSpan], hurt: Seq
     for offset in hurt:
         words = f"damage at offset {offset:,}"
         drawing.told_rectangle("bad", drawing.left, y(offset) - 1, drawing.right - drawing.left, 2, words)
-    drawing.dots("late", [(x(ms), y(offset)) for offset, ms in (*timeline.late.points, *timeline.future.points)])
+    drawing.dots("late", [(x.within(ms), y(offset)) for offset, ms in (*timeline.late.points, *timeline.future.points)])
     return drawing
 
 
@@ -197,8 +199,10 @@ def _bytes_by_time(timeline: Timeline) -> Section:
                 "plain", left, y(size_bytes), x(begin_ms + width_ms) - left - 0.5, drawing.bottom - y(size_bytes),
                 f"{report.moment(begin_ms)}: {report.size(size_bytes)}",
             )
-    words = f"Each bar is {report.duration(width_ms)}, by the largest timestamp of a batch."
-    return Section("Bytes by time", [words], drawing)
+    words = [f"Each bar is {report.duration(width_ms)}, by the largest timestamp of a batch."]
+    if out := timeline.limits().words("batch", "batches"):
+        words.append(out)
+    return Section("Bytes by time", words, drawing)
 
 
 def _batches(survey: Survey) -> Section:

@@ -39,6 +39,10 @@ class Scale:
         span = self.high - self.low or 1
         return round(self.begin + (self.end - self.begin) * (value - self.low) / span, 1)
 
+    def within(self, value: float) -> float:
+        """The pixel of a number; the edge for one outside of the scale."""
+        return self(min(max(value, self.low), self.high))
+
 
 def time_scale(low_ms: int, high_ms: int, begin: float, end: float) -> Scale:
     high_ms = max(high_ms, low_ms + 1)

@@ -1,12 +1,13 @@
 """A partition over time, from its batch headers: a rectangle for each segment, bytes by time, times that go back."""
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import StorageError
 from seglog.log.partition import Partition
 
 from ..ls import Totals, extent_of
+from .time_limits import TimeLimits
 
 # The most batches drawn whose time goes back, and as many that lie in the future; all are counted.
 DOTS_MAX = 2_000
@@ -42,11 +43,12 @@ class Dots:
 
 @dataclass(slots=True)
 class Timeline:
-    """`minutes`: bytes of batches by the minute of their largest timestamp."""
+    """`minutes`, `batches`: bytes and number of batches by the minute of their largest timestamp."""
 
     now_ms: int
     segments: list[SegmentSpan] = field(default_factory=list)
     minutes: Counter[int] = field(default_factory=Counter)
+    batches: Counter[int] = field(default_factory=Counter)
     late: Dots = field(default_factory=Dots)
     future: Dots = field(default_factory=Dots)
     _largest_ms: int = -1
@@ -70,6 +72,7 @@ class Timeline:
 
     def _see(self, offset: int, ms: int, size_bytes: int) -> None:
         self.minutes[ms // _MINUTE_MS] += size_bytes
+        self.batches[ms // _MINUTE_MS] += 1
         if ms > self.now_ms:
             self.future.add(offset, ms)
         if ms < self._largest_ms:
@@ -77,15 +80,33 @@ class Timeline:
         else:
             self._largest_ms = ms
 
+    def limits(self) -> TimeLimits:
+        """The times that an axis shows. There must be a timestamp."""
+        # Without a count: the first timestamp of a batch may be that of one record alone.
+        times = Counter({ms: 0 for _, ms in (*self.late.points, *self.future.points)})
+        for span in self.segments:
+            times.update({ms: 0 for ms in (span.totals.first_timestamp, span.totals.max_timestamp) if ms >= 0})
+        earliest_ms = min(times, default=0)
+        for minute, count in self.batches.items():
+            times[max(minute * _MINUTE_MS, earliest_ms)] += count
+        found = TimeLimits.of(times)
+        if found.last_ms < found.latest_ms and found.last_ms % _MINUTE_MS == 0:
+            return replace(found, last_ms=found.last_ms + _MINUTE_MS - 1)       # the end of its minute
+        return found
+
     def bytes_by(self, buckets: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps."""
+        """Return (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps; within the
+        limits."""
         if not self.minutes:
             return _MINUTE_MS, []
-        first, last = min(self.minutes), max(self.minutes)
+        limits = self.limits()
+        begin, end = limits.first_ms // _MINUTE_MS, limits.last_ms // _MINUTE_MS
+        shown = [minute for minute in self.minutes if begin <= minute <= end]
+        first, last = min(shown), max(shown)
         width = -(-(last - first + 1) // buckets)
         sums: Counter[int] = Counter()
-        for minute, size_bytes in self.minutes.items():
-            sums[(minute - first) // width] += size_bytes
+        for minute in shown:
+            sums[(minute - first) // width] += self.minutes[minute]
         return width * _MINUTE_MS, [
             ((first + n * width) * _MINUTE_MS, sums[n]) for n in range((last - first) // width + 1)
         ]
