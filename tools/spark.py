@@ -167,6 +167,8 @@ def convert(
     if as_json:
         for row in done.rows:
             print_row(row)
+        if finalize_each and not dry_run:
+            report.print_json("finalize", target=dst, is_final=done.is_final, removed=done.removed)
         print_summary(done.rows)
     else:
         print("\n".join([*rows_text(done.rows, done.to, with_steps=True), *_removed(done, src), _what_next(done, dst)]))

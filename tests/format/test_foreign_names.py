@@ -90,6 +90,7 @@ READERS = {
     "manifest, prefix": (lambda name: manifest(prefix=name), (*NO_FILE, "v1", "v1-0", "v1-0000000g", "v-00000000")),
     "list of files": (list_of_files, NO_FILE),
     "journal": (journal, (*NO_PARTITION, *NO_TEXT)),
+    "journal, final": (lambda name: journal(final=[name]), (*NO_PARTITION, *NO_TEXT)),
     "journal, prefix": (lambda name: journal(prefix=name), tuple(name for name in NO_FILE if name)),
     "marker": (marker, NO_FILE),
     "marker, part": (lambda name: marker(part=name), (*NO_FILE, *NO_TEXT)),

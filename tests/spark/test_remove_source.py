@@ -13,6 +13,7 @@ from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from seglog.state.checkpoints import format_offset_checkpoint, parse_offset_checkpoint
 from seglog.verification.verify import verify
 from support.command import seglog as command
+from support.command import seglog_json
 from support.conversion import UnsyncedFs, tree
 from support.dying_driver import Died, MortalFs, by_cli, content, steps_of_a_driver
 from support.spark_double import SparkDouble
@@ -422,6 +423,9 @@ def test_the_command_says_what_is_removed_and_what_is_kept(old, convert, monkeyp
     assert "leave out --finalize" in command(
         "spark", "convert", old, convert.target, "--finalize", "--remove-source", status=2
     ).stderr
-    lines = command("spark", "convert", old, convert.target, *options).stdout.splitlines()
-    assert lines[-2:] == [f"3 partitions removed from {old}", f"3 partitions kept in {convert.target}"]
+    lines = command("spark", "convert", old, convert.target, *options, "--topic", "orders").stdout.splitlines()
+    assert lines[-2:] == [f"2 partitions removed from {old}", f"2 partitions kept in {convert.target}"]
+    row, end, summary = seglog_json("spark", "convert", old, convert.target, *options)
+    assert (row["partition"], summary["converted"]) == ("payments-0", 1)
+    assert (end["type"], end["is_final"], end["removed"]) == ("finalize", True, ["payments-0"])
     assert made(old) == []
