@@ -4,9 +4,11 @@ import errno
 import pytest
 
 from seglog.errors import InvalidArgumentError, LogLockedError, StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import storage_error
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
-from seglog.spark.journal import CONVERTING, Journal
+from seglog.spark.journal import COMMITTED, CONVERTING, Journal
 from seglog.spark.plan import SEGMENT_BYTES, WAVE_TASKS, PartitionSize, waves
 from seglog.stores.store import LocalStore
 from support.conversion import UnsyncedFs
@@ -169,6 +171,21 @@ def test_a_rollback_undoes_every_wave(convert, tmp_path):
     assert rollback_topics(convert.target, fs=UnsyncedFs()) == PARTITIONS
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}
     assert made(convert.target) == []
+
+
+def test_a_writer_that_starts_right_after_the_last_wave_is_no_error(convert, monkeypatch):
+    from seglog.spark import job
+
+    publish, held = job.publish, []
+
+    def published(*arguments, **options):
+        publish(*arguments, **options)
+        held.append(lock_log_dir(OsFileSystem(), convert.target))
+
+    monkeypatch.setattr(job, "publish", published)
+    assert convert(wave_bytes=0).is_whole
+    held.pop().release()
+    assert state_of(convert.target) == COMMITTED
 
 
 def test_a_conversion_that_was_ended_between_two_waves_stops(convert, monkeypatch):

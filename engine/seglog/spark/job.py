@@ -309,19 +309,20 @@ class _Job:
 
     def _finish(self) -> None:
         """Complete the journal of a run that has reached its end, or end the conversion if everything is final."""
-        with self._held():
-            journal = self._journal()
-            failed = self._failed(journal)
-            if self.finalize_each and not failed and not journal.published:
+        journal = self._journal()
+        failed = self._failed(journal)
+        if self.finalize_each and not failed and not journal.published:
+            with self._held():
+                self._journal()
                 # Interrupted here, the next run finds everything final, and does this again.
                 target_of(self.workplace).settle()
                 remove_workplace(self.workplace)
                 self._is_ended = True
-                return
-            is_committed = journal.state == CONVERTING and bool(journal.published or journal.final)
-            if is_committed or failed != journal.failed:
-                state = COMMITTED if is_committed else journal.state
-                replace(journal, failed=failed).now(self.workplace.store, state)
+            return
+        is_committed = journal.state == CONVERTING and bool(journal.published or journal.final)
+        if is_committed or failed != journal.failed:
+            state = COMMITTED if is_committed else journal.state
+            replace(journal, failed=failed).now(self.workplace.store, state)
 
     def _held(self) -> AbstractContextManager[object]:
         """Keep brokers, writers and other conversions out of the target."""
