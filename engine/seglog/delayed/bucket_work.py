@@ -120,6 +120,12 @@ class BucketWork:
             if not is_wanted or self._sealed.take_over(bucket, rows, stop):
                 self._stats.succeeded("load", began)
 
+    def _failed(self, work: str, failure: BaseException, retry: Retry, snapshot_id: int | None = None) -> None:
+        """Try again later; a snapshot that was created is deleted. Called with the lock held."""
+        self._stats.failed(work, failure)
+        retry.put_off(self._sealed.clock.monotonic_ns())
+        self._doom(snapshot_id)
+
     # --- sealing -----------------------------------------------------------------------------------
 
     def _seal(self, bucket: Bucket) -> None:
@@ -146,9 +152,7 @@ class BucketWork:
             stored.adopt_all(positions)
         except FAILURES as e:
             with self._lock:
-                self._stats.failed("create", e)
-                bucket.retry.put_off(self._sealed.clock.monotonic_ns())
-                self._doom(snapshot_id)
+                self._failed("create", e, bucket.retry, snapshot_id)
             return
         with self._lock:
             if not listed or generation != self._sealed.generation:
@@ -202,9 +206,7 @@ class BucketWork:
             listed = self._sealed.publish(changes, generation)
         except FAILURES as e:
             with self._lock:
-                self._stats.failed("merge", e)
-                self._merge_retry.put_off(self._sealed.clock.monotonic_ns())
-                self._doom(snapshot_id)
+                self._failed("merge", e, self._merge_retry, snapshot_id)
             return
         with self._lock:
             if not listed or generation != self._sealed.generation:
@@ -255,8 +257,7 @@ class BucketWork:
             self._sealed.publish({bucket.property_name: None}, generation)
         except FAILURES as e:
             with self._lock:
-                self._stats.failed("delete", e)
-                bucket.retry.put_off(self._sealed.clock.monotonic_ns())
+                self._failed("delete", e, bucket.retry)
             return
         with self._lock:
             if bucket in self._sealed.buckets:
@@ -272,8 +273,7 @@ class BucketWork:
             self._storage.delete_snapshot(snapshot_id)
         except FAILURES as e:
             with self._lock:
-                self._stats.failed("delete", e)
-                self._doomed_retry.put_off(self._sealed.clock.monotonic_ns())
+                self._failed("delete", e, self._doomed_retry)
             return
         with self._lock:
             self._sealed.doomed.remove(snapshot_id)
@@ -286,8 +286,7 @@ class BucketWork:
             try:
                 self._storage.update_properties(self._sealed.unstored)
             except FAILURES as e:
-                self._stats.failed("delete", e)
-                self._unstored_retry.put_off(self._sealed.clock.monotonic_ns())
+                self._failed("delete", e, self._unstored_retry)
                 return
             self._sealed.unstored.clear()
             self._unstored_retry.reset()
