@@ -140,7 +140,8 @@ def test_progress_and_descriptions_tell_what_is_done(spark, log_dir, in_memory):
         assert (read[0], read[-1]) == ((0, size_bytes) if "segments" in what else (0, 0))
         assert counts == sorted(counts)
         assert (counts[0], counts[-1]) == ((0, last), (last, last))
-    # What Spark's page is made of, newest first.
+    # What Spark's page is made of, newest first. (A thread of its own keeps it.)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     page = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     assert [page.apply(n).description().get() for n in range(3)] == [f"seglog: {job}" for job in reversed(jobs)]
     # What comes next in this thread is not ours.

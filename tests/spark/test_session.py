@@ -114,7 +114,7 @@ def test_of_several_masters_one_that_answers_is_enough(monkeypatch):
 def test_why_spark_does_not_start_is_said_in_its_own_words_and_three_lines(log_dir, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, tmp_path / "new", "--master", "spork://x"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )
     assert done.returncode == 3
     assert "Spark does not start: Master must either be yarn or start with spark, k8s, or local" in done.stderr

@@ -129,7 +129,7 @@ class HostileObjects(_Server):
         self.url = "s3://lake"
         self.options = {
             "access_key": "someone", "secret_key": "something", "region": "us-east-1", "scheme": "http",
-            "endpoint_override": f"127.0.0.1:{self.port}", "request_timeout": "5", "connect_timeout": "5",
+            "endpoint_override": f"127.0.0.1:{self.port}", "request_timeout": "60", "connect_timeout": "60",
         }
 
     def answer(self, method, path, query, headers):
