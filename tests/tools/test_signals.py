@@ -88,7 +88,7 @@ def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, wo
     target = tmp_path / "new"
     # One of them as a shell starts it.
     start = started if number == signal.SIGTERM else Forked
-    process = start("convert", log_dir, target, "--throttle", "32k")
+    process = start("convert", log_dir, target, "--throttle", "8k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -102,7 +102,7 @@ def test_a_signal_leaves_no_staging_behind(log_dir, tmp_path, number, status, wo
 
 def test_a_second_signal_does_not_stop_the_cleaning_up(log_dir, tmp_path):
     target = tmp_path / "new"
-    process = Forked("convert", log_dir, target, "--throttle", "32k")
+    process = Forked("convert", log_dir, target, "--throttle", "8k")
     wait_for(lambda: target.is_dir() and leftovers(target), process)
     for _ in range(50):
         if process.poll() is None:
