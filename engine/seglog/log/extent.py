@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import overload
 
-from seglog.segment.batch_walk import NO_END
+from seglog.segment.damage import NO_END
 from seglog.segment.segment import Segment
 
 # Larger than every offset and timestamp: they are int64.

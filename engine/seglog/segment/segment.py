@@ -17,17 +17,29 @@ from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.mapping import file_size
 from seglog._kernels.point_read import LastOpened, PointReader
 from seglog._kernels.record_batch import Record, RecordBatch
-from seglog._kernels.segment_scan import BatchTable, scan
+from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
+from seglog._kernels.status import Status
 from seglog._kernels.window import Window
-from seglog.errors import CorruptIndexError, LogClosedError, SeglogError
+from seglog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    LogClosedError,
+    SeglogError,
+)
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import Dialect, dialect_of
 from seglog.fs.refusals import refusals
 from seglog.segment.access import SegmentAccess
 from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
-from seglog.segment.batch_walk import NO_END, BatchWalk
-from seglog.segment.batches import SCAN_BATCHES, UNREADABLE, within_int64
+from seglog.segment.batches import (
+    SCAN_BATCHES,
+    SCAN_BYTES,
+    UNREADABLE,
+    begins_at,
+    within_int64,
+)
+from seglog.segment.damage import NO_END, lost_range, what_is_wrong
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.made_once import made_once
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
@@ -102,9 +114,7 @@ class Segment:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
         self.is_last = is_last and published is None
-        self.published = published
-        self.recently_used = False
-        self._files = None
+        self.published, self._files, self.recently_used = published, None, False
         self._inode = inode
         self._access = SegmentAccess(
             decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes,
@@ -115,12 +125,8 @@ class Segment:
     def sealed(cls, directory: Path, base_offset: int, access: SegmentAccess, inode: int | None = None) -> Self:
         """Make a segment that is not the last one. Costs next to nothing before its first use."""
         self = cls.__new__(cls)
-        self.published = None
-        self.recently_used = False
-        self.base_offset = base_offset
-        self._files = None
-        self._directory = directory
-        self._access = access
+        self.published, self._files, self.recently_used = None, None, False
+        self._directory, self.base_offset, self._access = directory, base_offset, access
         if inode is not None:
             self._inode = inode
         return self
@@ -294,15 +300,51 @@ class Segment:
         later offset.
         """
         files = self.files()
-        walk = BatchWalk(
-            self.path, files.window, self._access.decompress, base_offset=self.base_offset,
-            end_offset=self.end_offset if files.end is None else files.end.next_offset, is_last=self.is_last,
-        )
-        is_tagged = files.window.is_tagged
-        for table in walk.tables(position, check_crc, max_batches, max_bytes, on_lost):
-            if is_tagged:
-                self.tag_defaults.add(table, self.path)
-            yield table
+        window = files.window
+        size = len(window)
+        end_offset = self.end_offset if files.end is None else files.end.next_offset
+        finder = BatchFinder(window)
+        next_offset = self.base_offset
+        lost: LostRange | None = None
+        is_tagged = window.is_tagged
+        while position < size:
+            table = scan(
+                window, position, check_crc=check_crc, max_batches=max_batches,
+                max_bytes=max_bytes or (SCAN_BYTES if check_crc else -1), min_offset=next_offset, end_offset=end_offset,
+                decompress=self._access.decompress,
+            )
+            if len(table):
+                if lost is not None and on_lost is not None:
+                    on_lost(lost)
+                    lost = None
+                next_offset = table[-1].last_offset + 1
+                if is_tagged:
+                    self.tag_defaults.add(table, self.path)
+                yield table
+            position = table.end
+            if table.stop in (Status.OK, Status.LIMIT):
+                continue
+            if table.stop == Status.OFFSET_AHEAD and begins_at(
+                window, position, next_offset, self._access.decompress
+            ):
+                table = scan(window, position, check_crc=check_crc, max_batches=1, decompress=self._access.decompress)
+                yield table     # this wrapper is right: the one after it is not
+                next_offset, position = table[0].last_offset + 1, table.end
+                continue
+            resume = finder.behind(table, next_offset)
+            if resume < 0 and self.is_last and table.stop in (Status.SHORT, Status.ZEROS):
+                break       # the unfinished write
+            reason = what_is_wrong(table, next_offset, end_offset)
+            if on_lost is None:
+                raise CorruptRecordError(reason, file=self.path, position=position, offset=next_offset)
+            start = position
+            if lost is not None:        # one range with what was lost just before
+                start = lost.position
+                reason = lost.reason
+            position = size if resume < 0 else resume
+            lost = lost_range(self.path, window, start, position, next_offset, reason, self._access.decompress)
+        if lost is not None and on_lost is not None:
+            on_lost(lost)
 
     def batches(
         self,
@@ -416,8 +458,7 @@ class Segment:
         try:
             if len(table) != 1 or not self.base_offset <= table[0].base_offset <= offset:
                 return False
-            first = table[0].base_offset
-            last = table[0].last_offset
+            first, last = table[0].base_offset, table[0].last_offset
         except UNREADABLE:      # a wrapper that does not decompress
             return False
         if offset in (first, last):
