@@ -58,6 +58,26 @@ def test_all_threads_look_for_their_work_themselves_one_at_a_time():
     assert list(in_order(work(), 3)) == list(range(30))
 
 
+def test_a_result_that_is_ready_does_not_wait_for_a_thread_that_takes_long_to_find_its_piece():
+    """Such as one that fetches a segment from a store."""
+    for _ in range(5):
+        is_finding, is_taken, waits = threading.Event(), threading.Event(), []
+
+        def work(is_finding=is_finding, is_taken=is_taken, waits=waits):
+            yield lambda: is_finding.wait(60)
+            while True:
+                if threading.current_thread() is not threading.main_thread():
+                    is_finding.set()
+                    waits.append(is_taken.wait(10))
+                yield int
+
+        results = in_order(work(), 3)
+        assert next(results)
+        is_taken.set()
+        results.close()
+        assert all(waits)
+
+
 def test_an_interrupt_of_the_consumer_in_a_piece_does_not_wait_for_the_results_before_it():
     """Whichever of the two takes the first piece: mostly it is the other thread."""
     for _ in range(20):

@@ -1,4 +1,5 @@
 """Runs work in several threads, yields the results in order, and limits how far the threads run ahead."""
+import math
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -9,6 +10,9 @@ Result = TypeVar("Result")
 # How long a thread waits for its next piece before it returns to the pool, which ends it with the interpreter. If it
 # waited longer, a process that takes no more results, and does not close the iterator, could not end.
 _LINGER_S = 0.05
+# How long the consumer waits for another thread to find its piece, before it waits for its next result instead. Of a
+# file a piece is found in 0.1 ms; of a store it may have to be fetched.
+_PATIENCE_S = 0.002
 
 
 class _Place(Generic[Result]):
@@ -50,12 +54,16 @@ class _Pieces(Generic[Result]):
             self._pool.submit(self._do)
 
     def help(self) -> bool:
-        """Run one piece in this thread, if one is permitted and left. Returns whether it did."""
+        """Run one piece in this thread, if one is permitted and left, and no other thread takes long to find its own.
+        Returns whether it did."""
         try:
             self._permits.get_nowait()
         except Empty:
             return False
-        return self.run_next()
+        if self._run_next(_PATIENCE_S):
+            return True
+        self._permits.put(True)
+        return False
 
     def first(self) -> _Place[Result] | None:
         """The place of the next result; None if there is none. Runs pieces in this thread until that one has begun."""
@@ -85,14 +93,19 @@ class _Pieces(Generic[Result]):
 
     def _do(self) -> None:
         """Run one piece for each permit, until permits or pieces run out."""
-        while self._is_permitted() and self.run_next():
+        while self._is_permitted() and self._run_next():
             pass
 
-    def run_next(self) -> bool:
-        """Run the next piece; its error goes to its place. Returns False if none is left."""
+    def _run_next(self, patience_s: float = math.inf) -> bool:
+        """Run the next piece; its error goes to its place. Returns False if none is left, or after `patience_s`."""
+        if not self._may_walk(patience_s):
+            return False
         place: _Place[Result] = _Place()
         try:
-            place.piece = self._next(place)
+            try:
+                place.piece = self._next(place)
+            finally:
+                self._walking.release()
             if place.piece is None:
                 return False
             place.result = place.piece()
@@ -105,20 +118,28 @@ class _Pieces(Generic[Result]):
             del place               # an error's traceback keeps this frame, which must not keep rows or files
         return True
 
+    def _may_walk(self, patience_s: float) -> bool:
+        """Lock `_walking`, unless it takes longer than `patience_s`, or no piece is wanted any more: an interrupt of
+        the consumer could leave it locked."""
+        while not self._walking.acquire(timeout=min(patience_s, _LINGER_S)):
+            patience_s -= _LINGER_S
+            if patience_s <= 0 or self._is_over:
+                return False
+        return True
+
     def _next(self, place: _Place[Result]) -> Callable[[], Result] | None:
-        with self._walking:
-            if self._is_over:
-                return None
-            try:
-                piece = next(self._work, None)
-            except BaseException:
-                self._is_over = True
-                self._places.put(place)
-                raise
-            if piece is None:
-                self._is_over = True
-            self._places.put(None if piece is None else place)
-            return piece
+        if self._is_over:
+            return None
+        try:
+            piece = next(self._work, None)
+        except BaseException:
+            self._is_over = True
+            self._places.put(place)
+            raise
+        if piece is None:
+            self._is_over = True
+        self._places.put(None if piece is None else place)
+        return piece
 
 
 def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
