@@ -9,7 +9,7 @@ from seglog.format.dialect import segment_files
 from seglog.fs.files import OsFileSystem
 from seglog.log.aging import Expired, Verdict
 from seglog.segment.appender import SegmentAppender
-from seglog.segment.open_files import OPEN_SEGMENTS
+from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles
 from support.faultfs import RecordingFs
 
 
@@ -91,6 +91,23 @@ def test_who_reads_meanwhile_reads_on_in_the_old_segments(tmp_path, monkeypatch,
         assert values(log) == [ALL[1], ALL[5], ALL[6]]
         assert [record.offset for record in half_read] == [1, 2, 3, 4, 5, 6]
         assert [batch.base_offset for batch in looked_up] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_who_opens_a_segment_in_the_moment_of_the_exchange_reads_the_old_one(tmp_path, monkeypatch, isolation):
+    with written(tmp_path / "orders-0") as log:
+        new = [cleaned(log, 0, {1})]
+        for segment in log.segments[:-1]:
+            segment.let_go()
+
+        def exchanged_before(*arguments, **options):
+            if new:
+                log.replace_segments([0, 2], [new.pop()])
+            return SegmentFiles(*arguments, **options)
+
+        monkeypatch.setattr("seglog.segment.segment.SegmentFiles", exchanged_before)
+        assert [record.offset for record in log.read(isolation=isolation)] == [n for n, _ in ALL]
+        assert [record.offset for record in log.read(isolation=isolation)] == [1, 4, 5, 6]
 
 
 def test_who_cannot_be_told_of_aborted_transactions_any_more_gets_an_error(tmp_path):

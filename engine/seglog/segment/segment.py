@@ -167,14 +167,19 @@ class Segment:
         end = None if self.published is None else self.published.at
         later = files.up_to(end) if files is not None and end is not None else None
         if later is None:
-            self._refuse_if_gone()
             try:
+                self._refuse_if_gone()
                 later = SegmentFiles(
                     self.path, self.base_offset, self._access.dialect, end=end, owned=self._access.owned,
                     reserve_bytes=self._access.reserve_bytes, walk=self._walk,
                 )
-            finally:
-                self._refuse_if_gone()      # what was opened or not found may be a file that took over its name
+                self._refuse_if_gone()      # what was opened may be a file that took over its name
+            except SeglogError:
+                kept = self._files
+                if self._kept and kept is not None:     # superseded in this moment
+                    return kept
+                self._refuse_if_gone()
+                raise
         self._files = later
         self.recently_used = True
         if self._closed:
@@ -245,6 +250,8 @@ class Segment:
         if held is None:    # two threads may make one each: the later one is kept
             held = self._transactions = HeldTransactionIndex(self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
         index = held.now()
+        if self._kept:              # superseded in this moment
+            return self._kept_transactions
         self._refuse_if_gone()      # without its entries, aborted records would look committed
         return index
 
