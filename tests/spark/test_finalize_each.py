@@ -9,7 +9,17 @@ from seglog.errors import InvalidArgumentError
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs
-from support.dying_driver import Died, MortalFs, by_cli, content, steps_of_a_driver, whole_or_absent
+from support.dying_driver import (
+    Died,
+    MortalFs,
+    by_cli,
+    content,
+    damage,
+    dies_in_wave,
+    partitions_in,
+    steps_of_a_driver,
+    whole_or_absent,
+)
 from support.spark_double import SparkDouble
 
 EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -29,34 +39,6 @@ def convert(log_dir, tmp_path):
     run.target = tmp_path / "new"
     run.workplace = tmp_path / "new.seglog-spark"
     return run
-
-
-def dies_in_wave(number):
-    """The driver dies in the conversion of this wave."""
-
-    def run(job, task, run):
-        if job == 3 * (number - 1):
-            raise KeyboardInterrupt
-        return run()
-
-    return run
-
-
-def made(target):
-    return sorted(path.name for path in target.iterdir() if path.is_dir())
-
-
-def damage(log_dir, partition):
-    """Spoil a batch; call what is returned to mend it."""
-    log = sorted((log_dir / partition).glob("*.log"))[0]
-    raw, status = log.read_bytes(), log.stat()
-    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-
-    def mend():
-        log.write_bytes(raw)
-        os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-    return mend
 
 
 def test_nothing_but_the_result_is_left(convert, log_dir, tmp_path):
@@ -100,7 +82,7 @@ def test_what_an_earlier_run_published_is_final_too(convert):
     # The other one was not asked for: it can still be taken back.
     assert not report.is_final
     assert rollback_topics(convert.target, fs=UnsyncedFs()) == ["payments-0"]
-    assert made(convert.target) == PARTITIONS[:2]
+    assert partitions_in(convert.target) == PARTITIONS[:2]
 
 
 def test_a_rollback_leaves_what_is_final_and_says_so(convert, caplog):
@@ -111,7 +93,7 @@ def test_a_rollback_leaves_what_is_final_and_says_so(convert, caplog):
     with caplog.at_level(logging.WARNING):
         assert rollback_topics(convert.target, fs=UnsyncedFs()) == []
     assert f"these partitions are final and stay in {convert.target}: orders-0, orders-1" in caplog.text
-    assert made(convert.target) == PARTITIONS[:2]
+    assert partitions_in(convert.target) == PARTITIONS[:2]
     assert not convert.workplace.exists()
     assert [row.status for row in convert().rows] == ["skipped", "skipped", "converted"]
 

@@ -32,6 +32,7 @@ from seglog.stores.remote_store import PIECE_BYTES
 from seglog.verification.verify import verify
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs
+from support.dying_driver import dies_in_wave
 from support.objects_on_disk import ObjectsOnDisk
 from support.remote_log_dir import bytes_of, put_log_dir
 from support.served_log_dir import served_log_dir
@@ -396,23 +397,12 @@ def test_a_rollback_of_the_first_version_leaves_nothing(lake):
         lake.rollback()
 
 
-def dies_in_wave(number):
-    """The driver dies in the conversion of this wave."""
-
-    def run(job, task, run):
-        if job == 3 * (number - 1):
-            raise Died
-        return run()
-
-    return run
-
-
 def test_the_former_version_of_a_partition_that_is_final_goes_at_once(lake, log_dir, tmp_path):
     lake.convert()
     lake.finalize()
     (former,) = lake.versions()
     with pytest.raises(Died):
-        lake.convert(codec="lz4", wave_bytes=1, finalize_each=True, sabotage=dies_in_wave(3))
+        lake.convert(codec="lz4", wave_bytes=1, finalize_each=True, sabotage=dies_in_wave(3, Died))
     assert {key.split("/")[2] for key in lake.objects() if key.startswith(f"new/{former}/") and key.count("/") > 2} == {
         "payments-0"
     }
@@ -432,7 +422,7 @@ def test_another_run_goes_on_with_what_is_final_and_ends_with_one_version(lake, 
     lake.finalize()
     options = {"codec": "lz4", "wave_bytes": 1, "finalize_each": True}
     with pytest.raises(Died):
-        lake.convert(sabotage=dies_in_wave(2), **options)
+        lake.convert(sabotage=dies_in_wave(2, Died), **options)
     report = lake.convert(**options)
     assert [row.status for row in report.rows] == ["skipped", "converted", "converted"]
     assert report.rows[0].bytes_out > 0

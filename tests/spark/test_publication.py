@@ -12,15 +12,12 @@ from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from seglog.state.checkpoints import parse_offset_checkpoint
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFile, UnsyncedFs
+from support.dying_driver import partitions_in
 from support.spark_double import SparkDouble
 
 
 def convert(log_dir, target, *, fs=None, **options):
     return convert_topics(SparkDouble(), log_dir, target, task_bytes=1, fs=fs or UnsyncedFs(), **options)
-
-
-def made(target):
-    return sorted(path.name for path in target.iterdir() if path.is_dir())
 
 
 def damage(log_dir, partition):
@@ -105,10 +102,10 @@ def test_the_driver_writes_each_checkpoint_once_and_syncs_once_for_all_partition
 def test_one_partition_is_converted_and_one_is_taken_back(log_dir, tmp_path):
     target = tmp_path / "new"
     assert [row.partition for row in convert(log_dir, target, partitions=["orders-1"]).rows] == ["orders-1"]
-    assert made(target) == ["orders-1"]
+    assert partitions_in(target) == ["orders-1"]
     convert(log_dir, target)
     assert rollback_topics(target, partitions=["orders-1"], fs=UnsyncedFs()) == ["orders-1"]
-    assert made(target) == ["orders-0", "payments-0"]
+    assert partitions_in(target) == ["orders-0", "payments-0"]
     lines = parse_offset_checkpoint((target / names.RECOVERY_POINT_CHECKPOINT).read_bytes())
     assert sorted(lines) == [("orders", 0), ("payments", 0)]
     with pytest.raises(InvalidArgumentError, match="not published by this conversion: orders-1"):
@@ -136,7 +133,7 @@ def test_finalize_names_what_failed_and_a_later_run_adds_what_was_mended(log_dir
     assert [row.records for row in report.rows] == [row.records for row in convert(log_dir, tmp_path / "other").rows]
     (end,) = seglog_json("spark", "convert", log_dir, target, "--finalize")
     assert (end["partitions"], end["failed"]) == (["orders-1"], {})
-    assert made(target) == ["orders-0", "orders-1", "payments-0"]
+    assert partitions_in(target) == ["orders-0", "orders-1", "payments-0"]
 
 
 def test_finalize_names_what_failed_in_a_run_before_or_in_one_that_finished_nothing(log_dir, tmp_path):

@@ -15,7 +15,7 @@ from seglog.verification.verify import verify
 from support.command import seglog as command
 from support.command import seglog_json
 from support.conversion import UnsyncedFs, tree
-from support.dying_driver import Died, MortalFs, by_cli, content, steps_of_a_driver
+from support.dying_driver import Died, MortalFs, by_cli, content, dies_in_wave, partitions_in, steps_of_a_driver
 from support.spark_double import SparkDouble
 
 EVERY_STATE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -47,19 +47,6 @@ def convert(old, tmp_path):
     return run
 
 
-def dies_in_wave(number):
-    def run(job, task, run):
-        if job == 3 * (number - 1):
-            raise KeyboardInterrupt
-        return run()
-
-    return run
-
-
-def made(log_dir):
-    return sorted(path.name for path in log_dir.iterdir() if path.is_dir())
-
-
 def lines_of(log_dir):
     """The partitions with lines in the checkpoints, which are the same in each."""
     (found,) = {
@@ -79,7 +66,7 @@ def test_the_source_is_gone_and_the_result_is_whole(convert, old, tmp_path):
     assert list(report.removed) == PARTITIONS
     assert [row.status for row in report.rows] == ["converted"] * 3
     assert content(convert.target) == whole
-    assert made(old) == []
+    assert partitions_in(old) == []
     assert lines_of(old) == ["other-7"]
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "cli"}
 
@@ -87,7 +74,7 @@ def test_the_source_is_gone_and_the_result_is_whole(convert, old, tmp_path):
 def test_what_was_not_asked_for_stays(convert, old):
     before = tree(old / "payments-0")
     assert list(convert(topics=["orders"]).removed) == PARTITIONS[:2]
-    assert made(old) == ["payments-0"]
+    assert partitions_in(old) == ["payments-0"]
     assert tree(old / "payments-0") == before
     assert lines_of(old) == ["other-7", "payments-0"]
 
@@ -101,12 +88,12 @@ def test_the_source_of_a_partition_that_failed_stays(convert, old):
     assert [row.partition for row in report.failed] == ["orders-1"]
     assert list(report.removed) == ["orders-0", "payments-0"]
     assert tree(old / "orders-1") == before
-    assert made(convert.target) == ["orders-0", "payments-0"]
+    assert partitions_in(convert.target) == ["orders-0", "payments-0"]
     log.write_bytes(raw)
     report = convert()
     assert [row.status for row in report.rows] == ["converted"]
     assert report.is_final
-    assert made(old) == []
+    assert partitions_in(old) == []
 
 
 def test_a_dry_run_leaves_the_source(convert, old, tmp_path):
@@ -140,7 +127,7 @@ def test_a_source_in_an_object_store_is_refused(tmp_path):
 def test_a_source_that_a_writer_of_ours_shares_is_refused(convert, old):
     with lock_log_dir(OsFileSystem(), old, SHARED), pytest.raises(LogLockedError):
         convert()
-    assert made(old) == PARTITIONS
+    assert partitions_in(old) == PARTITIONS
 
 
 def test_the_source_is_locked_until_the_end(convert, old):
@@ -167,7 +154,7 @@ def test_a_partition_that_is_a_symbolic_link_is_left_alone(convert, old, tmp_pat
     assert "remove only the link" in failed.what
     assert tree(elsewhere) == before
     assert os.readlink(old / "orders-1") == str(elsewhere)
-    assert made(convert.target) == ["orders-0", "payments-0"]
+    assert partitions_in(convert.target) == ["orders-0", "payments-0"]
 
 
 # --- a result that is not that of the source -------------------------------------------------
@@ -198,8 +185,8 @@ def test_a_source_that_changes_meanwhile_stays(convert, old):
     report = convert(fs=when_published("orders-1", lambda: append_to(last)))
     assert [row.partition for row in report.failed] == ["orders-1"]
     assert "the source has changed" in report.failed[0].what
-    assert made(old) == ["orders-1"]
-    assert made(convert.target) == PARTITIONS
+    assert partitions_in(old) == ["orders-1"]
+    assert partitions_in(convert.target) == PARTITIONS
 
 
 def test_a_segment_that_came_meanwhile_is_not_removed(convert, old):
@@ -214,7 +201,7 @@ def test_the_source_of_a_result_that_is_harmed_stays(convert, old, harm):
     fs = when_published("orders-1", lambda: harm(sorted((convert.target / "orders-1").glob("*.log"))[0]))
     report = convert(fs=fs)
     assert [row.partition for row in report.failed] == ["orders-1"]
-    assert made(old) == ["orders-1"]
+    assert partitions_in(old) == ["orders-1"]
 
 
 # --- what an earlier run published -----------------------------------------------------------
@@ -231,11 +218,11 @@ def test_what_an_earlier_run_published_is_read_again_first(convert, old, ended):
     report = convert()
     assert [row.partition for row in report.failed] == ["orders-1"]
     assert list(report.removed) == ["orders-0", "payments-0"]
-    assert made(old) == ["orders-1"]
+    assert partitions_in(old) == ["orders-1"]
     log.write_bytes(raw)
     os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert list(convert().removed) == ["orders-1"]
-    assert made(old) == []
+    assert partitions_in(old) == []
     assert not convert.workplace.exists()
 
 
@@ -253,9 +240,9 @@ def test_a_rollback_between_leaves_what_has_no_source_any_more(convert, old):
     with pytest.raises(KeyboardInterrupt):
         convert(sabotage=dies_in_wave(3))
     assert rollback_topics(convert.target, fs=UnsyncedFs()) == []
-    assert (made(old), made(convert.target)) == (PARTITIONS[2:], PARTITIONS[:2])
+    assert (partitions_in(old), partitions_in(convert.target)) == (PARTITIONS[2:], PARTITIONS[:2])
     assert list(convert().removed) == PARTITIONS[2:]
-    assert (made(old), made(convert.target)) == ([], PARTITIONS)
+    assert (partitions_in(old), partitions_in(convert.target)) == ([], PARTITIONS)
 
 
 # --- interruptions ---------------------------------------------------------------------------
@@ -298,7 +285,7 @@ def test_a_driver_may_die_at_any_step_and_another_ends_the_work(convert, old, tm
         else:
             assert report.is_whole
             assert report.is_final
-        assert made(old) == [], step
+        assert partitions_in(old) == [], step
         assert lines_of(old) == ["other-7"], step
         assert content(convert.target) == whole, step
         assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "kept", "cli"}
@@ -345,7 +332,7 @@ def test_a_run_whose_source_is_gone_already_ends_the_work(convert, old):
 
     with pytest.raises(KeyboardInterrupt):
         convert(fs=Stops())
-    assert made(old) == []
+    assert partitions_in(old) == []
     for options in ({"topics": ["nothing"]}, {"partitions": ["orders-7"]}):
         with pytest.raises(InvalidArgumentError):
             convert(**options)
@@ -428,4 +415,4 @@ def test_the_command_says_what_is_removed_and_what_is_kept(old, convert, monkeyp
     row, end, summary = seglog_json("spark", "convert", old, convert.target, *options)
     assert (row["partition"], summary["converted"]) == ("payments-0", 1)
     assert (end["type"], end["is_final"], end["removed"]) == ("finalize", True, ["payments-0"])
-    assert made(old) == []
+    assert partitions_in(old) == []

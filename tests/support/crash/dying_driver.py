@@ -1,4 +1,6 @@
 """A driver of a conversion of topics that dies between two changes of the disk, and what is in a log dir then."""
+import os
+
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE, Proof
@@ -75,3 +77,33 @@ def steps_of_a_driver(work):
     fs = MortalFs(10**9)
     work(fs)
     return 10**9 - fs.left
+
+
+def dies_in_wave(number, death=KeyboardInterrupt):
+    """What the driver does to its tasks, if it dies in the conversion of this wave."""
+
+    def run(job, task, run):
+        if job == 3 * (number - 1):
+            raise death
+        return run()
+
+    return run
+
+
+def partitions_in(log_dir):
+    """The names of its directories."""
+    return sorted(path.name for path in log_dir.iterdir() if path.is_dir())
+
+
+def damage(log_dir, partition):
+    """Spoil a batch; call what is returned to mend it, so that the file looks unchanged."""
+    log = sorted((log_dir / partition).glob("*.log"))[0]
+    raw, status = log.read_bytes(), log.stat()
+    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    assert status.st_size == log.stat().st_size
+
+    def mend():
+        log.write_bytes(raw)
+        os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    return mend
