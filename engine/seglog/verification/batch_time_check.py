@@ -3,23 +3,19 @@
 The opposite is no damage: a batch of which compaction removed the latest record keeps its time. Makes one finding for
 each segment: usually the same program wrote all such batches.
 """
-from dataclasses import replace
-
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.columns import Columns
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.verification.findings import Finding
+from seglog.verification.segment_finding import SegmentFinding
 
 
-class BatchTimeCheck:
+class BatchTimeCheck(SegmentFinding):
     """The check of the segment whose .log is `file`."""
 
     def __init__(self, file: str, findings: list[Finding]) -> None:
-        self._file = file
-        self._findings = findings
-        self._first: Finding | None = None
-        self._count = 0
+        super().__init__(file, findings, "batches")
 
     def see(self, table: BatchTable, first: int, columns: Columns) -> None:
         """Check the batches of the table from slot `first` on, whose records these are."""
@@ -33,14 +29,6 @@ class BatchTimeCheck:
             self._add(1, batch, largest)
 
     def _add(self, count: int, batch: RecordBatch, largest: int) -> None:
-        self._count += count
-        if self._first is None:
-            self._first = Finding(
-                "batch_time", self._file, batch.position, batch.last_offset,
-                found=f"timestamp {batch.max_timestamp}", expected=f"at least {largest}")
-
-    def finish(self) -> None:
-        """Report the finding."""
-        if self._first is not None:
-            more = f", and {self._count - 1} more batches" if self._count > 1 else ""
-            self._findings.append(replace(self._first, found=self._first.found + more))
+        self.add(count, Finding(
+            "batch_time", self.file, batch.position, batch.last_offset,
+            found=f"timestamp {batch.max_timestamp}", expected=f"at least {largest}"))

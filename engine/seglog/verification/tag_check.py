@@ -4,25 +4,21 @@ time of one.
 A message beyond tag 33 is damage (bad_records): readers refuse it. Makes one finding for each segment: usually the same
 program wrote all such wrappers.
 """
-from dataclasses import replace
-
 from seglog._kernels.columns import Columns
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.tag_list import contradicted, tags_of
 from seglog.verification.findings import Finding
+from seglog.verification.segment_finding import SegmentFinding
 
 _LARGEST_MS, _COUNT, _TIMESTAMP_TYPE = 1, 32, 66
 
 
-class TagCheck:
+class TagCheck(SegmentFinding):
     """The check of the segment whose .tlog is `file`."""
 
     def __init__(self, file: str, findings: list[Finding]) -> None:
-        self._file = file
-        self._findings = findings
-        self._first: Finding | None = None
-        self._count = 0
+        super().__init__(file, findings, "wrappers")
 
     def see(self, table: BatchTable, first: int, columns: Columns) -> None:
         """Check the wrappers of the table from slot `first` on, whose messages these are."""
@@ -43,15 +39,7 @@ class TagCheck:
                 self._add(1, batch, _LARGEST_MS, largest)
 
     def _add(self, count: int, batch: RecordBatch, tag: int, actual: int) -> None:
-        self._count += count
-        if self._first is None:
-            self._first = Finding(
-                "tags_wrong", self._file, batch.position, batch.last_offset,
-                found=f"tag {tag} is {tags_of(batch)[tag]!r}",
-                expected=f"{actual}, as its messages say" if tag == _COUNT else f"at least {actual}")
-
-    def finish(self) -> None:
-        """Report the finding."""
-        if self._first is not None:
-            more = f", and {self._count - 1} more wrappers" if self._count > 1 else ""
-            self._findings.append(replace(self._first, found=self._first.found + more))
+        self.add(count, Finding(
+            "tags_wrong", self.file, batch.position, batch.last_offset,
+            found=f"tag {tag} is {tags_of(batch)[tag]!r}",
+            expected=f"{actual}, as its messages say" if tag == _COUNT else f"at least {actual}"))
