@@ -1,12 +1,11 @@
 """`seglog serve`: let Kafka clients use a log dir."""
 import signal
+import socket
 import ssl
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import get_args
+from typing import Self, get_args
 
 import click
 
@@ -65,21 +64,14 @@ def command(
     It is a single node for tests, laptops and the edge, not a cluster. It prints its address when it listens. It runs
     until ^C or SIGTERM, and then closes every log.
     """
-    stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+    end = _EndBySignal()
     is_new = not directory.exists()
     server = serve(
         directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
         users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), http=http,
         insecure=insecure,
     )
-    with server:
+    with end, server:
         if as_json:
             report.print_json(
                 "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory), created=is_new,
@@ -91,8 +83,38 @@ def command(
                 click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
             if is_new:      # a mistyped name would be an empty server, and nobody would know why
                 click.echo(f"created {server.path}, which did not exist")
-        stopped.wait()
+        end.wait()
     return 0
+
+
+class _EndBySignal:
+    """Waits for ^C, SIGTERM or SIGHUP, from its creation on. A signal that the parent process ignores stays ignored.
+
+    Python writes the number of each signal that it handles to a socket. An event that a handler sets would not do:
+    between its last look for signals and the moment in which it sleeps, the main thread misses one, and so it does if
+    the system gives the signal to another thread. The server would then run until the next signal.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = socket.socketpair()
+        self._write.setblocking(False)      # as Python demands; the first number is enough
+        self._former = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        self._numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+                         if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in self._numbers:
+            signal.signal(number, lambda *_: None)
+
+    def wait(self) -> None:
+        while self._read.recv(1)[0] not in self._numbers:
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._former)
+        self._read.close()
+        self._write.close()
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -1,4 +1,5 @@
 """`seglog serve`, as a process."""
+import ctypes
 import json
 import os
 import select
@@ -6,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,16 @@ def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
         assert (server.end(number), server.out, server.err) == (0, "", "")
     with seglog.open(tmp_path / "data/orders-1", create=False) as log:
         assert not log.recovery.repairs
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux sends a signal to one thread of another process")
+def test_a_signal_that_another_thread_receives_ends_it(tmp_path):
+    """It does not interrupt the main thread, nor does one that comes just before the main thread sleeps."""
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as server:
+        others = {int(task.name) for task in Path(f"/proc/{server.process.pid}/task").iterdir()} - {server.process.pid}
+        assert ctypes.CDLL(None).tgkill(server.process.pid, min(others), signal.SIGTERM) == 0
+        server.out, server.err = server.process.communicate(timeout=60)
+        assert (server.process.returncode, server.out, server.err) == (0, "", "")
 
 
 def test_who_reads_its_json_through_a_pipe_gets_the_address_at_once(tmp_path):
