@@ -25,6 +25,9 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
+from seglog.log import cutting
+from seglog.log.follower import Follower
+from seglog.log.live import LiveWriter
 from seglog.state.reader_cursor import ReaderCursor, committed_cursors, cursor_files, cursor_path
 from support.faultfs import FailingFs, RecordingFs
 from support.waiting import line_of
@@ -357,6 +360,60 @@ def test_a_record_that_was_cut_meanwhile_is_not_committed(singles, path, kind):
         assert cursor.position == 9
     if reader is not singles:
         reader.close()
+
+
+def test_a_position_committed_during_a_cut_is_lowered_before_readers_see_the_cut(singles, path, monkeypatch):
+    """A reader that took the position first would pass over what came later, and its commits would be accepted."""
+    asked, appended, found = threading.Event(), threading.Event(), []
+    cut_segment, end = cutting.cut_segment, LiveWriter.end
+    with seglog.follow_partition(path) as follower, follower.cursor("mailer") as cursor:
+        wait_for(follower, 10)
+        done = list(cursor.read())
+
+        def cut_and_commit(*arguments):
+            cursor.commit(done[-1])
+            cut_segment(*arguments)
+
+        def end_and_read(*arguments, **named):
+            end(*arguments, **named)
+            thread.start()
+            assert asked.wait(60)
+
+        def read_late(*arguments, **named):
+            asked.set()
+            assert appended.wait(60)
+            return Follower.read(follower, *arguments, **named)
+
+        thread = threading.Thread(target=lambda: found.extend(cursor.read()))
+        monkeypatch.setattr(cutting, "cut_segment", cut_and_commit)
+        monkeypatch.setattr(LiveWriter, "end", end_and_read)
+        monkeypatch.setattr(follower, "read", read_late)
+        singles.truncate_to(5)
+        monkeypatch.undo()
+        singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
+        wait_for(follower, 15)
+        appended.set()
+        thread.join(60)
+        assert (values(found), cursor.position) == (list(range(100, 110)), 5)
+
+
+@pytest.mark.parametrize("opened", [seglog.follow_partition, seglog.open_partition])
+def test_a_reader_from_before_the_first_writer_is_told_of_a_cut(path, opened):
+    """Nobody had published an epoch when it read: the directory came from a broker or a backup."""
+    with seglog.open(path, fsync="never", clock=ManualClock(NOW)) as log:
+        for n in range(10):
+            log.append(b"%d" % n)
+    (path / ".seglog.live").unlink()
+    with opened(path) as reader, reader.cursor("mailer") as cursor:
+        before = list(cursor.read())
+        with seglog.open(path, fsync="never", clock=ManualClock(NOW)) as log:
+            log.truncate_to(5)
+            log.append_many([(None, b"%d" % n) for n in range(100, 110)])
+            wait_for(reader, 10 if opened is seglog.open_partition else 15)
+            with pytest.raises(OffsetOutOfRangeError, match="the log was cut to offset 5 since"):
+                cursor.commit(before[7])
+            cursor.commit(before[4])
+            assert cursor.position == 5
 
 
 def test_a_picture_of_before_a_cut_commits_nothing_behind_it_whenever_its_cursor_was_opened(singles, path):

@@ -50,8 +50,6 @@ class LogCutter:
             lower_cursors(tail.fs, tail.path, offset)
             tail.is_changing = True
             tail.alone_within(self._truncate, extent, offset)
-            # Again, for commits made meanwhile. Later commits see the cut and are refused.
-            lower_cursors(tail.fs, tail.path, tail.next_offset)
         return tail.next_offset
 
     def _truncate(self, extent: Extent, offset: int) -> None:
@@ -91,7 +89,8 @@ class LogCutter:
             now_ms=tail.now_ms(), expiration_ms=tail.config.producer_id_expiration_ms,
         )
         tail.producers.fences = tail.fences
-        tail.live.end(tail.shown, tail.last_stable_offset, cut_to=tail.next_offset)
+        # Again, for commits made meanwhile.
+        tail.announce_cut()
 
     def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
         """Everything left is below the log start offset: remove all segments, and create an empty one there.

@@ -110,7 +110,7 @@ class LogCursor(OpenHandle):
         Raises OffsetOutOfRangeError if retention removed the position, unless `on_out_of_range` says to begin at the
         "earliest" or "latest" offset instead; and what `LogReader.read` raises.
         """
-        self._epoch = self._log._read_epoch()
+        self._epoch = self._log._read_epoch()       # before the position, which is lowered before the epoch changes
         return self._log.read(self.position, isolation=isolation, on_out_of_range=on_out_of_range)
 
     def commit(self, done: int | Record) -> None:
@@ -141,7 +141,7 @@ class LogCursor(OpenHandle):
 
     def _commit(self, offset: int) -> None:
         self._check()
-        # After a cut, the writer lowers cursors under the same lock: either it sees this commit, or this sees the cut.
+        # The writer lowers cursors and announces a cut under the same lock: it sees this commit, or this sees the cut.
         with closing(turns(self._fs, self._directory.parent)) as turn, turn:
             self._check_cuts(offset)
             if self.is_shared:
@@ -154,11 +154,8 @@ class LogCursor(OpenHandle):
         ends, seen = self._log._told_ends(), self._epoch
         if ends is None or seen == ends.epoch:
             return
-        if seen is None:
-            self._epoch = ends.epoch
-            return
-        # A lower epoch means that .seglog.live was lost and its count starts from zero again.
-        cut = ends.cut_since(seen if seen <= ends.epoch else -1)
+        # Without an epoch, or with a higher one, the count began, or began again, after the records were read.
+        cut = ends.cut_since(-1 if seen is None or seen > ends.epoch else seen)
         if cut is not None and cut < offset:
             self._epoch = ends.epoch
             raise OffsetOutOfRangeError(

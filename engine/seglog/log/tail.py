@@ -10,6 +10,7 @@ from the disk again at once (`mend`), as by an opening (log.tail_opening).
 import itertools
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.point_read import LastOpened
@@ -134,8 +135,13 @@ class LogTail(WriteGate, QuietTail):
 
     def show_loaded(self, loaded: Loaded) -> None:
         """Publish to other processes what was loaded, and lower the cursors that are past its end."""
-        self.live.end(self.shown, self.last_stable_offset, self.next_offset, is_whole=not loaded.lost)
-        lower_cursors(self.fs, self.path, self.next_offset, loaded.cursors)
+        self.announce_cut(loaded.cursors, is_whole=not loaded.lost)
+
+    def announce_cut(self, cursors: Iterable[str] | None = None, *, is_whole: bool = False) -> None:
+        """Publish that the log was cut to its present end, and lower the cursors that are past it. Alone with the
+        files. `cursors`: see lower_cursors; `is_whole`: see LiveWriter.end."""
+        publish = partial(self.live.end, self.shown, self.last_stable_offset, self.next_offset, is_whole=is_whole)
+        lower_cursors(self.fs, self.path, self.next_offset, cursors, publish)
 
     def use_config(self, config: LogConfig) -> None:
         """Make, check and flush later appends by this configuration. With the lock, or before any append."""

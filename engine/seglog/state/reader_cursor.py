@@ -2,8 +2,8 @@
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -84,32 +84,44 @@ def committed_cursors(directory: Path) -> list[ReaderCursor]:
     return [cursor for cursor in found if cursor is not None]
 
 
-def lower_cursors(fs: FileSystem, directory: Path, end: int, names: Iterable[str] | None = None) -> None:
+def lower_cursors(
+    fs: FileSystem, directory: Path, end: int, names: Iterable[str] | None = None,
+    announce: Callable[[], None] = lambda: None,
+) -> None:
     """Lower all positions beyond `end`, where the log ends or is about to be cut: readers would miss later appends.
 
-    `names`: of the files in the directory, if it was just listed. Leaves alone a file that cannot be read. Readers may
-    commit at the same time: they take turns with this. Raises StorageError, LogLockedError.
+    `names`: of the files in the directory, if it was just listed. `announce`: tells readers of the cut; it is called
+    in any case, before a reader can commit again, so that a reader that sees the cut finds its position lowered, and
+    one that does not is refused. Leaves alone a file that cannot be read. Raises StorageError, LogLockedError.
     """
-    if names is None:
-        with refusals("list", directory):
-            names = os.listdir(directory)
-    # Also by the lock files: a reader may be about to commit for the first time.
-    readers = {name.removeprefix(PREFIX).removesuffix(LOCK_SUFFIX) for name in names if name.startswith(PREFIX)}
-    if not readers:
-        return
-    with closing(turns(fs, directory.parent)) as turn, turn:
-        for name in sorted(filter(_is_name, readers)):
-            try:
-                cursor = ReaderCursor.read(directory, name)
-            except (CorruptCheckpointError, UnsupportedVersionError) as error:
-                _LOG.warning("cannot tell whether a reader's position is beyond the log end offset %d: %s", end, error)
-                continue
-            if cursor is not None and cursor.offset > end:
-                replace(cursor, offset=end).put(fs, directory)
-                _LOG.warning(
-                    "%s: moved reader %r back to offset %d, where the log was cut; it had committed %d",
-                    directory, name, end, cursor.offset,
-                )
+    with ExitStack() as stack:
+        try:
+            if names is None or any(name.startswith(PREFIX) for name in names):
+                # Readers commit under the same lock. Listed below it: a reader may be about to commit for the first
+                # time, which its lock file shows.
+                turn = stack.enter_context(closing(turns(fs, directory.parent)))
+                stack.enter_context(turn)
+                _lower(fs, directory, end)
+        finally:
+            announce()
+
+
+def _lower(fs: FileSystem, directory: Path, end: int) -> None:
+    with refusals("list", directory):
+        found = os.listdir(directory)
+    readers = {name.removeprefix(PREFIX).removesuffix(LOCK_SUFFIX) for name in found if name.startswith(PREFIX)}
+    for name in sorted(filter(_is_name, readers)):
+        try:
+            cursor = ReaderCursor.read(directory, name)
+        except (CorruptCheckpointError, UnsupportedVersionError) as error:
+            _LOG.warning("cannot tell whether a reader's position is beyond the log end offset %d: %s", end, error)
+            continue
+        if cursor is not None and cursor.offset > end:
+            replace(cursor, offset=end).put(fs, directory)
+            _LOG.warning(
+                "%s: moved reader %r back to offset %d, where the log was cut; it had committed %d",
+                directory, name, end, cursor.offset,
+            )
 
 
 def checked_name(name: object) -> str:
