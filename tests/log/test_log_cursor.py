@@ -596,6 +596,8 @@ def test_readers_in_other_processes_pass_over_nothing_while_the_log_is_cut(in_me
                         value += 1
                         log.append(b"%d" % value)
             standing = {(record.offset, int(record.value)) for record in log.read()}
+            with seglog.follow_partition(path) as follower:
+                wait_for(follower, log.log_end_offset)      # appends are published a few milliseconds later
             stop.touch()
             assert [child.wait(60) for child in children] == [0] * len(kinds)
         finally:
