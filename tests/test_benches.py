@@ -1,6 +1,7 @@
 """The benchmarks run, at a size that says nothing: so that they cannot rot."""
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,20 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.long
 def test_every_benchmark_runs_and_reports(tmp_path):
     out = tmp_path / "results.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-m", "benches", "--records", "2000", "--repetitions", "1", "--json", str(out)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr
+    with subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-m", "benches", "--records", "2000", "--repetitions", "1",
+         "--json", str(out)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as child:
+        try:
+            printed, errors = child.communicate(timeout=900)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGABRT)       # it prints where each of its threads is
+            child.wait(60)
+            os.killpg(child.pid, signal.SIGKILL)    # a server that it waited for, which has the same stderr
+            printed, errors = child.communicate()
+    assert child.returncode == 0, f"{printed[-2000:]}\n{errors}"
     results = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(results) >= 17
     assert all(r["ratio"] > 0 for r in results)
