@@ -289,7 +289,7 @@ def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
         follower.close()
         thread.join(20)
         assert not thread.is_alive()
-        # Who is not woken looks after a second. The median, for a busy machine may be late itself.
+        # A reader that nothing wakes looks after a second. The median, because a busy machine may be late itself.
         assert sorted(late[1:])[10] < follower_module._IDLE_S / 2
 
 
