@@ -35,7 +35,7 @@ def work_in_memory():
 
 
 def place_in_memory():
-    """A directory in memory, for files of some MB, whose syncs cost nothing; None where there is no room for them: the
+    """A directory in memory, for files of some MB, whose syncs cost nothing. None if there is no room for them: the
     64 MB that a container gives are none."""
     try:
         room = os.statvfs(SHM)

@@ -108,7 +108,7 @@ class LogTail(WriteGate, QuietTail):
     def load(self, *, clean: bool, unordered: bool, unsynced_from: int | None, listed: Listed = None) -> Loaded:
         """Recover if needed, and append to the last segment from now on. Before any append, or alone with the files.
 
-        The caller marks the directory and calls `show_loaded`.
+        The caller marks the directory and calls `announce_cut`.
         """
         hold = self.partition
         now_ms = self.now_ms()
@@ -133,13 +133,9 @@ class LogTail(WriteGate, QuietTail):
         )
         return loaded
 
-    def show_loaded(self, loaded: Loaded) -> None:
-        """Publish to other processes what was loaded, and lower the cursors that are past its end."""
-        self.announce_cut(loaded.cursors, is_whole=not loaded.lost)
-
     def announce_cut(self, cursors: Iterable[str] | None = None, *, is_whole: bool = False) -> None:
-        """Publish that the log was cut to its present end, and lower the cursors that are past it. Alone with the
-        files. `cursors`: see lower_cursors; `is_whole`: see LiveWriter.end."""
+        """After a cut or a loading, alone with the files: tell other processes where the log ends, and lower the
+        cursors that are past that. `cursors`: see lower_cursors; `is_whole`: see LiveWriter.end."""
         publish = partial(self.live.end, self.shown, self.last_stable_offset, self.next_offset, is_whole=is_whole)
         lower_cursors(self.fs, self.path, self.next_offset, cursors, publish)
 
@@ -190,7 +186,7 @@ class LogTail(WriteGate, QuietTail):
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
-        self.show_loaded(loaded)
+        self.announce_cut(loaded.cursors, is_whole=not loaded.lost)
 
     # --- with the lock: before each change -------------------------------------------------------
 
