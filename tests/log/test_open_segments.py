@@ -90,10 +90,12 @@ def test_the_sizes_of_segments_are_known_without_opening_them(tmp_path):
         before = maps_of(tmp_path)
         assert [segment.size_bytes for segment in segments[:-1]] == [file.stat().st_size for file in files[:-1]]
         assert maps_of(tmp_path) == before
+        other = tmp_path / "other"
+        other.write_bytes(b"another file of that name")     # while the first one exists: its inode is not used again
         files[1].unlink()
         with pytest.raises(StorageError, match=files[1].name):
             _ = segments[1].size_bytes
-        files[1].write_bytes(b"another file of that name")
+        other.rename(files[1])
         with pytest.raises(OffsetOutOfRangeError):
             _ = segments[1].size_bytes
     with pytest.raises(LogClosedError):

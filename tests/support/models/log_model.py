@@ -67,7 +67,7 @@ class LogModel:
     def _keep(self, batches, segment_base):
         self.batches = batches
         self.end = max(batches[-1].last + 1 if batches else 0, segment_base)
-        if self.end <= self.start:
+        if self.end < self.start:
             # A log that ends below its start begins anew there.
             self.batches, self.end = [], self.start
 
@@ -90,7 +90,10 @@ class LogModel:
 
     @property
     def last_stable_offsets(self):
-        """(least, most): a log that replays its records may have forgotten the deleted part of a transaction."""
+        """(least, most): a log that replays its records may have forgotten the deleted part of a transaction.
+
+        A recovery may find that part again, because it reads the first segment from its beginning, as Kafka's does.
+        """
         undecided = [batch.first for batch, outcome in self._outcomes() if outcome == OPEN]
         least = max(undecided[0], self.start) if undecided else self.end
         return least, next((first for first in undecided if first >= self.start), self.end)
