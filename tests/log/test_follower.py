@@ -179,6 +179,23 @@ def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
             follower.read(51)
 
 
+@pytest.mark.parametrize("left", [2, 4, 6])
+def test_a_read_ends_where_the_log_was_cut_meanwhile(path, left):
+    """Else it would find its place in a batch that came later, and give offsets twice."""
+    with seglog.open(path, config={"index.interval.bytes": 200}) as log, seglog.follow_partition(path) as follower:
+        for n in range(8):      # a read takes about 1 MB at once
+            log.append(b"%d" % n + b"x" * 600_000)
+        told(log)
+        reading = follower.read()
+        offsets = [next(reading).offset for _ in range(3)]
+        log.truncate_to(left)
+        for _ in range(2):
+            log.append_many([(None, b"other" * 60_000)] * 3)
+        told(log)
+        assert offsets + [record.offset for record in reading] == list(range(max(left, 4)))
+        assert follower.log_end_offset == left + 6
+
+
 def test_an_offset_that_was_deleted_is_out_of_range_or_goes_on_where_asked(path):
     with seglog.open(path, config=CONFIG) as log, seglog.follow_partition(path) as follower:
         for n in range(60):

@@ -331,7 +331,11 @@ class Follower(Partition, Followable):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        """As `LogReader._walk`, over segments that may be cut, exchanged or removed meanwhile."""
+        """As `LogReader._walk`, over segments that may be cut, exchanged or removed meanwhile.
+
+        What was cut off is gone, and what was appended in its place came later: the walk ends where a cut left the log.
+        """
+        epoch = extent.epoch if isinstance(extent, _Picture) else 0
         while True:
             try:
                 for segment, table in super()._walk(extent, first, stop, check_crc, on_lost):
@@ -346,6 +350,9 @@ class Follower(Partition, Followable):
                 if self._settled(extent) is extent:
                     raise
             extent = self._settled(extent)
+            cut = self.cut_since(epoch)
+            if cut is not None:
+                stop = cut if stop is None else min(stop, cut)
             if first < extent.log_start_offset:
                 raise out_of_range(extent, first, self.path)
             if first >= (extent.log_end_offset if stop is None else min(stop, extent.log_end_offset)):
