@@ -315,6 +315,18 @@ def test_a_marker_that_readers_do_not_see_decides_nothing():
     assert state.last_stable_offset(2) == 2
 
 
+def test_a_batch_that_ends_before_it_begins_is_refused():
+    good = batch(0, records=3)
+    raw = bytearray(good.raw())
+    raw[0:8] = (2**63 - 2).to_bytes(8, "big")       # the checksum does not cover it
+    state = ProducerState()
+    with pytest.raises(CorruptRecordError, match=f"ends at offset {-2**63}, before it begins"):
+        state.add(scan(Window(bytes(raw)))[0])
+    assert len(state) == 0
+    state.add(good)
+    assert len(state) == 1
+
+
 def test_an_open_transaction_in_a_snapshot_is_still_open():
     entry = ProducerEntry(7, 0, 4, 40, 2, 2002, -1, 30)
     earlier = replace(entry, producer_id=8, current_txn_first_offset=20)

@@ -146,10 +146,16 @@ class ProducerBatch(NamedTuple):
     def of(cls, batch: RecordBatch) -> "ProducerBatch | None":
         """None if the batch concerns no producer: it has no producer id, or compaction removed the marker.
 
-        Raises CorruptRecordError if a control batch does not hold a readable marker.
+        Raises CorruptRecordError if a control batch does not hold a readable marker, or the batch ends before it
+        begins: only a walk that checks the order of offsets refuses that itself.
         """
         if batch.producer_id < 0:
             return None
+        if batch.last_offset < batch.base_offset:
+            raise CorruptRecordError(
+                f"the batch ends at offset {batch.last_offset}, before it begins",
+                position=batch.position, offset=batch.base_offset,
+            )
         marker = _read_marker(batch) if batch.is_control else None
         if batch.is_control and marker is None:
             return None
