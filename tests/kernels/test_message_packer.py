@@ -153,7 +153,12 @@ def test_mutated_batches_give_an_error_or_messages_that_scan(flips):
         with contextlib.suppress(SeglogError):
             packer.add(table, 0, len(table))
         made = packer.take()
-        assert scan(Window(made), check_crc=True).end == len(made)
+        scanned = scan(Window(made), check_crc=True)
+        while scanned.end < len(made):
+            # What looks like a message of the format that was asked for is carried over as it was.
+            message = scan(Window(made), scanned.end, max_batches=1)[0]
+            assert bytes(made[message.position : message.position + message.size_bytes]) in bytes(bad)
+            scanned = scan(Window(made), message.position + message.size_bytes, check_crc=True)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
