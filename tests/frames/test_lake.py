@@ -60,7 +60,7 @@ def test_a_run_writes_all_rows_and_the_next_one_what_came_since(data, tmp_path, 
 def test_days_have_directories_and_files_tell_their_offsets(data, tmp_path):
     dst = tmp_path / "lake"
     seglog.write_parquet(data / "orders-0", dst, partition_by=["date"])
-    days = {path.name: path for path in dst.iterdir()}
+    days = {path.name: path for path in dst.iterdir() if path.is_dir()}
     assert set(days) == {f"date={dt.date(2023, 11, 15) + dt.timedelta(n)}" for n in range(3)}
     [file] = days["date=2023-11-16"].iterdir()
     assert file.name == f"{0:020d}-{900:020d}-orders-0.parquet"

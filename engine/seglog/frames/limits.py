@@ -27,6 +27,12 @@ class Limits:
     def has_keys(self) -> bool:
         return self.smallest_key is not None or self.largest_key is not None
 
+    def has_place(self, topic: str, partition: int) -> bool:
+        """Whether records of this partition are requested."""
+        return (self.partitions is None or partition in self.partitions) and (
+            self.topics is None or topic in self.topics
+        )
+
 
 def spans_by_stats(stats: ColumnStats, part: ScanPart, limits: Limits) -> Spans:
     """The spans (position, end position) of a part's .log that may contain its times and the keys of `limits`."""

@@ -3,7 +3,7 @@ import glob
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -123,16 +123,28 @@ def parts_of(
     if min_bytes < 1:
         raise InvalidArgumentError(f"min_bytes must be at least 1, not {min_bytes}")
     for source in sources:
-        if (limits.partitions is not None and source.partition not in limits.partitions) or (
-            limits.topics is not None and source.topic not in limits.topics
-        ):
+        if not limits.has_place(source.topic, source.partition):
             continue
         if isinstance(source, StoredPartition):
             yield from stored_parts(source, options, limits)
             continue
-        with ExitStack() as stack:
-            log = source.log or _open_here(source.path) or stack.enter_context(opened(source.path))
+        with _log_of(source) as log:
             yield from _Planned(source, log, options, limits).parts(min_bytes)
+
+
+def end_of(source: PartitionSource | StoredPartition) -> int | None:
+    """The log end offset of a partition; None on a store, where finding it would fetch most of the last segment."""
+    if isinstance(source, StoredPartition):
+        return None
+    with _log_of(source) as log:
+        return log.log_end_offset
+
+
+@contextmanager
+def _log_of(source: PartitionSource) -> Iterator[LogReader]:
+    """The open log of this partition, or one that is closed at the end."""
+    with ExitStack() as stack:
+        yield source.log or _open_here(source.path) or stack.enter_context(opened(source.path))
 
 
 def _open_here(path: Path) -> LogReader | None:

@@ -16,7 +16,8 @@ from seglog.frames.libraries import library
 from seglog.frames.limits import Limits
 from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
-from seglog.frames.plan import MIN_PART_BYTES, Source, parts_of, places_of
+from seglog.frames.plan import MIN_PART_BYTES, PartitionSource, Source, parts_of, places_of
+from seglog.frames.stored import StoredPartition
 from seglog.log.reader import LogReader
 from seglog.segment.answers import LostRange
 
@@ -153,6 +154,24 @@ class RowScan:
         pyarrow = library("pyarrow")
         schema = pyarrow.schema(self)
         return pyarrow.RecordBatchReader.from_batches(schema, (pyarrow.record_batch(rows) for rows in self.batches()))
+
+
+def places_of_scan(scan: RowScan) -> list[PartitionSource | StoredPartition]:
+    """The partitions that a scan reads, by topic and number. Raises NotALogError, StorageError."""
+    found = places_of(scan._sources, scan._store_options)
+    return [place for place in found if scan._limits.has_place(place.topic, place.partition)]
+
+
+def parts_in(
+    scan: RowScan, place: PartitionSource | StoredPartition, start_offset: int, stop_offset: int = OFFSET_MAX
+) -> list[ScanPart]:
+    """What a scan reads of one of its places with the offsets [start_offset, stop_offset), a part for each segment.
+    Raises what `RowScan.parts` raises."""
+    limits = replace(
+        scan._limits, from_offset=max(scan._limits.from_offset, start_offset),
+        to_offset=min(scan._limits.to_offset, stop_offset),
+    )
+    return list(parts_of([place], scan._options, limits, OFFSET_MAX))
 
 
 def _up_to(parts: Iterator[ScanPart], size: int) -> Iterator[ScanPart]:

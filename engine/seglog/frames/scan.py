@@ -6,7 +6,7 @@ from typing import Any, SupportsIndex
 
 from seglog.errors import InvalidArgumentError
 from seglog.frames.dataset import TopicDataset, dataset_of
-from seglog.frames.lake import FILE_BYTES, ParquetTable, WrittenRange, checked_directory
+from seglog.frames.lake import FILE_BYTES, ParquetTable, WrittenRange, checked_compression, checked_directory
 from seglog.frames.libraries import library
 from seglog.frames.limits import Limits
 from seglog.frames.options import (
@@ -136,15 +136,18 @@ def write_parquet(
     file_bytes: the approximate size of a file, uncompressed. If you run it again, it adds the topic's new records,
     judged by the offsets in the footers of the files, and completes a run that was killed. One run at a time.
 
-    Returns the ranges that this run wrote. Raises InvalidArgumentError, StorageError, MissingLibraryError without
-    pyarrow, and what `TopicScan.batches` raises.
+    Returns the ranges that this run wrote. Raises InvalidArgumentError, also if a log ends before the table does;
+    LogLockedError if another run uses the table, StorageError, MissingLibraryError without pyarrow, and what
+    `TopicScan.batches` raises.
     """
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
         raise InvalidArgumentError(f"pass these options to scan() instead: {', '.join(options)}")
     missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
     wanted = rows.select([*rows.columns, *missing]) if missing else rows
-    table = ParquetTable(checked_directory(dst), partition_by, file_bytes=file_bytes, compression=compression)
+    table = ParquetTable(
+        checked_directory(dst), partition_by, file_bytes=file_bytes, compression=checked_compression(compression)
+    )
     return list(table.add(wanted))
 
 
