@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_readers_beside_a_writer_that_is_killed(in_memory, fsync):
             assert line_of(writer) == "open\n"
             time.sleep(chance.uniform(0.3, 4 if TORTURE else 1))
             assert writer.poll() is None
-            assert [reader.communicate() for reader in readers if reader.poll() is not None] == []
+            ended = [reader.communicate() for reader in readers if reader.poll() is not None]
+            assert not ended, "".join(chain.from_iterable(ended))
             writer.send_signal(signal.SIGKILL)
             writer.communicate()
             life += 1

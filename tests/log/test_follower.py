@@ -21,11 +21,13 @@ from seglog.errors import (
     LogLockedError,
     NotALogError,
     OffsetOutOfRangeError,
+    StorageError,
     UnsupportedVersionError,
 )
 from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID
 from seglog.log import follower as follower_module
+from seglog.log.listing import settled_log_files
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaner import clean
 from support.golden import unpack
@@ -177,6 +179,37 @@ def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
         assert follower.log_end_offset == log.log_end_offset == 50
         with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 50\)"):
             follower.read(51)
+
+
+def test_a_segment_that_is_removed_behind_the_listing_is_no_error(path, monkeypatch):
+    """As a writer does that cuts the log and is gone before the follower looks into the last segment."""
+    with seglog.open(path, config=CONFIG) as log:
+        for n in range(30):
+            log.append(b"%03d" % n + b"x" * 100)
+    left = []
+
+    def listed(directory):
+        found = settled_log_files(directory)
+        if not left:
+            with seglog.open(path) as log:
+                left.append(log.truncate_to(log.segments[-1].base_offset - 1))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(follower_module, "settled_log_files", listed)
+        with seglog.follow_partition(path) as follower:
+            assert follower.log_end_offset == left[0]
+            assert [record.offset for record in follower.read()] == list(range(left[0]))
+
+
+def test_a_last_segment_behind_a_broken_link_is_named(path):
+    with seglog.open(path, config=CONFIG) as log:
+        log.append(b"v")
+    last = path / "00000000000000000000.log"
+    last.unlink()
+    last.symlink_to("nowhere")
+    with pytest.raises(StorageError, match=last.name):
+        seglog.follow_partition(path)
 
 
 @pytest.mark.parametrize("left", [2, 4, 6])

@@ -210,7 +210,7 @@ class Follower(Partition, Followable):
         return self._made(files, end, ends.log_start_offset, ends.epoch, is_told=True)
 
     def _scanned(self, before: _Picture | None) -> _Picture | None:
-        """The picture from the .log files themselves; None: a writer came meanwhile."""
+        """The picture from the .log files themselves; None: a writer came meanwhile, or was here in between."""
         with refusals("list", self.path):
             files = settled_log_files(self.path)
         if not files:
@@ -220,7 +220,12 @@ class Follower(Partition, Followable):
         growing = self._growing
         same = growing is not None and growing[:2] == (path, inode) and before is not None
         end = before.active.at if same and before is not None else None
-        end = self._scanned_end(path, end)
+        try:
+            end = self._scanned_end(path, end)
+        except StorageError as error:
+            if error.errno != errno.ENOENT or path.is_symlink():
+                raise
+            return None     # a writer has removed it since it was listed
         if self._live() is not None:
             return None
         epoch = 0 if self._ends is None else self._ends.epoch
