@@ -27,6 +27,7 @@ from seglog.errors import (
 from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID
 from seglog.log import follower as follower_module
+from seglog.log.follower import Follower
 from seglog.log.listing import settled_log_files
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaner import clean
@@ -179,6 +180,45 @@ def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
         assert follower.log_end_offset == log.log_end_offset == 50
         with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 50\)"):
             follower.read(51)
+
+
+@pytest.mark.parametrize("how", ["read", "follow", "find_offset"])
+def test_a_change_that_begins_right_behind_another_hides_no_records(path, monkeypatch, how):
+    """A reader that met the first change must not take the picture from before it for the current one."""
+    config = CONFIG | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1.0, "file.delete.delay.ms": 0}
+    with seglog.open(path, config=config) as log, seglog.follow_partition(path) as follower:
+        for n in range(60):
+            log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 50))
+        told(log)
+        live, look, timers = log._tail.live, Follower._live, []
+
+        def end_soon():
+            timers.append(threading.Timer(0.1, live.end, (log._tail.shown, log.last_stable_offset)))
+            timers[-1].start()
+
+        def then_begin_again(self):
+            ends = look(self)
+            if len(timers) == 1 and ends.epoch % 2 == 0:
+                live.begin()
+                end_soon()
+            return ends
+
+        reading = follower.read() if how == "read" else follower.follow("start", timeout=10)
+        offsets = [] if how == "find_offset" else [next(reading).offset]
+        with monkeypatch.context() as patch:    # the segments are exchanged, and nobody says that this is over
+            patch.setattr(live, "end", lambda *_, **__: None)
+            clean(log, log.config)
+        monkeypatch.setattr(Follower, "_live", then_begin_again)
+        end_soon()
+        if how == "find_offset":
+            assert follower.find_offset(30) is not None
+        else:
+            while offsets[-1] < 59:
+                offsets.append(next(reading).offset)
+            assert {record.offset for record in log.read()} <= {0, *offsets}
+        for timer in timers:
+            timer.join()
+        assert len(timers) == 2
 
 
 def test_a_segment_that_is_removed_behind_the_listing_is_no_error(path, monkeypatch):

@@ -137,29 +137,35 @@ class Follower(Partition, Followable):
     def _look(self) -> _Picture:
         """The current picture; while segments are being changed, the one before."""
         with self._turn:
-            deadline = time.monotonic() + _CHANGE_S
-            while True:
-                if not self._is_open:
-                    raise LogClosedError("the log was closed", file=self.path)
-                before = self._picture_now
-                ends = self._live()
-                if ends is not None and ends.epoch & 1:
-                    if before is not None:
-                        return before
-                    found = None
-                else:
-                    found = self._scanned(before) if ends is None else self._told(ends, before)
-                if found is not None:
-                    self._picture_now = self._shown.extent = found
-                    if not self._is_open:       # closed meanwhile
-                        self._shown.extent = None
-                    return found
-                if time.monotonic() > deadline:
-                    raise NotALogError(
-                        f"its segments have been changing for {_CHANGE_S:g} s", file=self.path,
-                        hint="check what the process that writes the log is doing",
-                    )
-                time.sleep(_CHANGE_LOOK_S)
+            found = self._looked()
+        assert found is not None
+        return found
+
+    def _looked(self, *, between_changes: bool = False) -> _Picture | None:
+        """As `_look`, with the lock. `between_changes`: None while segments are being changed."""
+        deadline = time.monotonic() + _CHANGE_S
+        while True:
+            if not self._is_open:
+                raise LogClosedError("the log was closed", file=self.path)
+            before = self._picture_now
+            ends = self._live()
+            if ends is not None and ends.epoch & 1:
+                if between_changes or before is not None:
+                    return None if between_changes else before
+                found = None
+            else:
+                found = self._scanned(before) if ends is None else self._told(ends, before)
+            if found is not None:
+                self._picture_now = self._shown.extent = found
+                if not self._is_open:       # closed meanwhile
+                    self._shown.extent = None
+                return found
+            if time.monotonic() > deadline:
+                raise NotALogError(
+                    f"its segments have been changing for {_CHANGE_S:g} s", file=self.path,
+                    hint="check what the process that writes the log is doing",
+                )
+            time.sleep(_CHANGE_LOOK_S)
 
     def _read_ends(self) -> LiveEnds | None:
         """What the live file says; None if it says nothing valid since the system started, or is closed."""
@@ -313,7 +319,7 @@ class Follower(Partition, Followable):
             try:
                 answer = ask(what)
             except OffsetOutOfRangeError:
-                if self._settled(picture) is picture:
+                if self._settled() is picture:
                     raise
             else:
                 if self._is_still(picture):
@@ -323,13 +329,15 @@ class Follower(Partition, Followable):
         """Whether the log still holds what was just read: no segment was cut, exchanged or removed since."""
         return isinstance(picture, _Picture) and self.is_still(picture, picture.epoch)
 
-    def _settled(self, before: Extent) -> _Picture:
-        """The picture once no segments are being changed."""
+    def _settled(self) -> _Picture:
+        """The picture once no segments are being changed: never the one from before a change that just ended."""
         deadline = time.monotonic() + _CHANGE_S
         while True:
             with self._turn:
-                ends = self._live()
-            if not self._is_open or ends is None or not ends.epoch & 1 or time.monotonic() > deadline:
+                found = self._looked(between_changes=True)
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
                 return self._look()
             time.sleep(_CHANGE_LOOK_S)
 
@@ -352,9 +360,9 @@ class Follower(Partition, Followable):
                 else:
                     return
             except OffsetOutOfRangeError:
-                if self._settled(extent) is extent:
+                if self._settled() is extent:
                     raise
-            extent = self._settled(extent)
+            extent = self._settled()
             cut = self.cut_since(epoch)
             if cut is not None:
                 stop = cut if stop is None else min(stop, cut)
@@ -398,7 +406,7 @@ class Follower(Partition, Followable):
 
     def has_moved(self, extent: Extent) -> bool:
         """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
-        return self._settled(extent) is not extent
+        return self._settled() is not extent
 
     def waiter(self, bell: Rung) -> "_Watching":
         """Return what waits for the next append, and rings the bell."""
