@@ -245,14 +245,24 @@ SSE42 static inline uint64_t move_past(uint64_t value, uint32_t constant) {
     return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
+/* Bytes in memory are fetched this far ahead, in the order of the file, also past the end: a fetch of what does not
+ * exist does nothing. Three streams, each of which ends after a page, are no pattern that a processor follows: without
+ * this, cold bytes take twice as long. */
+enum { LINE = 64, AHEAD = 6144 };
+
 SSE42 static inline uint64_t three_streams(uint64_t first, const uint8_t *p, size_t stream,
                                            uint32_t past_two, uint32_t past_one) {
     uint64_t second = 0, third = 0;
-    const uint8_t *last = p + stream - 8;
-    for (; p < last; p += 8) {
-        first = _mm_crc32_u64(first, load_64(p));
-        second = _mm_crc32_u64(second, load_64(p + stream));
-        third = _mm_crc32_u64(third, load_64(p + 2 * stream));
+    const uint8_t *ahead = p + AHEAD, *last = p + stream - 8;
+    for (const uint8_t *line = p + LINE; p < last; line += LINE, ahead += 3 * LINE) {
+        _mm_prefetch((const char *)ahead, _MM_HINT_T0);
+        _mm_prefetch((const char *)ahead + LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)ahead + 2 * LINE, _MM_HINT_T0);
+        for (; p < line && p < last; p += 8) {
+            first = _mm_crc32_u64(first, load_64(p));
+            second = _mm_crc32_u64(second, load_64(p + stream));
+            third = _mm_crc32_u64(third, load_64(p + 2 * stream));
+        }
     }
     first = _mm_crc32_u64(first, load_64(p));
     second = _mm_crc32_u64(second, load_64(p + stream));
