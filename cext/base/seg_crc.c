@@ -222,7 +222,7 @@ SSE42 static uint32_t sse42_crc32(uint32_t value, const uint8_t *bytes, size_t s
 /* The crc32 instruction takes eight bytes a cycle but answers after three. Three streams fill that
  * wait: each walks its own third of a block, then two carry-less multiplications move the first two
  * results onto the third. Two block sizes, since each move costs as much as some 60 bytes. */
-enum { LONG_STREAM = 4096, SHORT_STREAM = 256 };
+enum { LONG_STREAM = 1024, SHORT_STREAM = 256 };
 
 static uint32_t past_two_long, past_one_long, past_two_short, past_one_short;
 
@@ -245,10 +245,10 @@ SSE42 static inline uint64_t move_past(uint64_t value, uint32_t constant) {
     return (uint64_t)_mm_cvtsi128_si64(product);
 }
 
-/* Bytes in memory are fetched this far ahead, in the order of the file, also past the end: a fetch of what does not
- * exist does nothing. Three streams, each of which ends after a page, are no pattern that a processor follows: without
- * this, cold bytes take twice as long. */
-enum { LINE = 64, AHEAD = 6144 };
+/* Memory is prefetched this far ahead, also past the end: prefetching an address that is not mapped does nothing.
+ * The processor's own prefetching does not follow streams that jump every few pages: without this, bytes that are not
+ * in a cache take one and a half times as long. Longer streams, or a greater distance, prefetch less well. */
+enum { LINE = 64, AHEAD = 4096 };
 
 SSE42 static inline uint64_t three_streams(uint64_t first, const uint8_t *p, size_t stream,
                                            uint32_t past_two, uint32_t past_one) {

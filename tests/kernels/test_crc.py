@@ -9,7 +9,7 @@ import pytest
 
 from seglog._kernels import crc
 
-AROUND_THE_BLOCKS = [*range(1100), 3 * 4096 - 1, 3 * 4096, 3 * 4096 + 1, 3 * (4096 + 256) + 9, 65536, 100_001]
+AROUND_THE_BLOCKS = [*range(1100), 3 * 1024 - 1, 3 * 1024, 3 * 1024 + 1, 3 * (1024 + 256) + 9, 65536, 100_001]
 BYTES = bytes((i * 7 + (i >> 8) * 13 + 1) & 0xFF for i in range(100_100))
 
 FUNCTIONS = [
