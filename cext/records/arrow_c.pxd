@@ -58,3 +58,6 @@ cdef int fill_binary(ArrowArray* array, object owner, const seg_binary* column, 
 # The struct to fill for a column's dictionary, which is released with the column.
 cdef ArrowSchema* dictionary_of_schema(ArrowSchema* out) noexcept
 cdef ArrowArray* dictionary_of_array(ArrowArray* out) noexcept
+
+cdef bint begin_call() noexcept nogil
+cdef void end_call() noexcept nogil

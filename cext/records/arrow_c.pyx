@@ -3,12 +3,64 @@
 A consumer may release from a thread that does not hold the GIL, and may move a child out of its parent and release the
 parent first. So each node keeps what it needs in a block of its own, with its own reference to the owner of the bytes.
 """
+import atexit
+import os
+
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from .column_decoder cimport seg_binary, seg_columns
+
+cdef extern from *:
+    """
+    #include <time.h>
+
+    /* Calls of consumers that take the GIL or wait for it, in any thread. */
+    static int seg_calls = 0;
+    /* Set when the interpreter begins to end: then a thread that waits for the GIL is ended by force, which aborts the
+       process if C++ called it. */
+    static int seg_is_ending = 0;
+    static unsigned long seg_ending_thread = 0;
+
+    static int seg_begin_call(void) {
+        __atomic_add_fetch(&seg_calls, 1, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&seg_is_ending, __ATOMIC_SEQ_CST))
+            return 1;
+        if (PyThread_get_thread_ident() == seg_ending_thread && PyGILState_GetThisThreadState() != NULL)
+            return 1;                   /* the thread that ends the interpreter may take the GIL to the last */
+        __atomic_sub_fetch(&seg_calls, 1, __ATOMIC_SEQ_CST);
+        return 0;
+    }
+
+    static void seg_end_call(void) {
+        __atomic_sub_fetch(&seg_calls, 1, __ATOMIC_SEQ_CST);
+    }
+
+    static void seg_set_ending(void) {
+        seg_ending_thread = PyThread_get_thread_ident();
+        __atomic_store_n(&seg_is_ending, 1, __ATOMIC_SEQ_CST);
+    }
+
+    static void seg_wait_for_calls(int milliseconds) {
+        struct timespec pause = {0, 1000000};
+        for (; milliseconds > 0 && __atomic_load_n(&seg_calls, __ATOMIC_SEQ_CST) > 0; milliseconds--)
+            nanosleep(&pause, NULL);
+    }
+
+    static void seg_reset_calls(void) {
+        __atomic_store_n(&seg_calls, 0, __ATOMIC_SEQ_CST);
+    }
+    """
+    bint seg_begin_call() noexcept nogil
+    void seg_end_call() noexcept nogil
+    void seg_set_ending() noexcept
+    void seg_wait_for_calls(int milliseconds) noexcept nogil
+    void seg_reset_calls() noexcept
+
+# How long the end of the interpreter waits for calls that have begun: longer than a chunk takes, but not for a store.
+cdef int ENDING_WAIT_MS = 2000
 
 cdef enum:
     MAX_BUFFERS = 4
@@ -26,6 +78,31 @@ cdef struct ArrayBlock:
     ArrowArray nodes[MAX_CHILDREN]
     ArrowArray* children[MAX_CHILDREN]
     ArrowArray dictionary
+
+
+cdef bint begin_call() noexcept nogil:
+    """Call before a consumer's call takes the GIL. False: the interpreter ends, and this thread must not take it."""
+    return seg_begin_call()
+
+
+cdef void end_call() noexcept nogil:
+    """Call after the GIL was released again, if begin_call() returned True."""
+    seg_end_call()
+
+
+def _end_calls():
+    seg_set_ending()
+    with nogil:
+        seg_wait_for_calls(ENDING_WAIT_MS)
+
+
+def _forget_calls():
+    """The calls of the parent's threads: they do not go on in a child."""
+    seg_reset_calls()
+
+
+atexit.register(_end_calls)
+os.register_at_fork(after_in_child=_forget_calls)
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:
@@ -47,8 +124,10 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
             array.children[i].release(array.children[i])
     if array.dictionary != NULL and array.dictionary.release != NULL:
         array.dictionary.release(array.dictionary)
-    with gil:
-        Py_DECREF(<object>block.owner)
+    if begin_call():                    # else the end of the process frees it
+        with gil:
+            Py_DECREF(<object>block.owner)
+        end_call()
     free(block)
     array.release = NULL
 

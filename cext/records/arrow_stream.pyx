@@ -9,7 +9,7 @@ from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
-from .arrow_c cimport ArrowArray, ArrowArrayStream, ArrowSchema
+from .arrow_c cimport ArrowArray, ArrowArrayStream, ArrowSchema, begin_call, end_call
 
 cdef struct StreamBlock:
     PyObject* schema_of
@@ -18,33 +18,45 @@ cdef struct StreamBlock:
 
 
 cdef int get_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
-    cdef StreamBlock* block = <StreamBlock*>stream.private_data
+    if not begin_call():
+        return EIO
+    cdef int result = take_schema(<StreamBlock*>stream.private_data, out)
+    end_call()
+    return result
+
+
+cdef int take_schema(StreamBlock* block, ArrowSchema* out) noexcept with gil:
     cdef ArrowSchema* made
-    with gil:
-        try:
-            capsule = (<object>block.schema_of).__arrow_c_schema__()
-            made = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
-            out[0] = made[0]
-            made.release = NULL         # moved
-        except BaseException as error:
-            return refuse(block, error)
+    try:
+        capsule = (<object>block.schema_of).__arrow_c_schema__()
+        made = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+        out[0] = made[0]
+        made.release = NULL             # moved
+    except BaseException as error:
+        return refuse(block, error)
     return 0
 
 
 cdef int get_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
-    cdef StreamBlock* block = <StreamBlock*>stream.private_data
-    cdef ArrowArray* made
     out.release = NULL                  # the end, or nothing to release
-    with gil:
-        try:
-            batch = next(<object>block.batches, None)
-            if batch is not None:
-                capsules = batch.__arrow_c_array__()
-                made = <ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
-                out[0] = made[0]
-                made.release = NULL
-        except BaseException as error:
-            return refuse(block, error)
+    if not begin_call():
+        return EIO
+    cdef int result = take_next(<StreamBlock*>stream.private_data, out)
+    end_call()
+    return result
+
+
+cdef int take_next(StreamBlock* block, ArrowArray* out) noexcept with gil:
+    cdef ArrowArray* made
+    try:
+        batch = next(<object>block.batches, None)
+        if batch is not None:
+            capsules = batch.__arrow_c_array__()
+            made = <ArrowArray*>PyCapsule_GetPointer(capsules[1], "arrow_array")
+            out[0] = made[0]
+            made.release = NULL
+    except BaseException as error:
+        return refuse(block, error)
     return 0
 
 
@@ -63,11 +75,16 @@ cdef const char* get_last_error(ArrowArrayStream* stream) noexcept nogil:
     return (<StreamBlock*>stream.private_data).error
 
 
+cdef void drop(StreamBlock* block) noexcept with gil:
+    Py_DECREF(<object>block.schema_of)
+    Py_DECREF(<object>block.batches)
+
+
 cdef void release(ArrowArrayStream* stream) noexcept nogil:
     cdef StreamBlock* block = <StreamBlock*>stream.private_data
-    with gil:
-        Py_DECREF(<object>block.schema_of)
-        Py_DECREF(<object>block.batches)
+    if begin_call():
+        drop(block)
+        end_call()
     free(block.error)
     free(block)
     stream.release = NULL
