@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ from seglog.fs.files import OsFileSystem
 
 if TYPE_CHECKING:
     from seglog.frames.scan import TopicScan
+
+_EPOCH = datetime(1970, 1, 1)
+_DAY = 86_400_000_000
+_YEAR_2000, _CYCLE = 10_957 * _DAY, 146_097 * _DAY
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
@@ -94,7 +99,8 @@ def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
     for batch in scan.to_reader():
         columns = []
         for name in scan.columns:
-            values = batch[name].to_pylist()
+            # Times as microseconds: Python's datetime ends with the year 9999.
+            values = (batch[name].cast("int64") if name == "timestamp" else batch[name]).to_pylist()
             columns.append(list(map(plain[name], values)) if name in plain else values)
         yield from zip(*columns, strict=True)
 
@@ -103,8 +109,14 @@ def _text(value: bytes | str | None) -> str | None:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _time(moment: Any) -> str | None:
-    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _time(micros: int | None) -> str | None:
+    """A time in ISO 8601; after the year 9999 with as many digits as the year has."""
+    if micros is None:
+        return None
+    # The calendar repeats every 400 years.
+    cycles = max(0, (micros - _YEAR_2000) // _CYCLE)
+    moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
+    return f"{moment.year + 400 * cycles:04d}-{moment:%m-%dT%H:%M:%S.%f}Z"
 
 
 _WRITERS = {"parquet": _parquet, "arrow": _arrow, "csv": _csv, "jsonl": _jsonl}

@@ -167,6 +167,16 @@ def test_filters_are_pushed_into_the_files_and_change_no_answer(orders, read, nu
     assert read["rows"] <= max(most, 0)
 
 
+@pytest.mark.parametrize("decode", ["utf8", "json", {"value": "json"}])
+def test_json_is_text_in_polars(orders, decode):
+    scan = seglog.scan(orders, decode=decode, columns=["key", "value", "offset"])
+    whole = scan.to_polars()
+    assert whole.schema["value"] == polars.String
+    found = seglog.polars.scan_topic(scan).filter(C("value") == "value 7").collect()
+    assert found.schema == whole.schema
+    assert found["offset"].to_list() == [7, 7, 7]
+
+
 def test_only_the_columns_of_a_query_are_decoded(orders, read):
     frame = seglog.polars.scan_topic(orders)
     assert frame.select(polars.len()).collect().item() == 1800

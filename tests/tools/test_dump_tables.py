@@ -76,3 +76,18 @@ def test_damage_ends_or_is_passed_over_with_status_7(tmp_path):
     assert path.name in done.output
     done = seglog("dump", "--format", "jsonl", "--on-corrupt", "skip", tmp_path / "t-0", status=7)
     assert len(done.stdout.splitlines()) == 19
+
+
+def test_times_after_the_year_9999_have_longer_years(tmp_path):
+    times = [0, 951_782_400_000, 253_402_300_799_999, 253_402_300_800_000, 265_996_828_800_000, 2**63 - 1]
+    any_time = {"message.timestamp.before.max.ms": 2**63 - 1, "message.timestamp.after.max.ms": 2**63 - 1}
+    with engine.open(tmp_path / "t-0", config=any_time) as log:
+        log.append_batch(engine.build_batch([(b"k", b"v", (), time) for time in [*times, -1]]))
+    expected = [
+        "1970-01-01T00:00:00.000000Z", "2000-02-29T00:00:00.000000Z", "9999-12-31T23:59:59.999000Z",
+        "10000-01-01T00:00:00.000000Z", "10399-02-08T00:00:00.000000Z", "294247-01-10T04:00:54.775807Z", None,
+    ]
+    out = seglog("dump", "--format", "jsonl", "--columns", "timestamp", tmp_path / "t-0").stdout
+    assert [json.loads(line)["timestamp"] for line in out.splitlines()] == expected
+    out = seglog("dump", "--format", "csv", "--columns", "timestamp", tmp_path / "t-0").stdout
+    assert [line.strip('"') or None for line in out.splitlines()[1:]] == expected

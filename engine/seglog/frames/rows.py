@@ -85,8 +85,16 @@ class RowScan:
         )
 
     def with_views(self) -> Self:
-        """The same with bytes and text as Arrow's views, for a library that would make views of them itself."""
-        return self._with(replace(self._options, binary_view=True), self._limits)
+        """The same with bytes and text as Arrow's views, for a library that would make views of them itself. JSON is
+        plain text then: Arrow's type for it is an extension, which such a library does not treat as text."""
+        options = self._options
+        return self._with(
+            replace(
+                options, binary_view=True, key_text=options.key_text and "utf8",
+                value_text=options.value_text and "utf8",
+            ),
+            self._limits,
+        )
 
     @property
     def key_is_text(self) -> bool:
