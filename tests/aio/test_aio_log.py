@@ -17,7 +17,6 @@ from seglog.errors import (
     LogClosedError,
     LogFailedError,
     LogLockedError,
-    NotALogError,
     RecordTooLargeError,
     StorageError,
 )
@@ -308,7 +307,7 @@ async def _error_of(awaitable):
 
 def test_wrong_openings_are_refused(in_memory):
     async def main():
-        with pytest.raises(NotALogError):
+        with pytest.raises(StorageError):
             await seglog.aio.open(in_memory / "orders-0", create=False)
         with pytest.raises(StorageError):
             await seglog.aio.follow_partition(in_memory / "orders-0")

@@ -1,5 +1,6 @@
 """What a log is given that it cannot take: who is told what, and that nothing of it is written."""
 import datetime as dt
+import errno
 import os
 from array import array
 
@@ -16,6 +17,7 @@ from seglog.errors import (
     NotALogError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
+    StorageError,
 )
 
 NOW = 1_700_000_000_000
@@ -297,8 +299,10 @@ def test_a_file_where_a_directory_is_expected_is_named(in_memory):
 
 def test_the_directories_above_are_made_where_they_are_missing(in_memory):
     path = in_memory / "a" / "b" / "orders-0"
-    with pytest.raises(NotALogError, match="no such partition directory"):
+    with pytest.raises(StorageError, match="cannot open: no such file or directory") as refused:
         seglog.open(path, create=False)
+    assert refused.value.errno == errno.ENOENT
+    assert refused.value.file == str(path)
     assert os.listdir(in_memory) == []
     seglog.open(path).close()
     seglog.open(path, create=False).close()

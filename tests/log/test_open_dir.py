@@ -10,7 +10,14 @@ from collections import Counter
 import pytest
 
 import seglog
-from seglog.errors import InvalidArgumentError, InvalidConfigError, LogClosedError, LogLockedError, NotALogError
+from seglog.errors import (
+    InvalidArgumentError,
+    InvalidConfigError,
+    LogClosedError,
+    LogLockedError,
+    NotALogError,
+    StorageError,
+)
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
@@ -86,7 +93,7 @@ def test_a_deleted_partition_leaves_nothing(tmp_path):
         assert log_dir.partitions() == [("orders", 1)]
         with pytest.raises(NotALogError):
             log_dir.delete("orders", 0)
-        with pytest.raises(NotALogError):
+        with pytest.raises(StorageError):
             log_dir.log("orders", 0, create=False)
         assert log_dir.log("orders", 0).log_end_offset == 0
     for name in names.OFFSET_CHECKPOINTS:

@@ -438,7 +438,7 @@ def test_a_name_that_kafka_would_not_give_is_refused(tmp_path, name):
 
 
 def test_what_is_not_there_is_made_or_refused(tmp_path):
-    with pytest.raises(NotALogError, match="no such partition directory"):
+    with pytest.raises(StorageError, match="cannot open: no such file or directory"):
         PartitionHold(FS, tmp_path / "orders-0", create=False)
     (tmp_path / "orders-0").touch()
     with pytest.raises(NotALogError, match="a file"):

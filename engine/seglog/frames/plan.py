@@ -18,7 +18,7 @@ from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.stored import StoredPartition, stored_partitions, stored_parts
 from seglog.fs.lock import writer_of
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import missing, refusals
 from seglog.log.arguments import is_read_committed
 from seglog.log.follower import Follower
 from seglog.log.log import open_logs
@@ -88,7 +88,9 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
         text = unquote(urlsplit(text).path)
     paths = [text] if os.path.lexists(text) else sorted(glob.glob(text))
     if not paths:
-        raise NotALogError("nothing has this name or matches this pattern", file=text)
+        if not glob.has_magic(text):
+            raise missing(text)
+        raise NotALogError("nothing matches this pattern", file=text)
     found = []
     for path in map(Path, paths):
         here = _partition(path.resolve() if path.name in ("", "..") else path)

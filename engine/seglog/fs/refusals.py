@@ -51,6 +51,11 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
     return StorageError(f"cannot {doing}: {words}", file=path, hint=hint, errno=number)
 
 
+def missing(path: str | os.PathLike[str]) -> StorageError:
+    """The error for a path that must exist and does not, in the words that the system's own error gets."""
+    return storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+
+
 def is_out_of_space(error: BaseException | None) -> bool:
     """Whether an error means that the disk or quota is full: then deleting may help."""
     return isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -18,6 +18,7 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories, make_directory
 from seglog.fs.files import FileSystem
 from seglog.fs.partition_locks import lock_beside
+from seglog.fs.refusals import missing
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import PartitionState
 from seglog.state.log_dir_state import LogDirState
@@ -42,8 +43,8 @@ class PartitionHold:
     ) -> None:
         """`log_dir`: an existing hold of the log dir for several logs, which stays open.
 
-        Raises LogLockedError, InvalidArgumentError (not the name of a partition), NotALogError (a file, or missing and
-        not `create`), StorageError, UnsupportedVersionError (a newer seglog wrote here)."""
+        Raises LogLockedError, InvalidArgumentError (not the name of a partition), NotALogError (a file), StorageError
+        (missing and not `create`, among others), UnsupportedVersionError (a newer seglog wrote here)."""
         self.path = Path(os.path.abspath(path))
         self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
@@ -51,7 +52,7 @@ class PartitionHold:
         if self.created:
             refuse_file_in_the_way(self.path)
             if not create:
-                raise NotALogError("no such partition directory", file=self.path)
+                raise missing(self.path)
         # (A directory that has a lock file was there, durably, before the lock file.)
         if log_dir is None and not os.path.lexists(self.path.parent / lock.LOG_DIR_LOCK):
             make_directories(fs, self.path.parent)
