@@ -165,6 +165,14 @@ def test_two_tasks_with_one_partition_are_refused_and_nothing_is_changed(path):
     assert values(path) == {0: [b"a", b"b"]}
 
 
+@pytest.mark.parametrize("number", [-1, -(2**31)])
+def test_a_negative_partition_is_refused(path, number):
+    """The name of its directory would be that of another topic's partition: orders--1."""
+    with pytest.raises(InvalidArgumentError, match=f"from 0 to 2147483647, not {number}"):
+        staged(path, {0: [b"a"], number: [b"b"]})
+    assert not path.exists()
+
+
 def test_a_log_that_somebody_writes_is_refused_before_anything_is_changed(path):
     commit(path).publish(staged(path, {0: [b"a"]}, {1: [b"a"]}), epoch=0)
     with seglog.open(path / "orders-1"):

@@ -194,6 +194,14 @@ def validate_topic(topic: str) -> str:
     raise InvalidArgumentError(f"invalid topic name {topic!r}: {why}", hint="choose a name that Kafka accepts")
 
 
+def validate_partition(partition: int) -> int:
+    """Return the partition if it is a non-negative int32. Raises InvalidArgumentError: -1 of the topic `t` would be
+    `t--1`, partition 1 of the topic `t-`."""
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= MAX_PARTITION:
+        raise InvalidArgumentError(f"a partition must be an int from 0 to {MAX_PARTITION}, not {partition!r}")
+    return partition
+
+
 def topic_fault(topic: str) -> str | None:
     """Return why Kafka would not accept the name; None if it would."""
     if not topic:

@@ -186,6 +186,5 @@ class LogDir(OpenHandle):
 def _checked(topic: str, partition: int) -> TopicPartition:
     if not isinstance(topic, str):
         raise InvalidArgumentError(f"a topic must be text, not {type(topic).__name__}")
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= names.MAX_PARTITION:
-        raise InvalidArgumentError(f"a partition must be an int from 0 to {names.MAX_PARTITION}, not {partition!r}")
-    return names.validate_topic(topic), partition
+    number = names.validate_partition(partition)
+    return names.validate_topic(topic), number

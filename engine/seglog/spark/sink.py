@@ -197,7 +197,8 @@ class _Staging:
     def _log(self, topic: str, number: int) -> Log:
         log = self._logs.get((topic, number))
         if log is None:
-            name = judged(names.partition_dir(topic, number), Shape.PARTITION, self._directory, InvalidArgumentError)
+            name = names.partition_dir(topic, names.validate_partition(number))
+            judged(name, Shape.PARTITION, self._directory, InvalidArgumentError)
             make_directories(OsFileSystem(), self._directory)
             log = Log(Path(self._directory, name), config=dict(self._options.config), fsync="never")
             self._logs[topic, number] = self._stack.enter_context(log)
