@@ -10,7 +10,7 @@ from seglog.spark.offset_ranges import limited, ranges, to_json
 from seglog.spark.row_schema import schema_of
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, by_partition
-from seglog.spark.stream import make_stream_reader
+from seglog.spark.stream import HAS_LIMITS, make_stream_reader
 
 T = 1_700_000_000_000
 
@@ -200,3 +200,55 @@ def test_a_stream_fails_if_a_partition_of_its_checkpoint_is_gone_unless_told_oth
     with pytest.raises(OffsetOutOfRangeError, match="no longer exist: orders-7"):
         planned(data, start, end)
     assert planned(data, start, end, failOnDataLoss="false") == {"orders-0": (20, 60)}
+
+
+class Trigger:
+    """A run of a query with the trigger availableNow, as Spark calls the reader."""
+
+    def __init__(self, data, start, **given):
+        self.reader = make_stream_reader(options(data, is_stream=True, **given), schema_of(["offset"]))
+        self.reader.prepareForTriggerAvailableNow()
+        self.start = start
+
+    def next(self):
+        """The ranges of the next batch, and the offsets after it; None: there is no batch."""
+        end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
+        if end == self.start:
+            return None
+        parts = [part for split in self.reader.partitions(self.start, end) for part in split.parts]
+        self.start = end
+        return [(part.start_offset, part.stop_offset) for part in parts], end["orders"]["0"]
+
+
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="Spark calls a stream so from 4.2 on")
+
+
+@needs_limits
+@pytest.mark.parametrize("given", [{}, {"maxOffsetsPerTrigger": "7"}])
+def test_a_stream_fails_if_a_log_ends_before_its_checkpoint_unless_told_otherwise(tmp_path, given):
+    """As Spark's Kafka source does for a topic that was made again. Else what comes up to the checkpoint is lost."""
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        for _ in range(10):
+            log.append_many([(None, b"v")] * 10)
+        log.truncate_to(40)
+    start = {"orders": {"0": 100}}
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 100 to 40 .* the log has 0 to 40"):
+        Trigger(tmp_path, start, **given).next()
+    forgiving = Trigger(tmp_path, start, failOnDataLoss="false", **given)
+    assert forgiving.next() == ([], 40)
+    assert forgiving.next() is None
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        log.append_many([(None, b"v")] * 5)
+    assert Trigger(tmp_path, forgiving.start, **given).next() == ([(40, 45)], 45)
+
+
+@needs_limits
+def test_a_last_stable_offset_that_went_back_is_no_loss(tmp_path):
+    producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        log.append_many([(None, b"v")] * 10)
+        log.append_batch(seglog.build_batch([(None, b"v")] * 5, base_sequence=0, **producer))
+        assert (log.last_stable_offset, log.log_end_offset) == (10, 15)
+    assert Trigger(tmp_path, {"orders": {"0": 12}}, isolation="read_committed").next() is None
+    with pytest.raises(OffsetOutOfRangeError, match="offsets 16 to 10"):
+        Trigger(tmp_path, {"orders": {"0": 16}}, isolation="read_committed").next()

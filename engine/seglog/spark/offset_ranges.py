@@ -38,7 +38,8 @@ class Ends:
     def __init__(self, log: LogReader, options: SourceOptions) -> None:
         self._log = log
         self.first = log.log_start_offset
-        self.last = log.last_stable_offset if is_read_committed(options.isolation) else log.log_end_offset
+        self.end_offset = log.log_end_offset
+        self.last = log.last_stable_offset if is_read_committed(options.isolation) else self.end_offset
 
     def at_time(self, time_ms: int) -> int | None:
         """The offset of the first record at or after this time; None if there is none."""

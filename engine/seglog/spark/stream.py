@@ -108,11 +108,15 @@ if HAS_LIMITS:
             if self._options.fail_on_data_loss:
                 # A missing partition is reported when it is read; until then it keeps its offset.
                 ends = begins | ends
-            if self._last is not None:
-                # The checkpoint may be beyond what was available then.
-                ends |= {where: max(offset, ends[where]) for where, offset in begins.items() if where in ends}
+            # The last stable offset may go back after a crash. A log that itself ends before the checkpoint was cut, or
+            # is another one: then this batch goes back to its end, and `partitions` reports the lost records.
+            ends |= {
+                where: begin for where, begin in begins.items()
+                if ends.get(where, begin) < begin and (now := self._now(where)) is not None and begin <= now.end_offset
+            }
             if isinstance(limit, ReadMaxRows):
-                starts = begins | {where: self._first(where) for where in ends.keys() - begins.keys()}
+                added = {where: self._now(where) for where in ends.keys() - begins.keys()}
+                starts = begins | {where: 0 if now is None else now.first for where, now in added.items()}
                 ends = limited(starts, ends, limit.max_rows)
             return to_json(ends)
 
@@ -122,9 +126,10 @@ if HAS_LIMITS:
         def prepareForTriggerAvailableNow(self) -> None:
             self._last = self._ends()
 
-        def _first(self, where: TopicPartition) -> int:
+        def _now(self, where: TopicPartition) -> Ends | None:
+            """None: the partition is gone."""
             for source in self._options.partitions():
                 if (source.topic, source.partition) == where:
                     with opened(source.path) as log:
-                        return Ends(log, self._options).first
-            return 0
+                        return Ends(log, self._options)
+            return None
