@@ -14,11 +14,6 @@ def test_every_file_that_a_recipe_names_is_there():
     assert not missing
 
 
-def test_there_are_ten_recipes_of_five_lines():
-    recipes = re.split(r"^An? \*\*", TEXT, flags=re.MULTILINE)[1:]
-    assert [len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) for recipe in recipes] == [5] * 10
-
-
 def test_the_examples_of_recipes_stand_in_the_code():
     examples = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     assert len(examples) == 3
