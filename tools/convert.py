@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from seglog.conversion.directory import Options, plan_conversion
-from seglog.conversion.in_place import has_journal, is_converted, plan_in_place, roll_back
+from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
 from seglog.conversion.proof import PROOF_FILE, Proof
@@ -181,24 +181,26 @@ def command(
 
 def roll_back_each(
     partitions: Sequence[Path], backup: Path, *, as_json: bool, command: str = "seglog convert",
-    before: str = "before it was converted",
+    before: str = "before it was converted", unchanged: str = "was not converted",
 ) -> int:
     """Restore each partition by itself. In a log dir, partitions that were not changed in place stay as they are."""
-    converted = [partition for partition in partitions if has_journal(partition, backup)]
+    started = [partition for partition in partitions if has_traces(partition, backup)]
     status = 0
-    for partition in converted or partitions[:1]:       # if there are none, the first one raises the error
+    for partition in started or partitions[:1]:       # if there are none, the first one raises the error
         try:
-            roll_back(partition, backup)
+            outcome = roll_back(partition, backup)
         except SeglogError as error:
-            if len(converted) <= 1 or isinstance(error, LogLockedError):
+            if len(started) <= 1 or isinstance(error, LogLockedError):
                 raise
             report.show_error(error, command, as_json=as_json)
             status = report.PARTIAL
             continue
         if as_json:
-            report.print_json("rolled_back", partition=partition.name)
-        else:
+            report.print_json("rolled_back", partition=partition.name, outcome=outcome.value)
+        elif outcome is RolledBack.RESTORED:
             print(f"{report.printable(str(partition))} is restored to what it was {before}")
+        else:
+            print(f"{report.printable(str(partition))} {unchanged}: removed what an interrupted run left")
     return status
 
 

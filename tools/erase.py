@@ -66,7 +66,8 @@ def command(
             raise click.UsageError("--rollback needs --backup, and takes no keys")
         partitions = [src] if is_partition else partitions_in(src, topics)
         return roll_back_each(
-            partitions, backup, as_json=as_json, command="seglog erase", before="before records were erased"
+            partitions, backup, as_json=as_json, command="seglog erase", before="before records were erased",
+            unchanged="has all of its records",
         )
     options = erasing(_keys(keys, key_files, is_hex=is_hex), dict(settings))
     rows: list[PartitionRow] = []

@@ -1,12 +1,14 @@
 """A partition converted where it lies: the old one or the new one at every moment, and the way back."""
+import collections
 import errno
 import os
+import shutil
 
 import pytest
 
 from seglog.conversion.directory import Options
 from seglog.conversion.exchange_journal import ExchangeJournal, ExchangeState
-from seglog.conversion.in_place import is_converted, plan_in_place, roll_back
+from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.log_dir import partitions_in
 from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import (
@@ -261,6 +263,51 @@ def test_after_a_crash_on_the_way_back_the_next_run_completes_or_undoes(disk):
     back(disk, recording)
     seen = crash(recording, old, new, seed=2)
     assert min(seen.values()) > 2
+
+
+def rolled_back(disk, old, story):
+    """Rolls back what a crash left; afterwards the old partition is there, and nothing else. What it says."""
+    outcome = roll_back(disk / "logs/orders-0", disk / "backups", fs=UnsyncedFs())
+    assert contents(disk / "logs/orders-0") == old, story
+    assert [path.name for path in (disk / "backups").iterdir()] == [".lock"], story
+    assert {path.name for path in (disk / "logs").iterdir()} <= {"orders-0", ".lock"}, story
+    return outcome
+
+
+def test_after_a_crash_on_the_way_there_a_rollback_leaves_nothing_of_it(disk):
+    old = contents(disk / "logs/orders-0")
+    recording = RecordingFs(disk, UnsyncedFs())
+    in_place(disk, recording)
+    seen = collections.Counter()
+    for state in recording.crash_states(limit=STATES, seed=5):
+        with state.materialise() as other:
+            if has_traces(other / "logs/orders-0", other / "backups"):
+                seen[rolled_back(other, old, state.story())] += 1
+    assert seen[RolledBack.NOTHING_CONVERTED] > 50
+    assert seen[RolledBack.RESTORED] > 2
+
+
+def test_a_rollback_that_crashed_is_completed_by_the_same_call(disk):
+    old = contents(disk / "logs/orders-0")
+    in_place(disk)
+    recording = RecordingFs(disk, UnsyncedFs())
+    back(disk, recording)
+    count = 0
+    for state in recording.crash_states(limit=STATES, seed=6):
+        with state.materialise() as other:
+            if has_traces(other / "logs/orders-0", other / "backups"):
+                assert rolled_back(other, old, state.story()) is RolledBack.RESTORED, state.story()
+                count += 1
+    assert count > 20
+
+
+def test_without_its_backup_a_conversion_cannot_be_rolled_back(disk):
+    in_place(disk)
+    after = contents(disk / "logs/orders-0")
+    shutil.rmtree(disk / "backups/orders-0")
+    with pytest.raises(InvalidArgumentError, match="the backup of this partition was removed"):
+        back(disk)
+    assert contents(disk / "logs/orders-0") == after
 
 
 def test_a_crash_while_putting_in_order_is_one_more_crash(disk):

@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -405,6 +406,83 @@ def test_a_log_dir_in_place_and_back(logs, tmp_path):
     assert "written to after" in result.stderr
     for name in ("orders-0", "orders-1"):
         assert contents(logs / name) == before[logs / name]
+
+
+# Runs a command, which dies by SIGKILL at the nth call of one method of the file system that names a path like this.
+DIES = """
+import os, signal, sys
+from seglog.fs.files import OsFileSystem
+from seglog.tools.cli import main
+method, part, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+plain = getattr(OsFileSystem, method)
+def dies(self, *arguments, **options):
+    global left
+    if part in " ".join(map(str, arguments)):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, *arguments, **options)
+setattr(OsFileSystem, method, dies)
+sys.argv = ["seglog", *sys.argv[4:]]
+main()
+"""
+
+
+def killed(method, part, nth, *arguments):
+    result = subprocess.run(
+        [sys.executable, "-c", DIES, method, part, str(nth), *map(str, arguments)], capture_output=True, timeout=60
+    )
+    assert result.returncode == -signal.SIGKILL, result.stderr
+
+
+NOTHING = "was not converted: removed what an interrupted run left"
+
+
+@pytest.mark.parametrize(("method", "part", "said"), [
+    ("create", ".log", NOTHING),                                # the result is being built
+    ("exchange", "probe-0", NOTHING),                           # names are tried
+    ("create", ".seglog-exchange.tmp", NOTHING),
+    ("replace", ".seglog-exchange.tmp", NOTHING),               # the journal is written, and has no name
+    ("rename", "backups/orders-0", NOTHING),                    # it has one, and the result is complete
+    ("exchange", "backups/orders-0", NOTHING),                  # the result is where the backup will be
+    ("sync_directory", "logs", "restored to what it was"),      # the names are exchanged
+])
+def test_a_rollback_after_a_kill_undoes_all_of_it(tmp_path, source, method, part, said):
+    logs, backups = tmp_path / "logs", tmp_path / "backups"
+    logs.mkdir()
+    source = source.rename(logs / "orders-0")
+    before = contents(source)
+    # The backup directory and the locks exist before: their names are not synced again.
+    place = ["--backup", backups]
+    seglog("convert", source, "--in-place", *place)
+    seglog("convert", source, "--rollback", *place)
+    killed(method, part, 1, "convert", source, "--in-place", *place)
+    text = seglog("convert", logs, "--rollback", *place).stdout
+    assert said in text
+    assert contents(source) == before
+    assert [path.name for path in backups.iterdir()] == [".lock"]
+    assert {path.name for path in logs.iterdir()} == {"orders-0", ".lock"}
+
+
+def test_a_rollback_of_a_log_dir_after_a_kill_undoes_each_partition(logs, tmp_path):
+    before = {path: contents(path) for path in sorted(logs.iterdir())}
+    backups = tmp_path / "backups"
+    killed("exchange", "backups/orders-1", 1, "convert", logs, "--in-place", "--backup", backups, "--topic", "orders",
+           "--repack", "64k")
+    rows = seglog_json("convert", logs, "--rollback", "--backup", backups)
+    assert [(row["partition"], row["outcome"]) for row in rows] == [
+        ("orders-0", "restored"), ("orders-1", "nothing_converted")
+    ]
+    assert {path: contents(path) for path in before} == before
+    assert [path.name for path in backups.iterdir()] == [".lock"]
+
+
+def test_an_erasure_that_was_killed_is_rolled_back_alike(logs, tmp_path):
+    backups = tmp_path / "backups"
+    killed("exchange", "backups/orders-0", 1, "erase", logs / "orders-0", "--key", "k-1", "--backup", backups)
+    text = seglog("erase", logs / "orders-0", "--rollback", "--backup", backups).stdout
+    assert "orders-0 has all of its records: removed what an interrupted run left" in text
+    assert [path.name for path in backups.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(("wrong", "words"), [

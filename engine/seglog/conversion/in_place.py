@@ -5,6 +5,7 @@ would refuse it. One rename exchanges the two directories' names (renameat2, REN
 finds either the old partition or the new one, complete. A journal beside the backup says which is which
 (exchange_journal): the next run completes or undoes whatever a crash left. `roll_back` works the same way.
 """
+import enum
 import functools
 import os
 from collections.abc import Iterator
@@ -20,9 +21,23 @@ from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.partition_locks import lock_alone, names_of
-from seglog.fs.staging import Staging, can_exchange, remove_beside_leftovers, remove_directory, remove_leftovers
+from seglog.fs.staging import (
+    Staging,
+    beside_leftovers,
+    can_exchange,
+    remove_beside_leftovers,
+    remove_directory,
+    remove_leftovers,
+)
 from seglog.log.partition import Partition
 from seglog.state.carried_offsets import lower_offsets
+
+
+class RolledBack(enum.Enum):
+    """What `roll_back` did; in both cases the partition is now as it was before the conversion."""
+
+    RESTORED = "restored"                       # it was converted: the backup is back in its place
+    NOTHING_CONVERTED = "nothing_converted"     # the run was interrupted before the exchange: its files are removed
 
 
 def plan_in_place(
@@ -66,26 +81,28 @@ def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None)
     return journal is not None and journal.is_result(place.partition)
 
 
-def has_journal(src: AnyPath, backup: AnyPath) -> bool:
+def has_traces(src: AnyPath, backup: AnyPath) -> bool:
     """Whether a conversion in place of this partition, with this backup, was started and not rolled back."""
-    return _Place(src, backup, OsFileSystem()).journal.exists()
+    return _Place(src, backup, OsFileSystem()).has_traces()
 
 
-def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> None:
+def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> RolledBack:
     """Restore the backup of a partition that was converted in place, and remove the result of the conversion.
 
-    Raises InvalidArgumentError if there is no such backup, or if the partition was written to since, which would be
-    lost; LogLockedError; StorageError.
+    If the conversion was interrupted, remove what it left; if an earlier rollback was, complete it.
+
+    Raises InvalidArgumentError if nothing was started with this backup, if the backup was removed since, or if the
+    partition was written to since, which would be lost; LogLockedError; StorageError.
     """
     place = _Place(src, backup, fs or OsFileSystem())
-    if not place.journal.exists():
+    if not place.has_traces():
         raise InvalidArgumentError(
             "no conversion in place to roll back", file=place.journal,
-            hint="pass --backup the same directory as for the conversion",
+            hint="if it was not rolled back before: pass --backup the same directory as for the conversion",
         )
     with place.locked():
-        place.settle()
-        place.roll_back()
+        remove_leftovers(place.fs, place.partition.parent)
+        return place.roll_back()
 
 
 def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
@@ -116,6 +133,7 @@ class _Place:
         self._backups = Path(os.path.realpath(backup))
         self.backup = self._backups / self.partition.name
         self.journal = self._backups / f"{self.partition.name}{SUFFIX}"
+        self._scratch = self.journal.with_name(self.journal.name + SCRATCH_SUFFIX)
         self._from_journal = os.path.relpath(self.partition, self._backups)
         self.fs = fs
         self._check_names()
@@ -192,10 +210,19 @@ class _Place:
                 error.add_note(f"left to the next run: {refusal.what}")
             raise
 
-    def roll_back(self) -> None:
+    def has_traces(self) -> bool:
+        """Whether a run left a journal here, or parts of one or of a result."""
+        return (
+            os.path.lexists(self.journal) or os.path.lexists(self._scratch)
+            or (self._backups.is_dir() and bool(beside_leftovers(self.backup)))
+        )
+
+    def roll_back(self) -> RolledBack:
+        before = ExchangeJournal.read(self.journal)
+        self.settle()
         journal = ExchangeJournal.read(self.journal)
         if journal is None:
-            raise InvalidArgumentError("the conversion was already undone", file=self.journal, hint="nothing to do")
+            return self._settled_as(before)
         if not journal.is_result(self.partition) or logs_of(self.partition) != journal.logs:
             raise InvalidArgumentError(
                 "the partition was written to after its conversion: these records would be lost", file=self.partition,
@@ -205,6 +232,20 @@ class _Place:
         self._swap()
         remove_directory(self.fs, self.backup)
         self._forget()
+        return RolledBack.RESTORED
+
+    def _settled_as(self, journal: ExchangeJournal | None) -> RolledBack:
+        """What `settle` has done, which found this journal and removed it."""
+        if journal is None:
+            return RolledBack.NOTHING_CONVERTED
+        if journal.state is ExchangeState.EXCHANGED or journal.is_result(self.partition):
+            raise InvalidArgumentError(
+                "the backup of this partition was removed: the conversion cannot be undone", file=self.backup,
+                hint="the partition stays converted; to change its format, convert it again",
+            )
+        if journal.state is ExchangeState.ROLLING_BACK:
+            return RolledBack.RESTORED
+        return RolledBack.NOTHING_CONVERTED
 
     def settle(self) -> None:
         """Complete or undo what a killed run left. Raises UnfinishedChangeError if neither is possible.
@@ -219,9 +260,8 @@ class _Place:
                     hint="find out what created it, and remove it; a backup is a real directory",
                 )
         remove_beside_leftovers(self.fs, self.backup)
-        scratch = self.journal.with_name(self.journal.name + SCRATCH_SUFFIX)
-        if scratch.exists():
-            self.fs.unlink(scratch)
+        if os.path.lexists(self._scratch):
+            self.fs.unlink(self._scratch)
         journal = ExchangeJournal.read(self.journal)
         if journal is None:
             return
@@ -258,5 +298,6 @@ class _Place:
         self.fs.sync_directory(self._backups)
 
     def _forget(self) -> None:
+        self.fs.sync_directory(self._backups)       # what it describes is gone before it is
         self.fs.unlink(self.journal)
         self.fs.sync_directory(self._backups)
