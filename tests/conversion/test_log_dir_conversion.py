@@ -291,3 +291,15 @@ def test_a_directory_without_partitions_is_none(tmp_path):
 def test_a_log_dir_that_another_holds_stops_it_all(logs, tmp_path):
     with lock_log_dir(UnsyncedFs(), logs), pytest.raises(LogLockedError):
         run(logs, tmp_path / "made")
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9-0", b"a\nb-0"])
+def test_a_partition_with_a_name_that_no_checkpoint_can_hold_is_left_out(logs, tmp_path, name):
+    shutil.copytree(logs / "orders-0", logs / os.fsdecode(name))
+    rows = run(logs, tmp_path / "new")
+    row = rows.pop(os.fsdecode(name))
+    assert (row.status, row.error) == ("failed", "invalid_argument")
+    assert "not a valid name for a partition directory" in row.what
+    assert set(statuses(rows).values()) == {"converted"}
+    read = read_offset_checkpoint(tmp_path / "new/recovery-point-offset-checkpoint")
+    assert {f"{topic}-{partition}" for topic, partition in read} == set(PARTITIONS)

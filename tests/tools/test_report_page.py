@@ -1,5 +1,6 @@
 """`seglog report`: the page says what `stats`, `ls` and `verify` say, needs nothing beside itself, and stays small."""
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -333,3 +334,28 @@ def test_tables_are_not_cut_on_a_screen_and_on_paper(mixed, tmp_path, media, pix
     tables = answer_of(text, tmp_path, ask, options=[f"--window-size={pixels},2000"])
     assert len(tables) >= 2
     assert [needed for needed, got in tables if needed > got] == []
+
+
+def test_names_that_are_not_utf_8_or_command_a_terminal_are_escaped(golden_kafka, tmp_path):
+    logs = tmp_path / os.fsdecode(b"l\xe9gs")
+    logs.mkdir()
+    whole = golden_kafka / "cases/mixed-formats-k282/mixed-formats-k282-0"
+    shutil.copytree(whole, logs / os.fsdecode(b"caf\xe9-0"))
+    shutil.copytree(whole, logs / "a\x1b[31m\n-0")
+    for kind in ("html", "svg", "png"):
+        run("report", logs, "-o", tmp_path / f"report.{kind}")
+    page = (tmp_path / "report.html").read_text()
+    assert "caf\\udce9-0" in page
+    assert "a\\x1b[31m\\n-0" in page
+    assert "l\\udce9gs" in page
+    assert not {letter for letter in page if letter != "\n" and not letter.isprintable()}
+    assert "caf\\udce9-0" in "".join(ET.parse(tmp_path / "report.svg").getroot().itertext())
+    run("report", logs / os.fsdecode(b"caf\xe9-0"), "-o", tmp_path / "partition.html")
+    assert "caf\\udce9-0" in (tmp_path / "partition.html").read_text()
+
+
+def test_a_managed_ledger_whose_name_is_not_utf_8_is_drawn(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    ManagedLedger(path).close()
+    run("report", path, "-o", tmp_path / "report.html")
+    assert "caf\\udce9" in (tmp_path / "report.html").read_text()

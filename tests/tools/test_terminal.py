@@ -235,6 +235,14 @@ def test_a_table_loses_nothing_while_words_can_be_broken_apart(orders):
     assert {word for word in whole if not word.startswith("--")} <= {*narrow}
 
 
+def test_the_manual_says_when_stdout_has_ascii_only(orders):
+    given = {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}
+    left = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    seen = [subprocess.run([sys.executable, "-m", "seglog.tools", "dump", str(orders)], capture_output=True,
+                           timeout=60, env=left | variables, check=True).stdout for variables in given]
+    assert [text.isascii() for text in seen] == [False, True, True]
+
+
 def test_where_stdout_has_ascii_only_so_has_the_text(orders):
     for arguments in (("dump", orders), ("verify", orders), ("stats", orders), ("seek", orders, "--offset", 1)):
         done = subprocess.run(

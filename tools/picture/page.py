@@ -6,6 +6,7 @@ from importlib import resources
 from seglog._version import __version__
 from seglog.errors import InvalidArgumentError, MissingLibraryError
 
+from ..report import printable
 from .svg import STYLE, Drawing
 
 # The most rows of a table; the others are counted. Ten thousand segments would make a page of several MB.
@@ -61,7 +62,7 @@ class ReportPage:
             import jinja2
         except ImportError:
             raise MissingLibraryError("an HTML page needs jinja2", hint="pip install 'seglog[report]'") from None
-        environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
         template = resources.files(__package__).joinpath("page.html.j2").read_text("utf-8")
         drawings = [section.drawing.render(n) if section.drawing else "" for n, section in enumerate(self.sections)]
         return environment.from_string(template).render(page=self, drawings=drawings, version=__version__, style=STYLE)
@@ -74,3 +75,8 @@ class ReportPage:
                 "there is nothing to draw: no batch has a timestamp", file=self.path, hint="-o report.html"
             )
         return drawing.render(style=STYLE)
+
+
+def _shown(value: object) -> object:
+    """Escape what a page cannot show: names come from disks. Markup (`|safe`) is ours."""
+    return printable(value) if type(value) is str else value

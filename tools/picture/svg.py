@@ -3,7 +3,9 @@ import datetime
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from html import escape as escape_html
+
+from ..report import printable
 
 WIDTH, HEIGHT = 960, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 12, 10, 34
@@ -22,6 +24,11 @@ _TIME_STEPS = (
     1, 10, 100, _SECOND, 5 * _SECOND, 15 * _SECOND, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR,
     12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY, 91 * _DAY, 182 * _DAY, 365 * _DAY, 3650 * _DAY,
 )
+
+
+def escape(text: str) -> str:
+    """Escape what XML must not or cannot contain: names come from disks."""
+    return escape_html(printable(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,8 @@ def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | 
 
 def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
     parsed = names.parse_partition_dir(target.name)
-    if parsed is None or parsed.mark:
+    # Checkpoints get a line with the topic: other characters, such as a line feed, would make them unreadable.
+    if parsed is None or parsed.mark or names.topic_fault(parsed.topic):
         raise InvalidArgumentError(
             f"{target.name!r} is not a valid name for a partition directory", file=target,
             hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
