@@ -16,7 +16,7 @@ from seglog.endpoint.messages import (
 from seglog.endpoint.refusals import error_of, unknown_topic
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, TopicExistsError, Topics
+from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ProhibitedTopicError, ServedTopic, TopicExistsError, Topics
 from seglog.errors import SeglogError
 
 # What every client may do, as bits: 1 << code of each AclOperation that Kafka has for the resource.
@@ -83,6 +83,8 @@ class ClusterFacts:
                 topic = await self._topics.create(name, self._config.num_partitions, {})
             except TopicExistsError:    # another request created it first
                 topic = self._topics.topic(name)
+            except ProhibitedTopicError:
+                pass
             except SeglogError as error:
                 return _Topic(error_code=error_of(error), name=name)
         if topic is None:

@@ -110,6 +110,7 @@ class TopicAdmin:
         self, topic: CreateTopicsRequest.CreatableTopic, partitions: int, validate_only: bool,
         row: CreateTopicsResponse.CreatableTopicResult,
     ) -> None:
+        self._topics.check_name(topic.name)
         why = self._topics.fault(topic.name)
         if self._topics.topic(topic.name) is not None:
             raise RequestRefusedError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")

@@ -31,8 +31,10 @@ from seglog.state.kept_settings import read_settings
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import PartitionMetadata
 
-# Kafka's internal topics (Topic.INTERNAL_TOPICS).
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+# Kafka's internal topics (Topic.INTERNAL_TOPICS): clients may read them, and only a broker writes to them.
+INTERNAL_TOPICS = frozenset(names.BROKER_TOPICS)
+# Those of the server's own coordinators.
+_COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ZERO_ID = bytes(16)
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +44,10 @@ _Done = TypeVar("_Done")
 
 class TopicExistsError(InvalidArgumentError):
     """A topic with this name already exists."""
+
+
+class ProhibitedTopicError(InvalidArgumentError):
+    """No client may create a topic with this name."""
 
 
 class ServedTopic:
@@ -58,9 +64,17 @@ class ServedTopic:
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def is_of_coordinator(self) -> bool:
+        return self.name in _COORDINATOR_TOPICS
+
 
 class Topics:
-    """The topics of an open log dir, and the logs of their partitions, which it opens on demand."""
+    """The topics of an open log dir, and the logs of their partitions, which it opens on demand.
+
+    The metadata log of KRaft is not among them: it has its own rules, and holds the credentials of a cluster. No
+    request reaches it, because every handler looks up its topics here.
+    """
 
     def __init__(
         self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object]
@@ -80,6 +94,8 @@ class Topics:
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
         self.is_opening = True      # until `open_all` is done
         for name, partition in log_dir.partitions():
+            if name == names.METADATA_TOPIC:
+                continue
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
             topic.partitions = max(topic.partitions, partition + 1)
             if topic.topic_id == ZERO_ID:
@@ -110,7 +126,7 @@ class Topics:
         """Whether the partition exists. Below the highest number, a partition may have no directory: in internal topics
         it exists all the same, and its directory is created when it is needed."""
         return 0 <= partition < self.partition_count(topic) and (
-            topic in INTERNAL_TOPICS or self.is_made(topic, partition))
+            topic in _COORDINATOR_TOPICS or self.is_made(topic, partition))
 
     def is_made(self, topic: str, partition: int) -> bool:
         """Whether the partition has a directory."""
@@ -134,7 +150,7 @@ class Topics:
             if self._topics.get(topic) is not served:
                 return None     # it was deleted meanwhile
             # Includes a directory that a crash left without its settings.
-            if served.is_internal and partition != served.partitions - 1 and not read_settings(
+            if served.is_of_coordinator and partition != served.partitions - 1 and not read_settings(
                 self._directory(topic, partition)
             ):
                 return self.open_log(topic, partition) or self._make(served, partition, self._kept_settings(topic))
@@ -197,6 +213,12 @@ class Topics:
         twin = next((other for other in others if other != name and other.replace(".", "_") == flat), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
+    @staticmethod
+    def check_name(name: str) -> None:
+        """Raises ProhibitedTopicError. (ControllerApis.createTopics)"""
+        if name == names.METADATA_TOPIC:
+            raise ProhibitedTopicError(f"Creation of internal topic {name} is prohibited.")
+
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
         """Create a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (for name or
         number), InvalidConfigError, StorageError."""
@@ -204,6 +226,7 @@ class Topics:
             raise InvalidArgumentError(f"a topic name must be a string, not {type(name).__name__}")
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise InvalidArgumentError(f"the number of partitions must be a positive integer, not {partitions!r}")
+        self.check_name(name)
         checked = checked_changes(settings)
         return await self._in_worker(self._create, name, partitions, checked)
 
@@ -248,7 +271,7 @@ class Topics:
         if why is not None:
             raise InvalidArgumentError(why)
         topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
-        self._make_all(topic, partitions - 1 if topic.is_internal else 0, partitions, settings)
+        self._make_all(topic, partitions - 1 if topic.is_of_coordinator else 0, partitions, settings)
         self._show(topic)
         return topic
 
@@ -379,7 +402,7 @@ class Topics:
                 return log
             kept = read_settings(self._directory(topic, partition))
             config = {name: value for name, value in self._log_config.items() if name not in kept}
-            if topic in INTERNAL_TOPICS:
+            if topic in _COORDINATOR_TOPICS:
                 config.pop("message.format.version", None)      # transactions need v2
                 if "cleanup.policy" not in kept:                # a broker stores it elsewhere
                     config["cleanup.policy"] = "compact"

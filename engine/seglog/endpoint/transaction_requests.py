@@ -20,6 +20,7 @@ from seglog.endpoint.messages import (
 from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
 from seglog.endpoint.refusals import error_of
 from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import INTERNAL_TOPICS
 from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID
 from seglog.endpoint.transactions import TransactionCoordinator
 from seglog.errors import SeglogError
@@ -99,6 +100,9 @@ class TransactionRequests:
             else Errors.UNKNOWN_TOPIC_OR_PARTITION
             for where in wanted
         }
+        if not verify_only:     # only the coordinator adds its own topic: its markers commit offsets
+            errors.update(
+                (where, Errors.TOPIC_AUTHORIZATION_FAILED) for where in wanted if where[0] in INTERNAL_TOPICS)
         error = coordinator.check(transactional_id)
         if error is Errors.NONE and any(errors.values()):
             # All or nothing.
