@@ -9,7 +9,6 @@ import hashlib
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from typing import Any
 import click
 
 from seglog.errors import InvalidArgumentError
+from seglog.fs.scratch import scratch_directory
 from seglog.log.partition import open_partition
 from seglog.spark.java import find_java
 
@@ -90,8 +90,8 @@ def command(directory: Path | None, spark: bool | None, as_json: bool) -> int:
 @contextlib.contextmanager
 def _workplace(directory: Path | None) -> Iterator[Path]:
     if directory is None:
-        with tempfile.TemporaryDirectory(prefix="seglog-demo-") as temporary:
-            yield Path(temporary)
+        with scratch_directory() as temporary:
+            yield temporary
         return
     if directory.exists() and any(directory.iterdir()):
         raise InvalidArgumentError("the directory is not empty", file=directory, hint="pass a new one, or none")

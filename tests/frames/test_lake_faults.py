@@ -45,9 +45,9 @@ class Dying(OsFileSystem):
         self.left -= 1
         super().replace(source, target)
 
-    def unlink(self, path):
+    def unlink(self, path, within=None):
         if not self.is_dead:
-            super().unlink(path)
+            super().unlink(path, within)
 
 
 def kill(data, dst, renames, directories=("date",)):
@@ -97,6 +97,19 @@ def test_a_killed_run_leaves_no_file_after_the_next_one(tmp_path):
     seglog.write_parquet(data, dst, partition_by=["topic"])
     assert list(dst.rglob("*.tmp")) == []
     assert offsets(dst) == [*range(950)]
+
+
+def test_what_a_killed_run_left_is_not_looked_for_behind_links(tmp_path):
+    data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
+    append(data, 0, 9)
+    name = f".{0:020d}-{9:020d}-orders-0.parquet.tmp"
+    for place in (tmp_path / "precious", dst):
+        place.mkdir()
+        (place / name).touch()
+    (dst / "link").symlink_to(tmp_path / "precious")
+    seglog.write_parquet(data, dst)
+    assert list(dst.glob(".*.tmp")) == []
+    assert (tmp_path / "precious" / name).exists()
 
 
 def test_a_full_disk_leaves_the_table_as_it_was(tmp_path):

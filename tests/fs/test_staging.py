@@ -214,7 +214,7 @@ def test_leaving_without_publishing_leaves_nothing_behind(target, tmp_path):
 
 def test_what_cannot_be_removed_is_named_beside_the_first_error(target):
     class Dead(OsFileSystem):
-        def unlink(self, path):
+        def unlink(self, path, within=None):
             raise StorageError("cannot remove: dead", file=path)
 
     def build(fail):

@@ -562,6 +562,18 @@ def test_what_the_manifest_does_not_name_was_being_made_or_removed(path):
     assert names == ["ledger-0", "ledger-1", "ledger-2", "ledger-of-somebody"]
 
 
+def test_a_link_that_is_named_like_a_deleted_ledger_is_removed_and_not_followed(path, tmp_path):
+    """Its files were removed, of whatever folder it led to."""
+    filled(path).close()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").touch()
+    (path / "ledger-7.deleted").symlink_to(tmp_path / "precious")
+    with ManagedLedger(path) as topic:
+        assert numbers(topic) == list(range(8))
+    assert not (path / "ledger-7.deleted").is_symlink()
+    assert (tmp_path / "precious/file").exists()
+
+
 def test_a_managed_ledger_that_is_dropped_without_close_says_so(path):
     topic = filled(path, 2)
     with pytest.warns(ResourceWarning, match="not closed"):

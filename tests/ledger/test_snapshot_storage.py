@@ -158,6 +158,20 @@ def test_what_a_crash_left_half_made_or_half_deleted_goes(storage):
     assert names(again) == [f"ledger-{kept}", "properties.json"]
 
 
+def test_no_file_behind_a_link_is_removed(storage, tmp_path):
+    storage.close()
+    (tmp_path / "precious/ledger-1").mkdir(parents=True)
+    (tmp_path / "precious/ledger-1/file").touch()
+    (storage.path / "ledger-51.deleted").symlink_to(tmp_path / "precious/ledger-1")
+    assert names(reopened(storage)) == []
+    topic = tmp_path / "topic"
+    (topic / snapshot_storage.DIRECTORY).mkdir(parents=True)
+    (topic / snapshot_storage.DIRECTORY / "link").symlink_to(tmp_path / "precious")
+    snapshot_storage.remove_snapshots(OsFileSystem(), topic)
+    assert list((topic / snapshot_storage.DIRECTORY).iterdir()) == []
+    assert (tmp_path / "precious/ledger-1/file").exists()
+
+
 def test_few_ledgers_stay_open_and_none_for_long(storage, monkeypatch):
     monkeypatch.setattr(snapshot_storage, "MOST_OPEN", 3)
     monkeypatch.setattr(snapshot_storage, "READ_BEFORE_REOPENING", 100)

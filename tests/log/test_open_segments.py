@@ -215,7 +215,7 @@ class FullFs(OsFileSystem):
     def create(self, path):
         return OsFile(path, os.open("/dev/full", os.O_WRONLY), 0)
 
-    def unlink(self, path):
+    def unlink(self, path, within=None):
         pass
 
 

@@ -142,10 +142,10 @@ def test_whenever_a_disk_gets_full_the_log_is_read_or_opened_again_and_nothing_y
     """ENOSPC from each change on, until something was unlinked: a full disk, to which retention brings room."""
 
     class FullFs(FailingFs):
-        def unlink(self, path):
+        def unlink(self, path, within=None):
             if self.failed:
                 self.heal()     # there is room again
-            super().unlink(path)
+            super().unlink(path, within)
 
     step = 1 if os.environ.get("SEGLOG_TORTURE") else 3
     fail_at, reopened = short * 7, 0

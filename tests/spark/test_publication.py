@@ -1,4 +1,5 @@
 """How partitions come into the target, a few or very many, all of them or one, and how they are taken back."""
+import errno
 import os
 import shutil
 from collections import Counter
@@ -6,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import InvalidArgumentError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
 from seglog.format import names
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
 from seglog.state.checkpoints import parse_offset_checkpoint
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFile, UnsyncedFs
 from support.dying_driver import partitions_in
+from support.faultfs import FailingFs
 from support.spark_double import SparkDouble
 
 
@@ -181,3 +183,124 @@ def test_a_run_that_was_refused_as_a_whole_leaves_no_workplace(log_dir, tmp_path
     assert len(convert(log_dir, tmp_path / "new", to=1, **options).failed) == 1
     assert not (tmp_path / "new.seglog-spark").exists()
     assert convert(log_dir, tmp_path / "new", to=2, **options).is_whole
+
+
+def test_a_mistyped_target_is_told_and_gets_no_lock_file(tmp_path):
+    (tmp_path / "there").mkdir()
+    for name in ("there", "none"):
+        for end in (rollback_topics, finalize_topics):
+            with pytest.raises(InvalidArgumentError, match="no conversion into this target is under way"):
+                end(tmp_path / name)
+    assert [str(found.relative_to(tmp_path)) for found in tmp_path.rglob("*")] == ["there"]
+
+
+# --- what is not the conversion's ------------------------------------------------------------
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """A folder of somebody else, with the names that a workplace has."""
+    path = tmp_path / "precious"
+    for name in ("file", "done/orders-0/file", "outcome/orders-0", "staged/orders-0/file", "attempts/file"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(b"precious")
+    return path
+
+
+def everything(path):
+    return {str(found.relative_to(path)): found.read_bytes() for found in sorted(path.rglob("*")) if found.is_file()}
+
+
+@pytest.mark.parametrize("flag", ["--rollback", "--finalize"])
+@pytest.mark.parametrize("has_target", [False, True])
+def test_a_workplace_that_is_a_link_is_refused(log_dir, tmp_path, precious, flag, has_target):
+    """Everything in the folder that it leads to was removed."""
+    before = everything(precious)
+    (tmp_path / "new").mkdir() if has_target else None
+    (tmp_path / "new.seglog-spark").symlink_to(precious)
+    done = seglog("spark", "convert", log_dir, tmp_path / "new", flag, status=2)
+    assert "the workplace is a symbolic link; nothing was changed" in done.stderr
+    for end in (rollback_topics, finalize_topics, lambda target: convert(log_dir, target)):
+        with pytest.raises(InvalidArgumentError, match="the workplace is a symbolic link"):
+            end(tmp_path / "new")
+    assert everything(precious) == before
+    assert (tmp_path / "new.seglog-spark").is_symlink()
+
+
+@pytest.mark.parametrize("end", [rollback_topics, finalize_topics])
+@pytest.mark.parametrize("name", ["done", "outcome", "survey", "plan", "staged", "attempts", "other"])
+def test_nothing_behind_a_link_in_the_workplace_is_removed(log_dir, tmp_path, precious, end, name):
+    before = everything(precious)
+    assert convert(log_dir, tmp_path / "new").is_whole
+    place = tmp_path / "new.seglog-spark" / name
+    if place.exists():
+        shutil.rmtree(place)
+    place.symlink_to(precious / name if (precious / name).exists() else precious)
+    try:
+        end(tmp_path / "new", fs=UnsyncedFs())
+    except (InvalidArgumentError, StorageError, CorruptCheckpointError):
+        place.unlink()      # what it leads to was taken for the workplace's, and is not what it must be
+    assert everything(precious) == before
+
+
+def test_a_part_is_not_forgotten_behind_a_link(log_dir, tmp_path, precious):
+    before = everything(precious)
+    assert convert(log_dir, tmp_path / "new").is_whole
+    place = tmp_path / "new.seglog-spark/done"
+    shutil.rmtree(place)
+    place.symlink_to(precious / "done")
+    with pytest.raises(StorageError, match="a symbolic link"):
+        rollback_topics(tmp_path / "new", partitions=["orders-0"], fs=UnsyncedFs())
+    assert everything(precious) == before
+
+
+def test_a_rollback_refuses_a_partition_of_which_it_has_no_outcome(log_dir, tmp_path):
+    """A newer orders-0, which a broker has made since, was removed."""
+    target = tmp_path / "new"
+    assert convert(log_dir, target).is_whole
+    (tmp_path / "new.seglog-spark/outcome/orders-0").unlink()
+    for partitions in ([], ["orders-0"]):
+        with pytest.raises(InvalidArgumentError, match="not the one that this conversion made") as refused:
+            rollback_topics(target, partitions=partitions, fs=UnsyncedFs())
+        assert refused.value.file == str(target / "orders-0")
+    assert partitions_in(target) == ["orders-0", "orders-1", "payments-0"]
+    (target / "orders-0").rename(tmp_path / "kept")
+    assert rollback_topics(target, fs=UnsyncedFs()) == ["orders-1", "payments-0"]
+    assert not (tmp_path / "new.seglog-spark").exists()
+
+
+@pytest.mark.parametrize("partitions", [[], ["orders-0"]])
+def test_a_rollback_that_goes_on_refuses_what_has_appeared_since(log_dir, tmp_path, partitions):
+    """Killed at any change, while its workplace goes; then a broker makes orders-0 again."""
+    target, kept = tmp_path / "new", tmp_path / "kept"
+    assert convert(log_dir, target).is_whole
+    kept.mkdir()
+    for name in ("new", "new.seglog-spark"):
+        shutil.copytree(tmp_path / name, kept / name)
+    refused = steps = 0
+    while True:
+        for name in ("new", "new.seglog-spark"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            shutil.copytree(kept / name, tmp_path / name)
+        failing = FailingFs(UnsyncedFs(), steps, errno.EIO)
+        try:
+            rollback_topics(target, partitions=partitions, fs=failing)
+            break
+        except StorageError:
+            pass
+        steps += 1
+        if (target / "orders-0").exists():
+            continue
+        (target / "orders-0").mkdir()
+        for log in (kept / "new/orders-0").iterdir():       # of the same sizes
+            (target / "orders-0" / log.name).write_bytes(b"n" * log.stat().st_size)
+        before = everything(target / "orders-0")
+        words = "not the one that this conversion made|not published by this|no conversion into this target"
+        try:
+            with pytest.raises(InvalidArgumentError, match=words):
+                rollback_topics(target, partitions=partitions, fs=UnsyncedFs())
+            refused += 1
+        except pytest.fail.Exception:
+            pass        # the workplace had no journal any more
+        assert everything(target / "orders-0") == before, failing.calls[-1]
+    assert refused > 10

@@ -322,10 +322,10 @@ def test_a_source_goes_only_when_its_result_and_the_journal_are_synced(convert, 
 
 def test_a_run_whose_source_is_gone_already_ends_the_work(convert, old):
     class Stops(UnsyncedFs):
-        def unlink(self, path):
+        def unlink(self, path, within=None):
             if "/done/payments-0/" in str(path):
                 raise KeyboardInterrupt
-            super().unlink(path)
+            super().unlink(path, within)
 
         def __reduce__(self):
             return UnsyncedFs, ()
@@ -364,9 +364,9 @@ class MeasuringFs(UnsyncedFs):
         super().rename(source, target)
         self.measure()
 
-    def unlink(self, path):
+    def unlink(self, path, within=None):
         self.measure()
-        super().unlink(path)
+        super().unlink(path, within)
 
 
 @pytest.mark.parametrize("options", [REMOVE, {"finalize_each": True}], ids=["source removed", "source kept"])

@@ -39,9 +39,9 @@ class MortalFs(UnsyncedFs):
         self._count()
         super().rename(source, target)
 
-    def unlink(self, path):
+    def unlink(self, path, within=None):
         self._count()
-        super().unlink(path)
+        super().unlink(path, within)
 
 
 @pytest.fixture
@@ -246,6 +246,17 @@ def test_a_batch_that_a_broker_refuses_is_not_put_in_place_later(path, overwrite
 def test_a_partition_that_a_broker_is_about_to_delete_is_none(path):
     (path / f"orders-0.{'0' * 32}-delete").mkdir(parents=True)
     commit(path, may_exist=False).check(overwrite=False)
+
+
+def test_a_directory_of_the_sink_that_is_a_link_is_refused(path, in_memory):
+    (in_memory / "precious/batch-1").mkdir(parents=True)
+    (in_memory / "precious/batch-1/file").touch()
+    path.with_name("data.seglog-sink").symlink_to(in_memory / "precious")
+    sink = commit(path, "batch-1")
+    for end in (lambda: sink.check(overwrite=False), sink.discard, lambda: sink.publish([])):
+        with pytest.raises(InvalidArgumentError, match="a symbolic link; nothing was changed"):
+            end()
+    assert [found.name for found in (in_memory / "precious").rglob("*")] == ["batch-1", "file"]
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "version"])

@@ -30,6 +30,7 @@ from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
 from seglog.fs.refusals import storage_error
+from seglog.fs.removal import remove_files
 
 RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1
@@ -141,9 +142,8 @@ class ParquetTable:
                     "offset of a partition once", hint="write them to two directories",
                 )
         with self._locked():
-            for path in list(_files_below(self.path)):
-                if _SCRATCH.fullmatch(path.name):           # from a run that was killed
-                    self._fs.unlink(path)
+            # From a run that was killed.
+            remove_files(self._fs, self.path, lambda name: _SCRATCH.fullmatch(name) is not None)
             known = self._ranges()
             for place in places:
                 yield from self._add_all(scan, place, known.get((place.topic, place.partition), {}))

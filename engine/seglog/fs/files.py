@@ -5,7 +5,7 @@ os.listdir). `OsFileSystem` is the real one. The doubles in tests/support/crash/
 what was not synced, and return errors.
 
 Some operations are left out on purpose: no call truncates a file, because it may be mapped (write a shorter file beside
-it and `replace`), and only a staging's directory tree is ever removed (fs.staging).
+it and `replace`), and whole directories are only removed by fs.removal.
 
 Errors are StorageError with errno and the path. docs/durability.md says what is assumed of the operating system.
 """
@@ -257,16 +257,16 @@ class FileSystem(ABC):
         """Give a file a second name, which must be free."""
 
     @abstractmethod
-    def unlink(self, path: AnyPath) -> None:
-        """Remove a file's name. Maps and open descriptors keep its bytes."""
+    def unlink(self, path: AnyPath, within: int | None = None) -> None:
+        """Remove a file's name. Maps and open descriptors keep its bytes. `within`: as for `create`."""
 
     @abstractmethod
     def mkdir(self, path: AnyPath) -> None:
         """Make an empty directory in an existing one."""
 
     @abstractmethod
-    def rmdir(self, path: AnyPath) -> None:
-        """Remove an empty directory."""
+    def rmdir(self, path: AnyPath, within: int | None = None) -> None:
+        """Remove an empty directory. `within`: as for `create`."""
 
     @abstractmethod
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
@@ -460,9 +460,9 @@ class OsFileSystem(FileSystem):
         with refusals(f"link as {os.fspath(target)}", source):
             os.link(source, target, follow_symlinks=False)
 
-    def unlink(self, path: AnyPath) -> None:
+    def unlink(self, path: AnyPath, within: int | None = None) -> None:
         try:
-            os.unlink(path)
+            os.unlink(path if within is None else os.path.basename(path), dir_fd=within)
         except OSError as error:
             raise storage_error(error, "remove", path) from error
 
@@ -470,9 +470,9 @@ class OsFileSystem(FileSystem):
         with refusals("make a directory", path):
             os.mkdir(path)
 
-    def rmdir(self, path: AnyPath) -> None:
+    def rmdir(self, path: AnyPath, within: int | None = None) -> None:
         with refusals("remove the directory", path):
-            os.rmdir(path)
+            os.rmdir(path if within is None else os.path.basename(path), dir_fd=within)
 
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
         with refusals("set the time", path):

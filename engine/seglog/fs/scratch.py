@@ -2,10 +2,13 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from seglog.errors import StorageError
+from seglog.fs.files import OsFileSystem
 from seglog.fs.refusals import refusals
+from seglog.fs.removal import remove_tree
 
 
 @contextmanager
@@ -17,6 +20,9 @@ def scratch_directory(parent: str | os.PathLike[str] | None = None) -> Iterator[
     """
     where = tempfile.gettempdir() if parent is None else parent
     with refusals("make a directory in", where):
-        directory = tempfile.TemporaryDirectory(prefix="seglog-", dir=where, ignore_cleanup_errors=True)
-    with directory as path:
-        yield Path(path)
+        path = Path(tempfile.mkdtemp(prefix="seglog-", dir=where))
+    try:
+        yield path
+    finally:
+        with suppress(StorageError):
+            remove_tree(OsFileSystem(), path.parent, path.name)

@@ -27,6 +27,7 @@ from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.aside import copy_file
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.refusals import refusals
+from seglog.fs.removal import remove_tree
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -200,7 +201,7 @@ class Staging:
                 if file.unsynced:
                     file.sync()
                 file.close()
-        for directory, files in bottom_up(self.path):
+        for directory, files in _bottom_up(self.path):
             for path in files:
                 known = self._files.get(path)
                 if path not in self._synced and (known is None or known.unsynced):
@@ -249,7 +250,7 @@ def remove_deleted_partition(fs: FileSystem, path: Path) -> None:
     """Remove what a crash left of a deleted partition, of a broker's as well; nothing if it has another name. The
     caller knows that no running process is removing it."""
     if _DELETED.fullmatch(path.name) is not None:
-        _remove_files(fs, path)
+        remove_tree(fs, path.parent, path.name)
 
 
 def deleted_name(partition: str) -> str:
@@ -336,13 +337,13 @@ def _place_beside(target: Path, token: str) -> Path | None:
     return above / name
 
 
-def bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
+def _bottom_up(path: AnyPath) -> Iterator[tuple[str, list[str]]]:
     """Each directory under `path`, the deepest first, with the paths of its entries that are not directories."""
     files = []
     with refusals("list", path), os.scandir(path) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):
-                yield from bottom_up(entry.path)
+                yield from _bottom_up(entry.path)
             else:
                 files.append(entry.path)
     yield os.fspath(path), files
@@ -352,14 +353,4 @@ def _remove_tree(fs: FileSystem, path: Path) -> None:
     """Remove a staging. Raises ValueError if the directory is not named as one."""
     if _INSIDE.fullmatch(path.name) is None and _BESIDE.fullmatch(path.name) is None:
         raise ValueError(f"{path} is not a staging directory")
-    _remove_files(fs, path)
-
-
-def _remove_files(fs: FileSystem, path: Path) -> None:
-    if path.is_symlink():
-        fs.unlink(path)
-        return
-    for directory, files in bottom_up(path):
-        for file in files:
-            fs.unlink(file)
-        fs.rmdir(directory)
+    remove_tree(fs, path.parent, path.name)

@@ -36,6 +36,7 @@ from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
+from seglog.fs.removal import remove_tree
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
@@ -446,10 +447,8 @@ def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) ->
 
 
 def remove_directory(fs: FileSystem, directory: Path) -> None:
-    """Remove a directory that contains only files, and its files. Raises StorageError."""
-    for name in sorted(os.listdir(directory)):
-        fs.unlink(directory / name)
-    fs.rmdir(directory)
+    """Remove a ledger's directory, or one of ledgers, durably. Raises StorageError."""
+    remove_tree(fs, directory.parent, directory.name)
     fs.sync_directory(directory.parent)
 
 

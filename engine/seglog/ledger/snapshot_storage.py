@@ -205,8 +205,6 @@ def remove_snapshots(fs: FileSystem, managed_ledger: Path, besides: Set[Path] = 
     if not parent.is_dir():
         return
     for directory in sorted(set(parent.iterdir()) - besides):
-        for ledger in sorted(path for path in directory.iterdir() if path.is_dir()):
-            remove_directory(fs, ledger)
         remove_directory(fs, directory)
 
 

@@ -45,8 +45,10 @@ class Journal:
 
     @classmethod
     def read(cls, store: Store, target: str) -> "Journal | None":
-        """The journal of the conversion into `target`; None if none is under way. Raises CorruptCheckpointError."""
+        """The journal of the conversion into `target`; None if none is under way. Raises CorruptCheckpointError, and
+        InvalidArgumentError if the workplace is a link."""
         path = _path(target)
+        store.check_workplace(f"{target}{WORKPLACE_SUFFIX}")
         raw = store.read(path)
         if raw is None:
             return None

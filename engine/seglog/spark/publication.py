@@ -71,6 +71,7 @@ def rollback_topics(
     """
     chosen = list(partitions)
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
+    _check_under_way(store, path)
     found = _workplace(store, path)
     goal = target_of(found)
     with goal.held():
@@ -97,8 +98,8 @@ def rollback_topics(
                 f"not published by this conversion: {', '.join(unknown)}", file=found.path,
                 hint="name partitions as their directories are named, such as orders-3",
             )
-        if journal.state != ROLLING_BACK:
-            goal.check_unchanged(chosen)
+        # Also when a rollback goes on: since it stopped, somebody may have put a partition where one was taken out.
+        goal.check_unchanged(chosen)
         if not is_part:
             journal = journal.now(store, ROLLING_BACK)
         taken = goal.take_back(chosen)
@@ -115,7 +116,9 @@ def rollback_topics(
 
 def _forget_partitions(goal: Target, journal: Journal, partitions: list[str]) -> None:
     """Forget partitions that were taken back; the rest stays. The journal is changed last, so that a second call can
-    complete the work."""
+    complete the work. The outcomes go first: without one, no second call takes a newer partition for this one."""
+    for partition in partitions:
+        goal.workplace.store.remove_file(goal.workplace.within("outcome", partition))
     goal.discard(partitions)
     _forget_files(goal.workplace, partitions)
     left = tuple(name for name in journal.published if name not in partitions)
@@ -140,6 +143,7 @@ def finalize_topics(
     unchanged. Raises InvalidArgumentError if there is no committed conversion, LogLockedError, StorageError.
     """
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
+    _check_under_way(store, path)
     with target_of(_workplace(store, path)).held():
         journal = _journal(store, path)
         if journal is None:
@@ -159,15 +163,22 @@ def _journal(store: Store, target: str) -> Journal | None:
     """The journal of the conversion into `target`. None: a run died before it wrote the journal or after it removed it;
     then nothing was published that could be taken back, and the rest of the workplace is now removed.
     """
+    _check_under_way(store, target)
     journal = Journal.read(store, target)
-    workplace = f"{target}{WORKPLACE_SUFFIX}"
     if journal is None:
-        if not store.exists(workplace):
-            raise InvalidArgumentError(
-                "no conversion into this target is under way", file=target, hint="name the target of the conversion"
-            )
-        store.remove_tree(workplace)
+        store.remove_tree(f"{target}{WORKPLACE_SUFFIX}")
     return journal
+
+
+def _check_under_way(store: Store, target: str) -> None:
+    """Raise InvalidArgumentError if the target has no workplace: before its lock is taken, which leaves a file there.
+    """
+    workplace = f"{target}{WORKPLACE_SUFFIX}"
+    store.check_workplace(workplace)
+    if not store.exists(workplace):
+        raise InvalidArgumentError(
+            "no conversion into this target is under way", file=target, hint="name the target of the conversion"
+        )
 
 
 def _workplace(store: Store, target: str, journal: Journal | None = None) -> Workplace:

@@ -24,7 +24,7 @@ from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, lock_log_dir, lock_partition
 from seglog.fs.mapping import read_file
-from seglog.fs.staging import bottom_up
+from seglog.fs.removal import remove_tree
 from seglog.log.log import Log
 from seglog.log.mirror import mirror
 from seglog.log.partition import Partition
@@ -126,6 +126,7 @@ class SinkCommit:
             raise InvalidArgumentError(
                 "the path is named like a partition", file=self._log_dir, hint="name the log dir instead"
             )
+        refuse_link(self._home)
         if not overwrite and not self._options.may_exist and partitions_in(self._log_dir):
             raise InvalidArgumentError(
                 "the log dir already has partitions", file=self._log_dir,
@@ -256,11 +257,11 @@ class SinkCommit:
             self._carry_out(journal, {})
         done = self._done(journal)
         if journal.epoch is None:
-            self._remove(self._home / journal.place)
+            self._remove(journal.place)
         else:   # the stream may be retrying the epoch, and staging it in this place
             for step in journal.steps:
                 if step.staged:
-                    self._remove(self._home / step.staged)
+                    self._remove(step.staged)
         return done
 
     def _done(self, journal: SinkJournal) -> SinkJournal:
@@ -280,6 +281,7 @@ class SinkCommit:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
+        refuse_link(self._home)
         make_directories(self._fs, self._home)
         try:
             lock = lock_file(self._fs, self._home / "lock", EXCLUSIVE)
@@ -290,14 +292,20 @@ class SinkCommit:
 
     def _clear(self) -> None:
         """Remove everything that was staged for this commit."""
-        self._remove(self._home / self._place)
+        self._remove(self._place)
 
-    def _remove(self, path: Path) -> None:
-        if path.is_dir():
-            for directory, files in bottom_up(str(path)):
-                for file in files:
-                    self._fs.unlink(file)
-                self._fs.rmdir(directory)
+    def _remove(self, below: str) -> None:
+        """Remove what is at this path below the home."""
+        remove_tree(self._fs, self._home.parent, self._home.name, *below.split("/"))
+
+
+def refuse_link(home: Path) -> None:
+    """Raise InvalidArgumentError if a sink's directory is a symbolic link: it leads to files of others."""
+    if home.is_symlink():
+        raise InvalidArgumentError(
+            "the sink's directory is a symbolic link; nothing was changed", file=home,
+            hint="remove the link: it must be a directory beside the log dir",
+        )
 
 
 def _refuse_two(staged: list[StagedPartition]) -> None:

@@ -188,9 +188,15 @@ class RenamedTarget(Target):
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
-            path, outcome = self.place(partition), self.workplace.outcome(partition)
-            if outcome is None or not self._store.exists(path):
+            path = self.place(partition)
+            if not self._store.exists(path):
                 continue
+            outcome = self.workplace.outcome(partition)
+            if outcome is None or self._store.exists(self.workplace.staged(partition)):
+                raise InvalidArgumentError(
+                    "the partition is not the one that this conversion made: a rollback would remove it", file=path,
+                    hint="move it away, and run again",
+                )
             logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIXES)}
             if logs != outcome.logs:
                 raise InvalidArgumentError(

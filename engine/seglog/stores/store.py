@@ -4,7 +4,6 @@ Paths are text with "/" between names, for a remote store complete URLs, so they
 message and to a user. A store can be pickled: each task gets its own copy. A method's changes are durable when it
 returns.
 """
-import errno
 import os
 import secrets
 from abc import ABC, abstractmethod
@@ -14,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.mapping import file_part
-from seglog.errors import StorageError
+from seglog.errors import InvalidArgumentError
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals, storage_error
-from seglog.fs.staging import bottom_up, remove_leftovers, remove_partition
+from seglog.fs.removal import remove_file, remove_tree
+from seglog.fs.staging import remove_leftovers, remove_partition
 from seglog.stores.side_by_side import Item, Result
 
 WORKPLACE_SUFFIX = ".seglog-spark"
@@ -119,6 +119,9 @@ class Store(ReadableStore):
     @abstractmethod
     def remove_tree(self, path: str) -> None:
         """Remove a workplace, or a directory in one, with all its contents, if it exists."""
+
+    def check_workplace(self, path: str) -> None:
+        """Raise InvalidArgumentError if the workplace `path` is a link, which leads to another place's files."""
 
     @abstractmethod
     def sync(self, path: str) -> None:
@@ -238,21 +241,17 @@ class LocalStore(RenamingStore):
         self._fs.sync_directory(path)
 
     def remove_file(self, path: str) -> None:
-        with _gone_is_fine():
-            self._fs.unlink(in_workplace(path))
+        remove_file(self._fs, *_root_and_names(path))
 
     def remove_tree(self, path: str) -> None:
-        path = in_workplace(path)
-        if not os.path.isdir(path):
-            return
-        # Another run's attempt may still be alive, and remove its own part at the same time.
-        with _gone_is_fine():
-            for directory, files in bottom_up(path):
-                for file in files:
-                    with _gone_is_fine():
-                        self._fs.unlink(file)
-                with _gone_is_fine():
-                    self._fs.rmdir(directory)
+        remove_tree(self._fs, *_root_and_names(path))
+
+    def check_workplace(self, path: str) -> None:
+        if os.path.islink(path):
+            raise InvalidArgumentError(
+                "the workplace is a symbolic link; nothing was changed", file=path,
+                hint="remove the link: the workplace must be a directory beside the target",
+            )
 
     def sync(self, path: str) -> None:
         self._fs.sync_directory(path)
@@ -276,17 +275,15 @@ class LocalStore(RenamingStore):
         self._fs.sync_directory(path)
 
 
-@contextmanager
-def _gone_is_fine() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-
-
 def in_workplace(path: str) -> str:
     """Return `path`, which must be a workplace or in one: nothing else is ever removed. Raises ValueError."""
     if not any(name.endswith(WORKPLACE_SUFFIX) for name in path.split("/")):
         raise ValueError(f"{path} is not in a workplace")
     return path
+
+
+def _root_and_names(path: str) -> list[str]:
+    """The directory that holds the workplace, and the names from there to `path`, which is in the workplace."""
+    names = in_workplace(path).split("/")
+    workplace = max(at for at, name in enumerate(names) if name.endswith(WORKPLACE_SUFFIX))
+    return ["/".join(names[:workplace]) or "/", *names[workplace:]]

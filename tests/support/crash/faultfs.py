@@ -180,16 +180,16 @@ class RecordingFs(FileSystem):
             node = self._history.nodes[self._entry(d1, n1, t1)]
             self._record_names(f"link {t1} -> {t2}", (d2, n2, self._new_entry(node)))
 
-    def unlink(self, path):
-        self._take_away(self._inner.unlink, path, "unlink")
+    def unlink(self, path, within=None):
+        self._take_away(self._inner.unlink, path, within, "unlink")
 
-    def rmdir(self, path):
-        self._take_away(self._inner.rmdir, path, "rmdir")
+    def rmdir(self, path, within=None):
+        self._take_away(self._inner.rmdir, path, within, "rmdir")
 
-    def _take_away(self, take_away, path, word):
+    def _take_away(self, take_away, path, within, word):
         with self._lock:
             directory, name, text = self._place(path)
-            take_away(path)
+            take_away(path, within)
             self._record_names(f"{word} {text}", (directory, name, None))
 
     def mkdir(self, path):
@@ -343,14 +343,14 @@ class FailingFs(FileSystem):
     def link(self, source, target):
         self._call("link", source, target)
 
-    def unlink(self, path):
-        self._call("unlink", path)
+    def unlink(self, path, within=None):
+        self._call("unlink", path, within)
 
     def mkdir(self, path):
         self._call("mkdir", path)
 
-    def rmdir(self, path):
-        self._call("rmdir", path)
+    def rmdir(self, path, within=None):
+        self._call("rmdir", path, within)
 
     def set_mtime(self, path, mtime_ns):
         self._call("set_mtime", path, mtime_ns)
