@@ -90,10 +90,11 @@ cdef class AppendedFile:
         if not 0 < size_bytes <= PIECE_BYTES_MAX:
             PyBuffer_Release(&view)
             return self.append(data)
-        self._unsynced = True
+        self._writes += 1
         with nogil:
             written = pwrite(self._fd, view.buf, <size_t>size_bytes, begin)
             number = errno
+        self._writes += 1
         PyBuffer_Release(&view)
         if written == size_bytes:
             self._position = begin + written
@@ -109,24 +110,39 @@ cdef class AppendedFile:
         self.append(memoryview(data).cast("B")[written:])
         return begin
 
+    # A sync covers the writes that ended before it began. One that another thread makes beside it may land behind it: so
+    # a write counts when it begins and when it ends, and a sync has covered all if no count is newer than its begin.
+
+    @property
+    def has_unsynced_writes(self):
+        """Whether a write was begun or ended since the last sync that succeeded began."""
+        return self._writes != self._synced_writes
+
+    def note_write(self):
+        """Note that a write begins or has ended, in one step, whichever thread calls it."""
+        self._writes += 1
+
+    def note_sync(self, int64_t writes):
+        """Note that a sync succeeded. `writes`: `_writes` when it began."""
+        if writes > self._synced_writes:
+            self._synced_writes = writes
+
     def sync_descriptor(self, bint data_only):
         """Call fsync or fdatasync, in one step with recording its result."""
         cdef int result
         cdef int number
-        # Before the call: data that another thread appends during it must not look synced.
-        self._unsynced = False
+        cdef int64_t writes = self._writes
         while True:
             with nogil:
                 result = seg_sync_data(self._fd) if data_only else fsync(self._fd)
                 number = errno
             if result == 0:
+                self.note_sync(writes)
                 return
-            self._unsynced = True
             if number != EINTR:
                 self._failure = OSError(number, "the sync failed")      # until there are better words
                 self._refuse_sync(number)
             PyErr_CheckSignals()
-            self._unsynced = False
 
 
 def reserve(int fd, int64_t position, int64_t size_bytes):

@@ -6,13 +6,14 @@ import pickle
 import resource
 import subprocess
 import sys
+import threading
 from array import array
 
 import pytest
 
 from seglog.errors import StorageError
 from seglog.fs import files as files_module
-from seglog.fs.files import OsFileSystem
+from seglog.fs.files import OsFile, OsFileSystem
 from seglog.fs.refusals import _REFUSALS, refusals, storage_error
 
 FS = OsFileSystem()
@@ -176,6 +177,67 @@ def test_a_file_knows_whether_it_is_synced(file):
     assert not file.unsynced
     file.preallocate(10)
     assert file.unsynced
+
+
+class SlowWrite(OsFile):
+    """A write that waits, once it has begun, until it is let go; by Python's way of writing."""
+
+    def __init__(self, path, fd, position):
+        super().__init__(path, fd, position)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def _write(self, views, position):
+        self.begun.set()
+        assert self.go.wait(20)
+        super()._write(views, position)
+
+
+@pytest.mark.parametrize("sync", ["sync", "sync_data"])
+@pytest.mark.parametrize("write", ["append", "write_at"])
+def test_a_sync_that_begins_during_a_write_does_not_cover_it(path, write, sync):
+    with SlowWrite(path, os.open(path, os.O_RDWR | os.O_CREAT), 0) as file:
+        writing = threading.Thread(target=getattr(file, write), args=(b"x",) if write == "append" else (0, b"x"))
+        writing.start()
+        assert file.begun.wait(20)
+        getattr(file, sync)()
+        file.go.set()
+        writing.join()
+        assert file.unsynced
+        file.sync()
+        assert not file.unsynced
+
+
+def test_a_sync_that_begins_during_a_write_of_the_kernel_does_not_cover_it(in_memory):
+    """The system makes a long write page by page, so that its beginning can be seen in the file's length."""
+    piece = bytes(64 << 20)
+    for attempt in range(20):
+        path = in_memory / f"{attempt}.log"
+        with FS.create(path) as file:
+            writing = threading.Thread(target=file.append_bytes, args=(piece,))
+            writing.start()
+            while os.fstat(file.fileno()).st_size == 0:
+                pass
+            file.sync_data()
+            began_before_its_end = os.fstat(file.fileno()).st_size < len(piece)
+            writing.join()
+            assert file.unsynced or not began_before_its_end
+        path.unlink()
+        if began_before_its_end:
+            return
+    pytest.fail("no sync began during a write")
+
+
+def test_an_interrupted_write_is_unsynced(path):
+    class Interrupted(OsFile):
+        def _write(self, views, position):
+            super()._write(views, position)
+            self.sync()
+            raise KeyboardInterrupt
+
+    with Interrupted(path, os.open(path, os.O_RDWR | os.O_CREAT), 0) as file:
+        with pytest.raises(KeyboardInterrupt):
+            file.append(b"x")
+        assert file.unsynced
 
 
 # The two calls, told on standard output in place of being done.

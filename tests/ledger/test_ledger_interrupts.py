@@ -10,6 +10,7 @@ import pytest
 
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.managed_ledger import ManagedLedger
+from support.faultfs import RecordingFs
 from support.interrupts import interrupted_at_each_opcode
 from support.topics import message, numbers
 
@@ -158,3 +159,25 @@ def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsyn
         for mine in acknowledged:
             assert mine.items() <= found.items()
         assert [entry.index for entry in entries] == list(range(len(entries)))
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_what_was_written_before_an_interrupt_is_synced_when_the_ledger_is_sealed(tmp_path, fsync):
+    record = RecordingFs(tmp_path)
+
+    def interrupt(name):
+        if name.endswith(".index"):     # behind the entry that it is for
+            record.before_write = lambda name: None
+            raise KeyboardInterrupt
+
+    record.before_write = interrupt
+    with Ledger.create(record.root / "ledger-7", 7, fs=record, fsync=fsync) as ledger:
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(100):
+                ledger.add(b"x" * 5000)
+        ledger.seal()
+        sealed, count = record.steps, ledger.entry_count
+    assert count > 1
+    for state in record.crash_states(limit=50, after=sealed):
+        with state.materialise() as disk, Ledger.open(disk / "ledger-7") as ledger:
+            assert ledger.read_first(count) == [b"x" * 5000] * count, state.story()

@@ -5,6 +5,7 @@ at: that much is promised. Then every disk that a crash may leave (docs/durabili
 between what was promised and what the call that was interrupted would have brought about.
 """
 import os
+import queue
 import shutil
 import threading
 from dataclasses import dataclass, replace
@@ -401,3 +402,61 @@ def test_a_crash_beside_appenders_that_share_a_sync_keeps_what_each_was_told(in_
             assert list(found) == list(range(len(found))), state.story()
             assert all(given[offset] == value for offset, value in found.items()), state.story()
             assert all(found.get(offset) == value for offset, value in state.marks), state.story()
+
+
+@pytest.mark.parametrize("change", ["roll", "close", "truncate_to"])
+def test_an_append_that_is_written_beside_a_sync_is_synced_by_what_seals_its_segment(tmp_path, change):
+    """The sync began before the write was made: it does not cover it."""
+    record, begun, go, told = RecordingFs(tmp_path), threading.Event(), threading.Event(), queue.SimpleQueue()
+    path = record.root / "data" / "orders-0"
+
+    def waits(name):
+        if os.fspath(name).endswith(".log"):
+            begun.set()
+            assert go.wait(60)
+
+    with seglog.open(path, fs=record, config=CONFIG, clock=ManualClock(NOW)) as log:
+        log.append(b"before")
+        first = log.append(b"first", wait=False)
+        record.before_write = waits
+        taken = []
+        writing = threading.Thread(target=lambda: taken.append(log.append(b"second", wait=False)))
+        writing.start()
+        assert begun.wait(60)
+        log.when_durable(first, told.put)       # while the second one is being written
+        assert told.get(timeout=60) is None
+        go.set()
+        writing.join()
+        getattr(log, change)(*[3] * (change == "truncate_to"))
+        log.when_durable(*taken, told.put)
+        assert told.get(timeout=60) is None
+        acknowledged = record.steps
+    for state in record.crash_states(limit=STATES, after=acknowledged):
+        with state.materialise() as disk, seglog.open(disk / "data" / "orders-0", config=CONFIG) as log:
+            assert [r.value for r in log.read()] == [b"before", b"first", b"second"], state.story()
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_what_was_written_before_an_interrupt_is_synced_by_what_seals_its_segment(tmp_path, fsync):
+    record = RecordingFs(tmp_path)
+    path = record.root / "data" / "orders-0"
+
+    def interrupt(name):
+        record.before_write = lambda name: None
+        raise KeyboardInterrupt
+
+    with seglog.open(path, fs=record, config=CONFIG, clock=ManualClock(NOW), fsync=fsync) as log:
+        for n in range(10):
+            log.append(b"%d" % n * 100)
+        record.before_write = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            log.append(b"interrupted")
+        log.roll()
+        index = log.segments[0].path.with_suffix(".index").read_bytes()
+        assert index
+        acknowledged = record.steps
+    for state in record.crash_states(limit=STATES, after=acknowledged):
+        with state.materialise() as disk:
+            assert (disk / "data" / "orders-0" / "00000000000000000000.index").read_bytes() == index, state.story()
+            with seglog.open(disk / "data" / "orders-0", config=CONFIG) as log:
+                assert len(list(log.read(0, 10))) == 10, state.story()

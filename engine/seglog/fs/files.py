@@ -61,8 +61,9 @@ class WritableFile(AppendedFile, ABC):
 
     @property
     def unsynced(self) -> bool:
-        """Whether anything was written since the last sync; also true after a failed sync."""
-        return self._unsynced
+        """Whether anything may be missing on the disk: what was written since the last sync began, or beside it, and
+        after a failure all."""
+        return self.has_unsynced_writes or self._failure is not None
 
     @property
     def closed(self) -> bool:
@@ -83,8 +84,7 @@ class WritableFile(AppendedFile, ABC):
     def preallocate(self, size_bytes: int) -> None:
         """Extend the file to `size_bytes` with zeros. Never makes it shorter."""
         with self._poisoning():
-            self._unsynced = True
-            self._grow(size_bytes)
+            self._write_with(self._grow, size_bytes)
 
     def reserve(self, size_bytes: int) -> bool:
         """Reserve disk space for the file to grow to `size_bytes`; its length and bytes do not change.
@@ -135,14 +135,20 @@ class WritableFile(AppendedFile, ABC):
         views = [view for view in views if view.nbytes]
         with self._poisoning():
             if views:
-                self._unsynced = True
-                self._write(views, position)
+                self._write_with(self._write, views, position)
+
+    def _write_with(self, write: Callable[..., None], *args: Any) -> None:
+        self.note_write()
+        try:
+            write(*args)
+        finally:
+            self.note_write()       # a sync that began meanwhile does not cover it
 
     def _sync_all(self, *, data_only: bool) -> None:
         with self._poisoning():
-            # Before the call: bytes that another thread appends during it must not look synced.
-            self._unsynced = False
+            writes = self._writes
             self._sync(data_only=data_only)
+            self.note_sync(writes)
 
     def _poisoning(self) -> "_Poisoning":
         if self._closed or self._failure is not None:
@@ -171,7 +177,6 @@ class WritableFile(AppendedFile, ABC):
     def _poison(self, error: StorageError) -> None:
         # A copy: the error itself holds the frames, whose file and buffers would then hold each other.
         self._failure = StorageError(error.what, file=error.file, hint=error.hint, errno=error.errno)
-        self._unsynced = True
 
     # --- what an implementation must do completely, or raise StorageError ------------------
 
@@ -288,7 +293,7 @@ class OsFile(WritableFile):
         return self._fd
 
     def give_back(self) -> bool:
-        if self._fd < 0 or self._unsynced or self._failure is not None:
+        if self._fd < 0 or self.unsynced:
             return False
         with refusals("stat", self.path):
             self._left = os.fstat(self._fd)

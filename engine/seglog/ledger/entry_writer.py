@@ -249,6 +249,7 @@ class EntryWriter(WriteGate):
         self.active.check_disk()
         self.active.close()
         self.active = self._taken_up()
+        self.active.assume_unsynced()
         GROWING_FILES.opened(self)
         waiting, end = self._waiting, self.active.end
         if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:

@@ -442,6 +442,11 @@ class SegmentAppender(QuietAppender):
             if os.path.lexists(path):
                 self._fs.unlink(path)
 
+    def assume_unsynced(self) -> None:
+        """Note that another descriptor wrote to the files, and that it is not known whether it synced them."""
+        for file in self._files:
+            file.note_write()
+
     @property
     def unsynced(self) -> bool:
         """Whether part of its files is not yet on the disk."""

@@ -54,6 +54,9 @@ class RecordingFs(FileSystem):
         self._lock = threading.RLock()
         self._take_in(self.root, self._new_directory())
 
+    def before_write(self, path):
+        """Called before each write; a test replaces it to delay a write, or to interrupt it."""
+
     def _take_in(self, path, node):
         for found in sorted(os.scandir(path), key=lambda found: found.name):
             if found.is_dir(follow_symlinks=False):
@@ -245,6 +248,7 @@ class RecordingFile(WritableFile):
 
     def _write(self, views, position):
         data = b"".join(views)
+        self._fs.before_write(self.path)
         with self._fs._lock:
             try:
                 self._inner.write_at(position, data)
