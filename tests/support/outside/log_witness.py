@@ -46,6 +46,11 @@ class LogWitness:
                 self.taken |= dict(enumerate(numbers, first))
                 if self.fsync == "batch":
                     self.durable |= set(range(first, first + len(numbers)))
+            case "wrote":
+                numbers, first = rest
+                self.taken |= dict(enumerate(numbers, first))
+            case "synced":
+                self.durable |= set(rest[0])
             case "cut":
                 self.cut = rest[0]
             case "ends":

@@ -8,6 +8,8 @@ Notes (notes.py; the witness is log_witness.py):
     durable OFFSET          log.durable_offset says so
     give NUMBERS            these are about to be appended; then
     took NUMBERS FIRST      they were, from this offset on
+    wrote NUMBERS FIRST     the same of an append that does not wait; then
+    synced OFFSETS          when_durable says so
     cut OFFSET              truncate_to is about to be called; then
     ends END                it returned
     delete OFFSET, starts START         the same for delete_records
@@ -36,8 +38,12 @@ WEIGHTS = {
     "size": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
     "time": {"append": 88, "roll": 4, "retain": 3, "flush": 2, "reopen": 3},
     "neighbours": {"append": 50, "neighbour": 25, "roll": 6, "cut": 4, "delete": 3, "reopen": 8, "leave": 4},
+    "beside": {"append": 85, "roll": 4, "flush": 11},
     "backups": {"append": 80, "snapshot": 5, "roll": 4, "cut": 4, "delete": 4, "reopen": 3},
 }
+
+# Threads that append and do not wait, beside one that does nothing but flush; the segments are short.
+BESIDE_BYTES = 4000
 
 # Kinds of logs that delete by themselves, in a thread of their own.
 KEPT_BYTES = 20_000
@@ -69,6 +75,9 @@ class LogWorker(Worker):
         super().__init__(path, kind, seed, fsync, threads, steps)
         self.weights = WEIGHTS[kind]
         self.config = CONFIG | RETENTION.get(kind, {})
+        if kind == "beside":
+            self.config = self.config | {"segment.bytes": BESIDE_BYTES}
+            self.beside, self.beside_every_s = ("flush",), 0.0002
         self.snapshots = 0
         self.log = None
         self.log_dir = None         # of the kind "neighbours": its logs come and go beside this one
@@ -96,6 +105,9 @@ class LogWorker(Worker):
                 continue
 
     def add(self, chance):
+        if self.kind == "beside":
+            self.write(chance)
+            return
         numbers = self.numbers(chance.choice([1, 1, 1, 1, 2, 4]))
         as_columns = chance.random() < 0.2
         self.note("give", numbers)
@@ -112,6 +124,19 @@ class LogWorker(Worker):
                 numbers.pop(), values.pop()
             last = self.log.append_many([(None, value) for value in values])
         self.note("took", numbers, last - len(numbers) + 1)
+
+    def write(self, chance):
+        """Append a record without waiting for the disk."""
+        numbers = self.numbers(1)
+        self.note("give", numbers)
+        written = self.log.append(value_of(numbers[0]), wait=False)
+        self.note("wrote", numbers, written.result)
+
+        def told(error):
+            if error is None:
+                self.note("synced", [written.result])
+
+        self.log.when_durable(written, told)
 
     def do(self, deed, chance):
         log = self.log

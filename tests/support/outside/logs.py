@@ -15,7 +15,9 @@ from support.outside.topic_witness import TopicWitness
 KINDS = ("appends", "cuts", "backups")
 TOPIC_KINDS = ("entries", "cursors", "delayed")
 MODES = ("batch", "interval", "never")
-SYNC_DELAY_US = 300         # where threads share syncs: as long as a quick drive takes
+# Of a sync and of a write, where threads share syncs: as long as a quick drive takes, and so that writes land while
+# others sync. In the kind "beside", nearly every sync begins during a write.
+DELAYS_US, DELAYS_BESIDE_US = (300, 150), (300, 2000)
 
 
 def record_log(scratch, server, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
@@ -51,7 +53,8 @@ def _record(scratch, server, of, path, witnesses, faults, lives, run, **more):
         arguments = {"path": str(recording.disk / path)} | run._replace(seed=seed)._asdict() | more
         recording.run(
             f"support.outside.{of}_worker", json.dumps(arguments), faults=faults if not is_last or lives == 1 else (),
-            sync_delay_us=SYNC_DELAY_US if run.threads > 1 else 0, check=is_last,
+            delays_us=DELAYS_BESIDE_US if run.kind == "beside" else DELAYS_US if run.threads > 1 else (0, 0),
+            check=is_last,
         )
     name = f"{run.kind}, {run.fsync}, {run.threads} threads, seed {run.seed}" + "".join(f", {each}" for each in faults)
     case = case_of(name, recording, witnesses, f"support.outside.{of}_judge")

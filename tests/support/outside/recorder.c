@@ -9,6 +9,9 @@
  * and one for its end, and no mutex between them: what is written meanwhile is not covered by it. What the process writes
  * to OUTSIDE_NOTES is an entry as well: so the record says which changes came before an acknowledgement.
  *
+ * OUTSIDE_SYNC_DELAY_US: a sync takes that much longer. OUTSIDE_WRITE_DELAY_US: a write lands that much later than it is
+ * called, and a sync that begins meanwhile does not cover it.
+ *
  * OUTSIDE_FAULTS holds faults, separated by ';':  CALL PATTERN NTH ACTION ERRNO SPAN
  *     CALL     write, sync, create, rename, link, unlink, mkdir, rmdir, truncate, allocate, or any
  *     PATTERN  a shell pattern for the path below the root
@@ -65,7 +68,7 @@ static int fault_count;
 static char root[PATH_MAX], notes[PATH_MAX];
 static size_t root_size;
 static int record_fd = -1;
-static long sync_delay_us;
+static long sync_delay_us, write_delay_us;
 static int64_t sync_number;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -83,6 +86,8 @@ PUBLIC void outside_begin(void)
     root_size = strlen(root);
     snprintf(notes, sizeof notes, "%s", getenv("OUTSIDE_NOTES") ? getenv("OUTSIDE_NOTES") : "");
     sync_delay_us = delay ? atol(delay) : 0;
+    delay = getenv("OUTSIDE_WRITE_DELAY_US");
+    write_delay_us = delay ? atol(delay) : 0;
     for (; spec && *spec && fault_count < FAULTS_MAX; fault_count++) {
         struct fault *f = &faults[fault_count];
         if (sscanf(spec, "%15s %4095s %ld %15s %d %7s", f->call, f->pattern, &f->nth, f->action, &f->number, f->span) != 6)
@@ -232,6 +237,8 @@ static ssize_t recorded_write(int fd, const struct iovec *pieces, int count, int
     }
     if (!watched(fd, path, &status) || !S_ISREG(status.st_mode))
         return raw_write(fd, pieces, count, position);
+    if (write_delay_us)
+        usleep((useconds_t)write_delay_us);
     pthread_mutex_lock(&mutex);
     struct fault *fault = fault_of("write", path, status.st_ino);
     if (fault && !is(fault, "short") && !is(fault, "half") && !is(fault, "ignore")) {

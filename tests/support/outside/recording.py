@@ -93,9 +93,12 @@ class Recording:
     def disk(self):
         return self.directory / "disk"
 
-    def run(self, module, *arguments, faults=(), sync_delay_us=0, timeout_s=120, check=True):
-        """Run `main` of a module over the disk to its end; what it changed is recorded after what was."""
-        with self.process(module, *arguments, faults=faults, sync_delay_us=sync_delay_us) as process:
+    def run(self, module, *arguments, faults=(), delays_us=(0, 0), timeout_s=120, check=True):
+        """Run `main` of a module over the disk to its end; what it changed is recorded after what was.
+
+        `delays_us`: how much longer each sync takes, and each write.
+        """
+        with self.process(module, *arguments, faults=faults, delays_us=delays_us) as process:
             ended = Ended(process.wait(timeout_s), process.said(), process.errors())
         if check and ended.returncode != 0:
             raise AssertionError(f"{module} {arguments} ended with {ended.returncode}:\n{ended.stderr}")
@@ -109,11 +112,12 @@ class Recording:
     def read(self):
         self.events = read_record(self.directory / "record", self.disk)
 
-    def process(self, module, *arguments, faults=(), sync_delay_us=0, pipes=False):
+    def process(self, module, *arguments, faults=(), delays_us=(0, 0), pipes=False):
         """One that is recorded."""
         environment = {
             "OUTSIDE_ROOT": str(self.disk), "OUTSIDE_RECORD": str(self.directory / "record"),
-            "OUTSIDE_NOTES": str(self.directory / "notes"), "OUTSIDE_SYNC_DELAY_US": str(sync_delay_us),
+            "OUTSIDE_NOTES": str(self.directory / "notes"), "OUTSIDE_SYNC_DELAY_US": str(delays_us[0]),
+            "OUTSIDE_WRITE_DELAY_US": str(delays_us[1]),
             "OUTSIDE_FAULTS": ";".join(map(str, faults)),
         }
         return Forked(self.server, module, arguments, environment, self.directory, pipes=pipes)

@@ -14,7 +14,9 @@ FAILURES_MAX = 6
 
 
 class Worker:
-    """weights: how often each deed comes. beside: what one thread does while the others add."""
+    """weights: how often each deed comes. beside: what one thread does while the others add, each `beside_every_s`."""
+
+    beside_every_s = 0.004
 
     def __init__(self, path, kind, seed, fsync, threads, steps):
         self.path, self.kind, self.seed, self.fsync, self.threads, self.steps = path, kind, seed, fsync, threads, steps
@@ -74,7 +76,7 @@ class Worker:
         for thread in adders:
             thread.start()
         while any(thread.is_alive() for thread in adders):
-            adders[0].join(0.004)
+            adders[0].join(self.beside_every_s)
             try:
                 self.do(chance.choice(self.beside), chance)
             except SeglogError as error:
