@@ -5,6 +5,7 @@ import random
 import shutil
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -173,8 +174,7 @@ def test_what_was_written_before_an_interrupt_is_synced_when_the_ledger_is_seale
     record.before_write = interrupt
     with Ledger.create(record.root / "ledger-7", 7, fs=record, fsync=fsync) as ledger:
         with pytest.raises(KeyboardInterrupt):
-            for _ in range(100):
-                ledger.add(b"x" * 5000)
+            deque(map(ledger.add, [b"x" * 5000] * 100))
         ledger.seal()
         sealed, count = record.steps, ledger.entry_count
     assert count > 1
