@@ -17,6 +17,7 @@ from seglog.endpoint.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from seglog.endpoint.operator_limits import COSTS
 from seglog.endpoint.refusals import error_of, message_of, unknown_topic
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
@@ -164,12 +165,15 @@ class Configs:
                        and getattr(config, "config_operation", _SET) != _DELETE]
             if without:
                 return Errors.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}"
-            changes = changes_of(await self._topics.opened(name, 0) if kind == _TOPIC else None, resource)
+            log = await self._topics.opened(name, 0) if kind == _TOPIC else None
+            changes = changes_of(log, resource)
             if kind != _TOPIC:
                 return Errors.INVALID_REQUEST, "The broker's settings can only be set when the server starts."
             if self._topics.topic(name) is None:
                 return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
-            checked_changes(changes)
+            checked = checked_changes(changes)
+            self._topics.limits.check(
+                checked, {} if log is None else {name: log.settings[name].value for name in COSTS})
             if not validate_only:
                 await self._topics.configure(name, changes)
         except SeglogError as error:

@@ -121,6 +121,7 @@ class TopicAdmin:
             raise RequestRefusedError(
                 Errors.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
         settings = checked_changes({config.name: config.value for config in topic.configs})
+        self._topics.limits.check(settings)
         row.num_partitions, row.replication_factor = partitions, 1
         if validate_only:
             return

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.durability import Durability
+from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
 from seglog.format import names
@@ -82,6 +83,7 @@ class Topics:
         """`log_config`: settings of every log that has not stored others."""
         self._log_dir = log_dir
         self._log_config = log_config
+        self.limits = OperatorLimits(log_config)
         self._fs = fs
         self._durability = durability
         self._logs: dict[tuple[str, int], Log] = {}

@@ -1,0 +1,72 @@
+"""Settings that protect the server: clients may lower them."""
+import pytest
+
+import seglog
+from seglog.endpoint import messages as m
+from seglog.endpoint.error_codes import Errors
+from support.wire_client import WireClient
+
+RAISED = {
+    "max.decompressed.message.bytes": str(2**31 - 1),
+    "segment.index.bytes": str(2**31 - 1),
+    "compression.gzip.level": "9",
+    "compression.lz4.level": "17",
+    "compression.zstd.level": "22",
+}
+LOWERED = {
+    "max.decompressed.message.bytes": "1000000",
+    "segment.index.bytes": "1000",
+    "compression.gzip.level": "1",
+    "compression.lz4.level": "9",
+    "compression.zstd.level": "-5",
+}
+
+
+def create(client, name, config, **more):
+    of = m.CreateTopicsRequest
+    return client.ask(of(topics=[of.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=[
+        of.CreatableTopicConfig(name=key, value=value) for key, value in config.items()])], **more), 7).topics[0]
+
+
+def alter(client, name, config):
+    of = m.AlterConfigsRequest
+    return client.ask(of(resources=[of.AlterConfigsResource(resource_type=2, resource_name=name, configs=[
+        of.AlterableConfig(name=key, value=value) for key, value in config.items()])]), 2).responses[0]
+
+
+def alter_one(client, name, key, value, operation=0):
+    of = m.IncrementalAlterConfigsRequest
+    return client.ask(of(resources=[of.AlterConfigsResource(resource_type=2, resource_name=name, configs=[
+        of.AlterableConfig(name=key, value=value, config_operation=operation)])]), 1).responses[0]
+
+
+@pytest.mark.parametrize("key", RAISED)
+def test_a_client_cannot_raise_what_protects_the_server(served, client, key):
+    for row in (
+        create(client, "new", {key: RAISED[key]}), create(client, "new", {key: RAISED[key]}, validate_only=True),
+        alter(client, "orders", {key: RAISED[key]}), alter_one(client, "orders", key, RAISED[key]),
+    ):
+        assert (row.error_code, row.error_message.partition(":")[0]) == (
+            Errors.INVALID_CONFIG, f"{key} protects the server")
+    assert served.log("new") is None
+    assert served.log("orders").settings[key].source == "default"
+
+
+@pytest.mark.parametrize("key", LOWERED)
+def test_a_client_can_lower_it_and_take_that_back(served, client, key):
+    assert create(client, "new", {key: LOWERED[key]}).error_code == 0
+    assert alter(client, "orders", {key: LOWERED[key]}).error_code == 0
+    assert str(served.log("orders").settings[key].value) == LOWERED[key]
+    assert alter_one(client, "orders", key, None, operation=1).error_code == 0
+    assert served.log("orders").settings[key].source == "default"
+
+
+def test_the_limit_is_the_servers_own_value_or_what_the_topic_has(in_memory):
+    with seglog.open(in_memory / "kept-0") as log:
+        log.configure({"compression.zstd.level": 15})
+    with seglog.serve(in_memory, config={"compression.zstd.level": 9}) as server, WireClient(server) as client:
+        assert create(client, "new", {"compression.zstd.level": "9"}).error_code == 0
+        assert create(client, "high", {"compression.zstd.level": "10"}).error_code == Errors.INVALID_CONFIG
+        # A tool that reads all settings and writes them back changes nothing.
+        assert alter(client, "kept", {"compression.zstd.level": "15"}).error_code == 0
+        assert alter(client, "kept", {"compression.zstd.level": "16"}).error_code == Errors.INVALID_CONFIG
