@@ -40,6 +40,9 @@ class OneFile:
     def read(self, path):
         return self.raw
 
+    def check_workplace(self, path):
+        """It is none."""
+
 
 def manifest(name="orders-0", prefix="v1-00000000"):
     raw = format_json("seglog-topics-manifest", 1, serial=1, partitions={name: prefix})
