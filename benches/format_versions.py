@@ -16,7 +16,7 @@ from benches import data, java, peers
 from benches.appending import Place, our_log
 from benches.runner import Bench, Goal
 from seglog import build_batch
-from seglog.log.reader import LogReader
+from seglog.reading.reader import LogReader
 
 BATCH_BYTES = 16384
 SLICE_BYTES = 1 << 20

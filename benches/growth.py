@@ -24,9 +24,9 @@ from seglog.format import names
 from seglog.format.batch import end_marker
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.entry import build_entry, pulsar_pb
-from seglog.ledger.extent import LedgerExtent
 from seglog.ledger.ledger_metadata import LedgerEnd
-from seglog.ledger.manifest import LedgerInfo, Manifest, ManifestFile
+from seglog.ledger.managed.extent import LedgerExtent
+from seglog.ledger.managed.manifest import LedgerInfo, Manifest, ManifestFile
 from seglog.ledger.position import Position
 from seglog.log.log import Log
 from seglog.state.checkpoints import format_offset_checkpoint

@@ -1,12 +1,12 @@
-"""Write engine/seglog/endpoint/messages.py from proto/kafka/messages.txt: python proto/gen_kafka_messages.py.
+"""Write engine/seglog/wire/messages.py from proto/kafka/messages.txt: python proto/gen_kafka_messages.py.
 
-The output is committed. Its readers and writers are compiled when a version is first used (endpoint/coders.py).
+The output is committed. Its readers and writers are compiled when a version is first used (wire/coders.py).
 """
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.endpoint.definitions import (
+from seglog.wire.definitions import (
     LAST_VERSION,
     NO_VERSIONS,
     PRIMITIVES,
@@ -20,7 +20,7 @@ from seglog.endpoint.definitions import (
 
 TOP = Path(__file__).resolve().parent.parent
 TABLE = TOP / "proto/kafka/messages.txt"
-MODULE = TOP / "engine/seglog/endpoint/messages.py"
+MODULE = TOP / "engine/seglog/wire/messages.py"
 STEP = "    "
 WIDTH = 120
 
@@ -33,8 +33,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from seglog.endpoint.definitions import ZERO_UUID
-from seglog.endpoint.structs import UNSET, KafkaMessage, KafkaStruct, Records
+from seglog.wire.definitions import ZERO_UUID
+from seglog.wire.structs import UNSET, KafkaMessage, KafkaStruct, Records
 '''
 
 TYPES = {"bool": "bool", "float64": "float", "string": "str", "uuid": "bytes", "bytes": "bytes", "records": "Records"}

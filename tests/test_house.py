@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 # Generated from a table.
-MESSAGES = ROOT / "engine/seglog/endpoint/messages.py"
+MESSAGES = ROOT / "engine/seglog/wire/messages.py"
 
 
 def python_sources():

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys, suggestion
+from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
-from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
 from seglog.ledger.config import ManagedLedgerConfig

@@ -8,7 +8,7 @@ from seglog.clock import SystemClock
 from seglog.errors import SeglogError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, cursor_files, lock_path
 
 from . import report

@@ -19,7 +19,7 @@ import click
 
 from seglog.errors import InvalidArgumentError
 from seglog.fs.scratch import scratch_directory
-from seglog.log.partition import open_partition
+from seglog.reading.partition import open_partition
 from seglog.spark.java import find_java
 
 from . import report

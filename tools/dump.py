@@ -15,10 +15,10 @@ from click.shell_completion import CompletionItem
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.log.damage import OnCorrupt
-from seglog.log.follower import Follower
-from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
+from seglog.reading.damage import OnCorrupt
+from seglog.reading.follower import Follower
+from seglog.reading.partition import Partition
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 
 from . import records as lines

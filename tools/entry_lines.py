@@ -7,11 +7,11 @@ from typing import Any
 
 from seglog.errors import NotALogError, SeglogError
 from seglog.format.payload_compression import PayloadCodec
-from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
-from seglog.ledger.compacted_ledger import CompactedLedger, is_compacted
+from seglog.ledger.compacted.compacted_ledger import CompactedLedger, is_compacted
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.ledger import Ledger
+from seglog.ledger.managed.closed import ClosedManagedLedger
 from seglog.ledger.position import Position
 from seglog.verification.ledger_check import is_ledger, is_managed_ledger, read_stream
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
-from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
 from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.managed.closed import ClosedManagedLedger
 from seglog.ledger.position import Position
 from seglog.upkeep.ledger_recover import RecoveryPlan, plan_recovery
 from seglog.verification.ledger_check import (

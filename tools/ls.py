@@ -12,10 +12,10 @@ import click
 
 from seglog._kernels.batch_survey import tally
 from seglog._kernels.segment_scan import BatchTable
-from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
+from seglog.reading.partition import Partition
 from seglog.segment.column_stats import column_stats_path
 from seglog.segment.index_file import minute_index_path
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_path
 

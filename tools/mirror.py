@@ -10,7 +10,7 @@ import click
 from seglog.errors import SeglogError
 from seglog.log.log import Log
 from seglog.log.mirror import Mirrored, check_begin, mirror
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 
 from . import report
 from .cli import Command

@@ -8,7 +8,7 @@ import click
 from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.ledger.position import Position
-from seglog.log.times import to_timestamp_ms
+from seglog.reading.times import to_timestamp_ms
 
 from .cli import SourcePath
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """A point in time, in milliseconds: see seglog.log.times. `words`: names for Kafka's special values."""
+    """A point in time, in milliseconds: see seglog.reading.times. `words`: names for Kafka's special values."""
 
     name = "time"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from seglog.errors import NotALogError
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 from seglog.upkeep.recover import MODES, Recovery, recover
 

@@ -10,9 +10,9 @@ import click
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError
-from seglog.log.lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
-from seglog.log.partition import Partition
-from seglog.segment.answers import BatchPosition, TimestampOffset
+from seglog.reading.lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.reading.partition import Partition
+from seglog.segment.positions import BatchPosition, TimestampOffset
 from seglog.segment.segment import Segment
 
 from . import records as lines

@@ -8,10 +8,10 @@ from typing import Literal
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
-from seglog.log.follower import Follower
-from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
+from seglog.reading.follower import Follower
+from seglog.reading.partition import Partition
 from seglog.segment.batches import UNREADABLE, checked_records
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 
 from . import records as lines

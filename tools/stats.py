@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.upkeep.compaction_survey import CompactionSurvey, SegmentDuplicates
 from seglog.upkeep.compaction_survey import survey as survey_compaction
 from seglog.upkeep.retain import LaggingReader, holds, lagging_readers

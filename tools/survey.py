@@ -17,9 +17,9 @@ from seglog.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
+from seglog.reading.partition import Partition
 from seglog.segment.batches import checked_records
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.verification.moving_files import size_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)

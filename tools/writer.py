@@ -10,7 +10,7 @@ from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, CorruptRecordError, StorageError
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 
 from .survey import Survey

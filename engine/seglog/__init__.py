@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from seglog.errors import SeglogError
     from seglog.format.batch import build_batch
     from seglog.frames.scan import TopicScan, scan, write_parquet
-    from seglog.ledger.cursor import Cursor
     from seglog.ledger.ledger import Ledger
-    from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.ledger.managed.cursor import Cursor
+    from seglog.ledger.managed.managed_ledger import ManagedLedger
     from seglog.ledger.message_position import MessagePosition
     from seglog.ledger.position import Position
     from seglog.log.append import AppendResult, Written
-    from seglog.log.follower import Follower, follow_partition
     from seglog.log.log import Log
-    from seglog.log.log_cursor import LogCursor
     from seglog.log.mirror import Mirrored, mirror
     from seglog.log.open_dir import LogDir
-    from seglog.log.partition import Partition, open_partition
     from seglog.log.producer import Producer
     from seglog.log.stats import LogStats
     from seglog.opening import open, open_dir, open_topic, serve
-    from seglog.segment.answers import LostRange, TimestampOffset
+    from seglog.reading.follower import Follower, follow_partition
+    from seglog.reading.log_cursor import LogCursor
+    from seglog.reading.partition import Partition, open_partition
+    from seglog.segment.positions import LostRange, TimestampOffset
     from seglog.segment.segment import Segment
     from seglog.topic.compacted_reader import read_compacted
     from seglog.topic.compaction_service import TopicCompactionService
@@ -76,7 +76,7 @@ _ROOM_OF = {
     "MessagePosition": "ledger.message_position",
     "PulsarTopicCompactionService": "upkeep.topic_compaction",
     "TopicCompactionService": "topic.compaction_service",
-    "open_partition": "log.partition",
+    "open_partition": "reading.partition",
     "AppendResult": "log.append",
     "BucketDelayedDeliveryTracker": "delayed.bucket_tracker",
     "Columns": "_kernels.columns",
@@ -84,18 +84,18 @@ _ROOM_OF = {
     "Dispatcher": "topic.dispatcher",
     "Finding": "verification.findings",
     "InMemoryDelayedDeliveryTracker": "delayed.in_memory",
-    "Cursor": "ledger.cursor",
-    "Follower": "log.follower",
+    "Cursor": "ledger.managed.cursor",
+    "Follower": "reading.follower",
     "Ledger": "ledger.ledger",
-    "ManagedLedger": "ledger.managed_ledger",
+    "ManagedLedger": "ledger.managed.managed_ledger",
     "Position": "ledger.position",
     "Log": "log.log",
-    "LogCursor": "log.log_cursor",
+    "LogCursor": "reading.log_cursor",
     "LogDir": "log.open_dir",
     "LogStats": "log.stats",
-    "LostRange": "segment.answers",
+    "LostRange": "segment.positions",
     "Mirrored": "log.mirror",
-    "Partition": "log.partition",
+    "Partition": "reading.partition",
     "Producer": "log.producer",
     "Record": "_kernels.record_batch",
     "RecordBatch": "_kernels.record_batch",
@@ -103,9 +103,9 @@ _ROOM_OF = {
     "Report": "verification.findings",
     "Segment": "segment.segment",
     "SeglogError": "errors",
-    "TimestampOffset": "segment.answers",
+    "TimestampOffset": "segment.positions",
     "Written": "log.append",
-    "follow_partition": "log.follower",
+    "follow_partition": "reading.follower",
     "mirror": "log.mirror",
     "recover": "upkeep.recover",
     "scan": "frames.scan",

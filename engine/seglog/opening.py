@@ -12,9 +12,9 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig, Settings, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.arguments import check_mapping, checked_config
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.reading.arguments import check_mapping, checked_config
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 from seglog.upkeep.retention import expired
@@ -22,7 +22,7 @@ from seglog.upkeep.retention import expired
 if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
     from seglog.ledger.config import ManagedLedgerConfig
-    from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.ledger.managed.managed_ledger import ManagedLedger
 
 
 def open(
@@ -96,7 +96,7 @@ def open_topic(
     pointer to the compacted ledger was lost.
     """
     # Imported here: a process that opens only logs would load twice as much.
-    from seglog.ledger.managed_ledger import ManagedLedger
+    from seglog.ledger.managed.managed_ledger import ManagedLedger
     from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
     topic = ManagedLedger(path, config=config, fsync=fsync, clock=clock, fs=fs, create=create)
@@ -136,8 +136,8 @@ def serve(
     Raises InvalidArgumentError for an address beyond this machine if neither `tls` nor `users` is given, unless
     `insecure`; `with` raises what `LogDir` raises, and StorageError if the server cannot listen on the address.
     """
+    from seglog.coordinators.coordinator_config import CoordinatorConfig
     from seglog.endpoint.addresses import checked_listen, parse_address
-    from seglog.endpoint.coordinator_config import CoordinatorConfig
     from seglog.endpoint.local_server import LocalServer
     from seglog.endpoint.server import ServerOptions
     from seglog.endpoint.settings import ServerConfig

@@ -9,7 +9,7 @@ import pytest
 
 import seglog
 import seglog.aio
-from seglog.aio.arrivals import Arrivals
+from seglog.loop.arrivals import Arrivals
 from support.loops import end_following, in_both_loops, run_in
 
 FOLLOW = """

@@ -15,7 +15,7 @@ from seglog.errors import (
     UnsupportedForMessageFormatError,
 )
 from seglog.format.compression import decompressor
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.indexes import index_bytes
 from seglog.verification.verify import verify
 from support.conversion import config_of, source_of, tree

@@ -8,8 +8,8 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.conversion.proof import PROOF_FILE, Proof
-from seglog.log.lookup import MAX_TIMESTAMP
-from seglog.log.partition import Partition
+from seglog.reading.lookup import MAX_TIMESTAMP
+from seglog.reading.partition import Partition
 from seglog.segment.indexes import index_bytes
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.verify import verify

@@ -23,7 +23,7 @@ from seglog.errors import (
     UnsupportedCompressionTypeError,
 )
 from seglog.format.compression import compress
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from support.conversion import UnsyncedFs, converted, copied, rows, source_of, tree
 from support.golden import golden_cases, unpack
 from support.waiting import line_of

@@ -3,7 +3,7 @@ import pytest
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.fs.lock import PARTITION_LOCK
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState

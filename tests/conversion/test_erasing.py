@@ -13,7 +13,7 @@ from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import InvalidArgumentError, LogLockedError, ProofMismatchError
 from seglog.format.conversion_profile import Profile
 from seglog.fs.lock import lock_log_dir
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.verification.verify import verify
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs, config_of, copied, source_of

@@ -20,7 +20,7 @@ from seglog.errors import (
     UnfinishedChangeError,
 )
 from seglog.fs.lock import lock_log_dir
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from support.conversion import UnsyncedFs, converted, copied, log_files, source_of, tree
 from support.faultfs import FailingFs, RecordingFs

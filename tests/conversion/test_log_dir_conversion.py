@@ -11,7 +11,7 @@ from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError
 from seglog.fs.lock import lock_log_dir
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from support.conversion import UnsyncedFs, converted, log_files, source_of, tree
 from support.faultfs import FailingFs

@@ -9,7 +9,7 @@ from seglog.conversion.directory import convert
 from seglog.conversion.upgrade_plan import TopicPolicy, plan_upgrade, policies
 from seglog.errors import InvalidConfigError
 from seglog.fs.lock import lock_log_dir
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.checkpoints import format_offset_checkpoint
 from support.conversion import UnsyncedFs, source_of, tree
 from support.golden import golden_cases

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.tools.cli import COMMANDS, cli
 from seglog.tools.terminal import display_options

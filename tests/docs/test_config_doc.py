@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from seglog.config import LogConfig, keys
+from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
-from seglog.endpoint.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.upkeep.cleaner_config import CleanerConfig
@@ -17,7 +17,7 @@ TABLES = [
     (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset", "message.format.version": "unset"}),
     (CleanerConfig, "upkeep/cleaner_config.py", "end of cleaning", {}),
     (ServerConfig, "endpoint/settings.py", "end of servers", {}),
-    (CoordinatorConfig, "endpoint/coordinator_config.py", "end of coordinators", {}),
+    (CoordinatorConfig, "coordinators/coordinator_config.py", "end of coordinators", {}),
     (ManagedLedgerConfig, "ledger/config.py", "end of managed ledgers", {"brokerEntryMetadataInterceptors": "none"}),
     (DelayedDeliveryConfig, "delayed/config.py", "end of delayed messages", {}),
 ]

@@ -4,7 +4,10 @@ from pathlib import Path
 
 TOP = Path(__file__).parents[2]
 TEXT = (TOP / "CONTRIBUTING.md").read_text()
-FOLDERS = ("engine/seglog", "engine/seglog/verification", "engine/seglog/log", "engine/seglog/stores", "tools", "tests")
+FOLDERS = (
+    "engine/seglog", "engine/seglog/verification", "engine/seglog/log", "engine/seglog/reading", "engine/seglog/stores",
+    "tools", "tests",
+)
 
 
 def test_every_file_that_a_recipe_names_is_there():

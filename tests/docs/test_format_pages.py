@@ -30,11 +30,9 @@ from seglog.conversion.directory import Options, convert
 from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow, report_json
+from seglog.coordinators.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
+from seglog.coordinators.producer_ids import ProducerIds
 from seglog.endpoint import topic_creation
-from seglog.endpoint.codec import decode_versioned
-from seglog.endpoint.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
-from seglog.endpoint.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
-from seglog.endpoint.producer_ids import ProducerIds
 from seglog.endpoint.topic_deletion import FILE_NAME as DELETION_FILE
 from seglog.endpoint.topic_deletion import mark
 from seglog.format.compression import Codec, decompress
@@ -65,6 +63,8 @@ from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
+from seglog.wire.codec import decode_versioned
+from seglog.wire.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
 from support.pages import check_examples

@@ -8,7 +8,7 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import LOG_NAME, Ledger
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from seglog.ledger.position import Position
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

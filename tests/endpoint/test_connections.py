@@ -15,8 +15,9 @@ import pytest
 import seglog
 from seglog.endpoint.authentication import BEFORE
 from seglog.endpoint.byte_streams import PlainStream
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     REQUESTS,
     ApiKey,
     ApiVersionsRequest,
@@ -24,7 +25,6 @@ from seglog.endpoint.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from seglog.errors import InvalidArgumentError, StorageError
 from support.random_messages import random_message
 from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request

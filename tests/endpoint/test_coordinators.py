@@ -4,9 +4,12 @@ import asyncio
 import pytest
 
 from seglog.clock import ManualClock, SystemClock
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.internal_topic import java_abs, java_hash
-from seglog.endpoint.messages import (
+from seglog.coordinators.internal_topic import java_abs, java_hash
+from seglog.coordinators.timer import Timer
+from seglog.coordinators.transaction import TransactionState
+from seglog.errors import InvalidProducerEpochError, StorageError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     DescribeProducersRequest,
@@ -18,9 +21,6 @@ from seglog.endpoint.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from seglog.endpoint.timer import Timer
-from seglog.endpoint.transaction import TransactionState
-from seglog.errors import InvalidProducerEpochError, StorageError
 from support.coordinators import coordinators
 
 TOPIC = {"t": 2}
@@ -316,7 +316,7 @@ def test_a_batch_is_let_in_only_while_its_partition_is_in_the_transaction(in_mem
 
 def test_offsets_are_refused_if_their_group_was_not_added(in_memory):
     async def commit(asked):
-        from seglog.endpoint.messages import TxnOffsetCommitRequest as request
+        from seglog.wire.messages import TxnOffsetCommitRequest as request
         producer = await begin(asked)
         answer = await asked(request(
             transactional_id="x", group_id="g", producer_id=producer.id, producer_epoch=producer.epoch,
@@ -479,7 +479,7 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memor
         assert await asked.end("x", producer, commit) == 0
         await begin(asked, producer=producer, value=b"next", sequence=1)
 
-    monkeypatch.setattr("seglog.endpoint.transactions._STOP_WAIT_S", 0)
+    monkeypatch.setattr("seglog.coordinators.transactions._STOP_WAIT_S", 0)
     producer = run(prepare, in_memory, TOPIC)
     run(look, in_memory)
 

@@ -5,19 +5,19 @@ import shutil
 import pytest
 
 import seglog
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
+from seglog.errors import StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.state.kept_settings import read_settings
+from seglog.state.partition_metadata import PartitionMetadata
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
 )
-from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
-from seglog.errors import StorageError
-from seglog.fs.files import OsFileSystem
-from seglog.state.kept_settings import read_settings
-from seglog.state.partition_metadata import PartitionMetadata
 from support.wire_client import WireClient
 
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576"}

@@ -5,18 +5,18 @@ import shutil
 import pytest
 
 import seglog
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.internal_topic import java_abs, java_hash
-from seglog.endpoint.messages import (
+from seglog.coordinators.internal_topic import java_abs, java_hash
+from seglog.endpoint.topic_deletion import FILE_NAME, mark
+from seglog.fs.files import OsFileSystem
+from seglog.state.partition_metadata import PartitionMetadata
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     DeleteTopicsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from seglog.endpoint.topic_deletion import FILE_NAME, mark
-from seglog.fs.files import OsFileSystem
-from seglog.state.partition_metadata import PartitionMetadata
 from support.waiting import wait_for
 from support.wire_client import WireClient
 

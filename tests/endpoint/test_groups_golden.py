@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 import seglog
-from seglog.endpoint.codec import decode_versioned
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group import Group
-from seglog.endpoint.messages import GroupMetadataKey, OffsetCommitKey, TransactionLogKey
-from seglog.endpoint.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
-from seglog.endpoint.transaction import TransactionState, TransactionStep
-from seglog.endpoint.transaction_topic import read_transaction, transaction_key, transaction_value
+from seglog.coordinators.group import Group
+from seglog.coordinators.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
+from seglog.coordinators.transaction import TransactionState, TransactionStep
+from seglog.coordinators.transaction_topic import read_transaction, transaction_key, transaction_value
+from seglog.wire.codec import decode_versioned
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import GroupMetadataKey, OffsetCommitKey, TransactionLogKey
 from support.coordinators import coordinators
 
 PARTITIONS = ("__consumer_offsets-0", "__transaction_state-7", "__transaction_state-10", "__transaction_state-26")

@@ -6,11 +6,11 @@ import tracemalloc
 
 import pytest
 
-from seglog.endpoint import codec
-from seglog.endpoint.coders import MAX_ELEMENTS
-from seglog.endpoint.messages import REQUESTS, ApiKey, MetadataRequest, OffsetCommitKey, ProduceRequest
-from seglog.endpoint.structs import fields
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedApiVersionError, UnsupportedVersionError
+from seglog.wire import codec
+from seglog.wire.coders import MAX_ELEMENTS
+from seglog.wire.messages import REQUESTS, ApiKey, MetadataRequest, OffsetCommitKey, ProduceRequest
+from seglog.wire.structs import fields
 from support.mutated_requests import mutate_frame, request_frames
 from support.random_messages import random_message
 

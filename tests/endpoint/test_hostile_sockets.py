@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import seglog
-from seglog.endpoint.messages import ApiKey
+from seglog.wire.messages import ApiKey
 from support.mutated_requests import mutate_frame, request_frames
 from support.serve_process import ServeProcess
 from support.wire_client import WireClient, produce_request

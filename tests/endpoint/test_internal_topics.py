@@ -2,9 +2,9 @@
 import pytest
 
 import seglog
-from seglog.endpoint import messages as m
-from seglog.endpoint.error_codes import Errors
 from seglog.errors import InvalidArgumentError
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
 from support.wire_client import WireClient, fetch_request, produce_request
 
 METADATA = "__cluster_metadata"

@@ -7,7 +7,7 @@ import signal
 import time
 
 import seglog
-from seglog.endpoint.error_codes import Errors
+from seglog.wire.error_codes import Errors
 from support.server_load import ServerLoad, kill_under_load, serve_on_one_port
 from support.wire_client import WireClient, produce_request
 

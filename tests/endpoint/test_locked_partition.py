@@ -2,8 +2,8 @@
 import pytest
 
 import seglog
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AlterConfigsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,

@@ -2,8 +2,8 @@
 import pytest
 
 import seglog
-from seglog.endpoint import messages as m
-from seglog.endpoint.error_codes import Errors
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
 from support.wire_client import WireClient
 
 RAISED = {

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
-from seglog.endpoint.messages import FindCoordinatorRequest, OffsetCommitRequest
+from seglog.wire.messages import FindCoordinatorRequest, OffsetCommitRequest
 from support.browser import by_axe, in_browser, needs_axe, needs_chromium
 from support.wire_client import WireClient, produce_request
 

@@ -8,10 +8,10 @@ import pytest
 
 import seglog
 from seglog.endpoint.byte_streams import PlainStream
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import ApiVersionsRequest, MetadataRequest
 from seglog.errors import StorageError
 from seglog.log.log import Log
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiVersionsRequest, MetadataRequest
 from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request
 

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 
 import seglog
-from seglog.endpoint.messages import REQUESTS, ApiKey, MetadataRequest
+from seglog.wire.messages import REQUESTS, ApiKey, MetadataRequest
 from support.random_messages import random_message
 from support.wire_client import WireClient
 

@@ -10,9 +10,11 @@ import pytest
 import seglog
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.endpoint.codec import API_VERSIONS
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
+from seglog.format.compression import decompressor
+from seglog.wire.codec import API_VERSIONS
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AlterConfigsRequest,
     ApiVersionsRequest,
     CreatePartitionsRequest,
@@ -22,8 +24,6 @@ from seglog.endpoint.messages import (
     ListOffsetsRequest,
     MetadataRequest,
 )
-from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
-from seglog.format.compression import decompressor
 from support import plain_format as plain
 from support.wire_client import WireClient, fetch_request, produce_request
 

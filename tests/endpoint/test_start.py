@@ -7,9 +7,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 import seglog
+from seglog.coordinators.offsets_topic import OffsetsTopic, _Loader, group_key
+from seglog.coordinators.transaction_topic import TransactionTopic
 from seglog.endpoint import topics
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.endpoint.topics import Topics
+from seglog.errors import StorageError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AddPartitionsToTxnRequest,
     DeleteTopicsRequest,
     DescribeLogDirsRequest,
@@ -20,10 +24,6 @@ from seglog.endpoint.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from seglog.endpoint.offsets_topic import OffsetsTopic, _Loader, group_key
-from seglog.endpoint.topics import Topics
-from seglog.endpoint.transaction_topic import TransactionTopic
-from seglog.errors import StorageError
 from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request
 

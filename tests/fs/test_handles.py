@@ -53,7 +53,7 @@ COPIES = pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dum
 def test_an_open_handle_is_not_copied_and_goes_on(handle, copied):
     original, use = handle
     if copied is pickle.dumps and isinstance(original, PathHandle):
-        with pickle.loads(copied(original)) as loaded:      # a reader of the path: tests/log/test_partition.py
+        with pickle.loads(copied(original)) as loaded:      # a reader of the path: tests/reading/test_partition.py
             assert isinstance(loaded, seglog.Partition)
         use()
         return

@@ -9,7 +9,7 @@ from seglog._kernels.status import Status
 from seglog._kernels.window import Window
 from seglog.conversion.directory import convert
 from seglog.errors import UnsupportedCompressionTypeError
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.verification.verify import LEVELS, verify
 from support import plain_format as plain
 from support.hostile_readers import Readers, Workshop

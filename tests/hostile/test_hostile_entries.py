@@ -16,7 +16,7 @@ from seglog._kernels.entry_frame import broker_fields, entry_timestamp, put_brok
 from seglog.errors import CorruptRecordError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from support.entries import golden_entries
 

@@ -15,10 +15,10 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
-from seglog.ledger.acknowledgements import Acknowledgements, PartOfBatch, bitmap
-from seglog.ledger.cursor_file import FORMAT, CursorState, cursor_path
-from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.manifest import ledger_directory
+from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch, bitmap
+from seglog.ledger.managed.cursor_file import FORMAT, CursorState, cursor_path
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.manifest import ledger_directory
 from seglog.ledger.position import EARLIEST, LATEST
 from support.topics import at, batch, message, numbers, positions
 

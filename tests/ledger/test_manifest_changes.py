@@ -7,11 +7,11 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.errors import CorruptManifestError, StorageError
 from seglog.fs.files import OsFile, OsFileSystem
-from seglog.ledger import manifest
-from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
 from seglog.ledger.ledger_metadata import LedgerEnd
-from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.manifest import LedgerInfo, Manifest, ManifestFile
+from seglog.ledger.managed import manifest
+from seglog.ledger.managed.closed import ClosedManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.manifest import LedgerInfo, Manifest, ManifestFile
 from support.faultfs import RecordingFs
 from support.topics import message
 

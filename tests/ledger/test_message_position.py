@@ -3,10 +3,10 @@ import pytest
 
 from seglog.errors import CorruptRecordError
 from seglog.ledger import entry as entry_module
+from seglog.ledger.compacted.raw_message import raw_message, read_raw_message
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import Position
-from seglog.ledger.raw_message import raw_message, read_raw_message
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from support.compaction import every_golden_record
 

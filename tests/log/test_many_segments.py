@@ -3,9 +3,9 @@ import pytest
 
 import seglog
 from seglog.format import names
-from seglog.log.extent import Extent
-from seglog.log.loader import LOOKED_AT
-from seglog.segment.access import SegmentAccess
+from seglog.loading.loader import LOOKED_AT
+from seglog.reading.extent import Extent
+from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.segment import Segment
 from support.counting import counts_of
 
@@ -109,7 +109,7 @@ def test_the_older_indexes_of_a_clean_log_are_looked_at_when_somebody_comes_to_t
 
 # --- the extent --------------------------------------------------------------------------------------
 
-ACCESS = SegmentAccess(None, None)
+ACCESS = SegmentOpenSettings(None, None)
 
 
 def sealed(tmp_path, *bases):

@@ -5,7 +5,7 @@ import pytest
 
 import seglog
 from seglog.config import LogConfig
-from seglog.log.loader import plan_load
+from seglog.loading.loader import plan_load
 from support.golden import unpack
 
 NOW = 1_700_000_000_000

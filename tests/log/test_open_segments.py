@@ -12,8 +12,8 @@ from seglog.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.aside import shorten
 from seglog.fs.files import OsFile, OsFileSystem
-from seglog.log.extent import Extent
 from seglog.log.log import Log
+from seglog.reading.extent import Extent
 from seglog.segment.open_files import OPEN_SEGMENTS, OpenSegments
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaner import clean

@@ -7,7 +7,7 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.format.dialect import segment_files
 from seglog.fs.files import OsFileSystem
-from seglog.log.aging import Expired, Verdict
+from seglog.log.expiry import Expired, Verdict
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles
 from support.faultfs import RecordingFs

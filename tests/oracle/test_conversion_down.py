@@ -3,7 +3,7 @@ import base64
 
 import pytest
 
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from support.conversion import config_of, converted, source_of
 from support.golden import golden_cases
 

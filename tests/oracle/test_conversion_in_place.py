@@ -10,7 +10,7 @@ from seglog.conversion.in_place import plan_in_place, roll_back
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
 from seglog.conversion.upgrade_plan import plan_upgrade
 from seglog.errors import InvalidArgumentError, LogLockedError
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from support.conversion import UnsyncedFs, source_of
 from support.golden import golden_cases
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.transaction import TransactionState
+from seglog.coordinators.transaction import TransactionState
+from seglog.wire.error_codes import Errors
 from support.coordinators import coordinators
 from support.kafka_oracle import VERSIONS
 

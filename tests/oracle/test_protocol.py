@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from seglog.endpoint.definitions import INTEGERS, LAST_VERSION, NO_VERSIONS, parse_versions
-from seglog.endpoint.error_codes import Errors
+from seglog.wire.definitions import INTEGERS, LAST_VERSION, NO_VERSIONS, parse_versions
+from seglog.wire.error_codes import Errors
 from support.message_table import table
 
 pytestmark = pytest.mark.oracle

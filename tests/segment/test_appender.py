@@ -16,7 +16,7 @@ from seglog.errors import CorruptIndexError, CorruptRecordError, InvalidArgument
 from seglog.fs.files import OsFileSystem
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.indexes import index_bytes
-from seglog.segment.published import End, PublishedEnd
+from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction, TransactionIndex

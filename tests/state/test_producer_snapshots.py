@@ -2,7 +2,7 @@
 import pytest
 
 from seglog.fs.files import OsFileSystem
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.state.producer_state import Duplicate, ProducerState

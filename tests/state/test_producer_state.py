@@ -13,7 +13,7 @@ from seglog.errors import (
     InvalidTxnStateError,
     OutOfOrderSequenceError,
 )
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state import producer_state
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot

@@ -6,7 +6,7 @@ import pytest
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.fs.files import OsFileSystem
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 from seglog.state.quarantine import format_index, parse_index, put_into_quarantine, read_quarantine
 
 

@@ -16,7 +16,7 @@ from seglog.clock import ManualClock
 from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.tools import report
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import unpack

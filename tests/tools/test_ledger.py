@@ -8,8 +8,8 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
-from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.manifest import FILE_NAME
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.manifest import FILE_NAME
 from seglog.ledger.position import Position
 from seglog.segment.segment import Segment
 from support.command import seglog, seglog_json

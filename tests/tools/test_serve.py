@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.endpoint.messages import MetadataRequest
 from seglog.errors import LogLockedError
+from seglog.wire.messages import MetadataRequest
 from support.serve_process import ServeProcess
 from support.waiting import line_of
 from support.wire_client import WireClient

@@ -128,7 +128,7 @@ def test_the_page_of_a_log_dir_shows_the_hours_of_its_partitions(logs, tmp_path)
 
 
 def test_stats_draws_the_hours(logs, monkeypatch):
-    from seglog.log.partition import Partition
+    from seglog.reading.partition import Partition
     from seglog.tools.stats import _drawn
 
     with Partition(logs / "orders-0") as partition:

@@ -4,10 +4,10 @@ import threading
 import pytest
 
 from seglog.errors import CorruptRecordError, InvalidArgumentError
-from seglog.ledger.compacted_batch import open_batch
+from seglog.ledger.compacted.batch import open_batch
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_position import MessagePosition
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import EntryView

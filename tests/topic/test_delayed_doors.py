@@ -11,7 +11,7 @@ from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import BackgroundWorker, InlineWorker
 from seglog.errors import InvalidArgumentError, InvalidConfigError
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_message_entry
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from seglog.topic.delayed_delivery import DelayedDelivery

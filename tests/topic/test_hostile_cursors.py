@@ -13,8 +13,8 @@ from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import CorruptDelayedIndexError, CorruptManifestError
 from seglog.format.checked_json import format_json
-from seglog.ledger.cursor_file import FORMAT, VERSION, cursor_path
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor_file import FORMAT, VERSION, cursor_path
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message, numbers

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from seglog.clock import ManualClock
-from seglog.ledger.cursor import Cursor
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from seglog.config import LogConfig
-from seglog.log.aging import Expired, LogAge, Verdict
+from seglog.log.expiry import Expired, LogAge, Verdict
 from seglog.upkeep.retention import expired, over_total
 from support.golden import unpack
 

@@ -9,15 +9,15 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import CorruptManifestError, InvalidConfigError
 from seglog.format.payload_compression import PayloadCodec
-from seglog.ledger.compacted_batch import PLACEHOLDERS
-from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
+from seglog.ledger.compacted.batch import PLACEHOLDERS
+from seglog.ledger.compacted.raw_message import message_id_bytes, raw_message, read_raw_message
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from seglog.ledger.message_position import MessagePosition
 from seglog.ledger.position import EARLIEST, Position
-from seglog.ledger.raw_message import message_id_bytes, raw_message, read_raw_message
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.compaction_phases import CompactionPhases
 from seglog.upkeep.ledger_recover import plan_recovery

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from seglog.ledger.compacted_home import DIRECTORY
-from seglog.ledger.cursor import Cursor
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.compacted_home import DIRECTORY
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.interrupts import Interrupter
 from support.keyed_topic import keyed, keyed_batch, read_all

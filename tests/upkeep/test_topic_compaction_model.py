@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
 from seglog.topic.compacted_reader import read_compacted
 from seglog.upkeep.compacted_conversion import FORMS, digest_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import SeglogError
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 
 from .. import report
 from ..ls import Totals, extent_of

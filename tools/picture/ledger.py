@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from seglog.errors import CorruptDelayedIndexError, SnapshotMissingError
-from seglog.ledger.closed_managed_ledger import ClosedManagedLedger
-from seglog.ledger.cursor_file import CursorState
+from seglog.ledger.managed.closed import ClosedManagedLedger
+from seglog.ledger.managed.cursor_file import CursorState
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from .. import report

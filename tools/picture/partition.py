@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from seglog._kernels.record_batch import RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format.names import LOG_SUFFIXES
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.upkeep.retain import holds

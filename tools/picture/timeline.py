@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import StorageError
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 
 from ..ls import Totals, extent_of
 from .time_limits import TimeLimits

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from seglog.aio.home import settle
-from seglog.aio.in_flight import AppendsInFlight
 from seglog.aio.readers import GrowingReader
 from seglog.log.append import NOT_AT_ONCE, Written, listed_headers
-from seglog.log.arguments import misplaced_error
-from seglog.log.at_once import AppendAtOnce
 from seglog.log.log import Log
-from seglog.log.times import Time
+from seglog.log.nonblocking_append import NonblockingAppend
+from seglog.loop.home import settle
+from seglog.loop.in_flight import AppendsInFlight
+from seglog.reading.arguments import misplaced_error
+from seglog.reading.times import Time
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -40,7 +40,7 @@ class AsyncLog(GrowingReader[Log]):
 
     def __init__(self, blocking: Log) -> None:
         super().__init__(blocking)
-        self._at_once = AppendAtOnce(blocking)
+        self._at_once = NonblockingAppend(blocking)
         self._in_flight = AppendsInFlight(self._home, blocking, self._at_once)
         self._in_thread: asyncio.Future[Any] | None = None     # the change that a thread is making now
         self._in_a_row = 0

@@ -11,16 +11,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from seglog.aio.home import HomeLoop
 from seglog.aio.log import AsyncLog
 from seglog.aio.readers import AsyncFollower, AsyncPartition, AsyncReader
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem
-from seglog.log.arguments import checked_path
-from seglog.log.follower import Follower
-from seglog.log.partition import Partition
+from seglog.loop.home import HomeLoop
 from seglog.opening import open as open_log
+from seglog.reading.arguments import checked_path
+from seglog.reading.follower import Follower
+from seglog.reading.partition import Partition
 
 Opened = TypeVar("Opened", bound=AsyncReader[Any])
 

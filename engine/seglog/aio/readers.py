@@ -4,19 +4,19 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from seglog._kernels.record_batch import Record
-from seglog.aio.arrivals import Arrivals
-from seglog.aio.home import HomeLoop
 from seglog.aio.records import AsyncRecords, FollowedRecords, ReadRecords
 from seglog.fs.handles import OpenHandle
-from seglog.log.arguments import Isolation, OnOutOfRange
-from seglog.log.damage import OnCorrupt
-from seglog.log.follower import Follower
-from seglog.log.following import Followable, Following
 from seglog.log.log import Log
-from seglog.log.partition import Partition
-from seglog.log.reader import read_runs
-from seglog.log.times import Time
-from seglog.segment.answers import LostRange
+from seglog.loop.arrivals import Arrivals
+from seglog.loop.home import HomeLoop
+from seglog.reading.arguments import Isolation, OnOutOfRange
+from seglog.reading.damage import OnCorrupt
+from seglog.reading.follower import Follower
+from seglog.reading.following import Followable, Following
+from seglog.reading.partition import Partition
+from seglog.reading.reader import read_runs
+from seglog.reading.times import Time
+from seglog.segment.positions import LostRange
 
 Blocking = TypeVar("Blocking", bound=Partition | Log)
 Growing = TypeVar("Growing", bound=Follower | Log)

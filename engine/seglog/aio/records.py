@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any, Self, TypeVar
 
 from seglog._kernels.record_batch import Record
-from seglog.aio.arrivals import Arrivals, Place
-from seglog.aio.home import HomeLoop, settle
 from seglog.errors import LogClosedError
 from seglog.fs.handles import OpenHandle
-from seglog.log.extent import Extent
-from seglog.log.following import Following, Table
+from seglog.loop.arrivals import Arrivals, Place
+from seglog.loop.home import HomeLoop, settle
+from seglog.reading.extent import Extent
+from seglog.reading.following import Following, Table
 
 Run = Iterable[Record]
 Answer = TypeVar("Answer")

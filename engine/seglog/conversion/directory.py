@@ -39,8 +39,8 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
 from seglog.fs.staging import Staging, remove_leftovers
-from seglog.log.arguments import checked_path
-from seglog.log.partition import Partition
+from seglog.reading.arguments import checked_path
+from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.state.directory_dialect import directory_dialect
 from seglog.state.reader_cursor import cursor_files

@@ -29,7 +29,7 @@ from seglog.fs.staging import (
     remove_directory,
     remove_leftovers,
 )
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.state.carried_offsets import lower_offsets
 
 

@@ -23,8 +23,8 @@ from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
 from seglog.format.compression import Codec, Decompress
 from seglog.format.conversion_profile import TO_TAGGED, Profile, slices, version_words
-from seglog.log.partition import Partition
-from seglog.log.replay import producers_before
+from seglog.loading.replay import producers_before
+from seglog.reading.partition import Partition
 from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction

@@ -22,7 +22,7 @@ from seglog.format.conversion_profile import TO_TAGGED, Profile, version_words
 from seglog.format.dialect import KAFKA, TAGGED
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction

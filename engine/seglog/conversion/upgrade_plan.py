@@ -22,8 +22,8 @@ from seglog.conversion.plan import Progress
 from seglog.errors import CorruptRecordError, InvalidConfigError, StorageError
 from seglog.format import names
 from seglog.format.conversion_profile import Profile, slices
-from seglog.log.partition import Partition
-from seglog.segment.answers import LostRange
+from seglog.reading.partition import Partition
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import TopicPartition, offsets_or_none
 

@@ -5,8 +5,8 @@ Passwords are sent in clear: only TLS hides them.
 import hmac
 from collections.abc import Mapping
 
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import ApiKey, SaslAuthenticateResponse, SaslHandshakeResponse
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiKey, SaslAuthenticateResponse, SaslHandshakeResponse
 
 ANONYMOUS = "User:ANONYMOUS"
 _MECHANISM = "PLAIN"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from seglog.log.fetched import FetchSlice
+from seglog.reading.fetch_result import FetchSlice
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

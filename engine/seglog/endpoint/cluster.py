@@ -2,9 +2,15 @@
 import contextlib
 import shutil
 
+from seglog.coordinators.refusals import error_of, unknown_topic
+from seglog.coordinators.topic_errors import ProhibitedTopicError, TopicExistsError
 from seglog.endpoint.error_answers import error_answer
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, Topics
+from seglog.errors import SeglogError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -13,11 +19,6 @@ from seglog.endpoint.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from seglog.endpoint.refusals import error_of, unknown_topic
-from seglog.endpoint.request_context import Handler, RequestContext
-from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ProhibitedTopicError, ServedTopic, TopicExistsError, Topics
-from seglog.errors import SeglogError
 
 # What every client may do, as bits: 1 << code of each AclOperation that Kafka has for the resource.
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))

@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from seglog.config import LogConfig, keys
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.coordinators.refusals import error_of, message_of, unknown_topic
+from seglog.endpoint.operator_limits import COSTS
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import Topics
+from seglog.errors import InvalidConfigError, SeglogError
+from seglog.log.log import Log
+from seglog.reading.settings import checked_changes
+from seglog.state.directory_dialect import DIALECT_SETTING
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     ApiKey,
@@ -17,15 +26,6 @@ from seglog.endpoint.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from seglog.endpoint.operator_limits import COSTS
-from seglog.endpoint.refusals import error_of, message_of, unknown_topic
-from seglog.endpoint.request_context import Handler, RequestContext
-from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import Topics
-from seglog.errors import InvalidConfigError, SeglogError
-from seglog.log.configuring import checked_changes
-from seglog.log.log import Log
-from seglog.state.directory_dialect import DIALECT_SETTING
 
 _TOPIC, _BROKER = 2, 4                                          # ConfigResource.Type
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource

@@ -16,10 +16,10 @@ from seglog.endpoint.frame_reader import FrameReader, RequestMemory
 from seglog.endpoint.requests import DroppedError, Requests
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import ProtocolError, SeglogError
-from seglog.log.fetched import FetchSlice
+from seglog.reading.fetch_result import FetchSlice
 
 if TYPE_CHECKING:
-    from seglog.endpoint.traffic import Traffic
+    from seglog.endpoint.server_metrics import ServerCounters
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Connection:
 
     def __init__(
         self, stream: ByteStream, requests: Requests, config: ServerConfig, memory: RequestMemory,
-        converters: Executor, traffic: "Traffic", authentication: Authentication, client_host: str,
+        converters: Executor, traffic: "ServerCounters", authentication: Authentication, client_host: str,
         address: tuple[str, int],
     ) -> None:
         """`address`: the server's address, as this client sees it."""

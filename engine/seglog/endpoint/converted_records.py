@@ -8,7 +8,7 @@ again.
 import struct
 from collections.abc import Iterator
 
-from seglog.log.fetched import ConvertedFetch
+from seglog.reading.fetch_result import ConvertedFetch
 
 _HEAD = struct.Struct(">qi")        # offset and size of a message
 # The smallest size that the filling message claims: DefaultRecordBatch.RECORD_BATCH_OVERHEAD.

@@ -5,9 +5,9 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from seglog.endpoint import messages as m
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import RESPONSES, ApiKey
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import RESPONSES, ApiKey
 
 _Row = TypeVar("_Row")
 

@@ -7,9 +7,9 @@
 import threading
 from dataclasses import dataclass
 
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import ApiKey
 from seglog.errors import InvalidArgumentError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiKey
 
 
 @dataclass(frozen=True, slots=True)

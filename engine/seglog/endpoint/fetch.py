@@ -11,18 +11,18 @@ import time
 from concurrent.futures import Executor
 from typing import NamedTuple
 
+from seglog.coordinators.refusals import error_of
 from seglog.endpoint.converted_records import ConvertedRecords, cut_message
-from seglog.endpoint.epochs import epoch_fault
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.long_polls import LongPolls
-from seglog.endpoint.messages import ApiKey, FetchRequest, FetchResponse
-from seglog.endpoint.refusals import error_of
+from seglog.endpoint.leader_epoch_check import epoch_fault
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import Topics
 from seglog.errors import OffsetOutOfRangeError, SeglogError
-from seglog.log.arguments import Isolation
-from seglog.log.fetched import Fetched, FetchSlice
 from seglog.log.log import Log
+from seglog.loop.long_polls import LongPolls
+from seglog.reading.arguments import Isolation
+from seglog.reading.fetch_result import Fetched, FetchSlice
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiKey, FetchRequest, FetchResponse
 
 # The first versions of Fetch that know v1 messages, v2 batches, topic ids and zstd.
 _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10

@@ -1,9 +1,10 @@
 """Administrators' requests: DescribeGroups, ListGroups, DeleteGroups, in all their versions."""
 
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group import Group, GroupState
-from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.messages import (
+from seglog.coordinators.group import Group, GroupState
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -12,7 +13,6 @@ from seglog.endpoint.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from seglog.endpoint.request_context import Handler, RequestContext
 
 _CLASSIC = "classic"
 # AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE, as bits.

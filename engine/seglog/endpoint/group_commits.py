@@ -2,13 +2,15 @@
 from collections.abc import Iterable, Sequence
 
 from seglog.config import MAX_LONG
-from seglog.endpoint.answer import Answer
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group import CONSUMER_PROTOCOL, Group, GroupState
-from seglog.endpoint.group_offsets import CommittedOffset, TopicPartition
-from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.internal_topic import ProducerOfBatch
-from seglog.endpoint.messages import (
+from seglog.coordinators.group import CONSUMER_PROTOCOL, Group, GroupState
+from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.internal_topic import ProducerOfBatch
+from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -19,8 +21,6 @@ from seglog.endpoint.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
-from seglog.endpoint.request_context import Handler, RequestContext
 
 _NO_OFFSET = CommittedOffset(-1)
 # What a fetch of one partition finds.
@@ -149,7 +149,7 @@ class GroupCommits:
             else:
                 commits[where] = commit
         if commits and group is not None:
-            written: Answer[Errors] = Answer()
+            written: PendingAnswer[Errors] = PendingAnswer()
             self._coordinator.commit(group, commits, written.give, producer)
             errors.update(dict.fromkeys(commits, await written))
         return errors

@@ -1,11 +1,13 @@
 """Members' requests: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
 
-from seglog.endpoint.answer import Answer
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group_member import JoinResult, SyncResult
-from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.internal_topic import has_room
-from seglog.endpoint.messages import (
+from seglog.coordinators.group_member import JoinResult, SyncResult
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.internal_topic import has_room
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.rebalancing import JoinRequest
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -18,8 +20,6 @@ from seglog.endpoint.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from seglog.endpoint.rebalancing import JoinRequest
-from seglog.endpoint.request_context import Handler, RequestContext
 
 # FindCoordinatorRequest.CoordinatorType
 _GROUP, _TRANSACTION = 0, 1
@@ -99,7 +99,7 @@ class GroupMembership:
         group = coordinator.get_or_make(request.group_id) if not member_id else coordinator.get(request.group_id)
         if group is None:
             return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID)
-        answer: Answer[JoinResult] = Answer()
+        answer: PendingAnswer[JoinResult] = PendingAnswer()
         self._rebalancing.join(group, member_id, JoinRequest(
             group_instance_id=request.group_instance_id, client_id=context.client_id or "",
             client_host=context.client_host,
@@ -129,7 +129,7 @@ class GroupMembership:
         group = self._coordinator.get(request.group_id)
         if group is None:
             return SyncResult(Errors.UNKNOWN_MEMBER_ID)
-        answer: Answer[SyncResult] = Answer()
+        answer: PendingAnswer[SyncResult] = PendingAnswer()
         self._rebalancing.sync(
             group, request.member_id, request.group_instance_id, request.generation_id, *names,
             {assigned.member_id: bytes(assigned.assignment) for assigned in request.assignments},

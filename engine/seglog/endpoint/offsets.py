@@ -3,9 +3,14 @@ import os
 import time
 from collections import Counter
 
-from seglog.endpoint.epochs import epoch_fault
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.coordinators.refusals import error_of
+from seglog.endpoint.leader_epoch_check import epoch_fault
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import Topics
+from seglog.errors import SeglogError
+from seglog.log.log import Log
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -14,11 +19,6 @@ from seglog.endpoint.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from seglog.endpoint.refusals import error_of
-from seglog.endpoint.request_context import Handler, RequestContext
-from seglog.endpoint.topics import Topics
-from seglog.errors import SeglogError
-from seglog.log.log import Log
 
 # Special times of ListOffsets (ListOffsetsRequest.java). All records are local: there is no remote tier.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

@@ -16,8 +16,8 @@ from html import escape
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.topics import Topics
-from seglog.endpoint.traffic import Traffic
 from seglog.errors import SeglogError
 from seglog.fs.refusals import storage_error
 from seglog.metrics import PROCESS, Exposition
@@ -53,7 +53,8 @@ class Page:
     """The HTTP server, in the server's loop. `host`, `port`: where it listens."""
 
     def __init__(
-        self, topics: Topics, traffic: Traffic, groups: Callable[[], Sequence[ShownGroup]], name: Callable[[], str]
+        self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Sequence[ShownGroup]],
+        name: Callable[[], str],
     ) -> None:
         """`groups` returns the current groups; `name` the address at which clients find the server."""
         self._topics = topics

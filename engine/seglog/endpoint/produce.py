@@ -8,17 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from seglog.endpoint.answer import Answer
-from seglog.endpoint.durability import Durability
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import ApiKey, ProduceRequest, ProduceResponse
-from seglog.endpoint.refusals import error_of, message_of
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
 from seglog.log.append import AppendResult, Written
 from seglog.log.log import Log
+from seglog.loop.durability import Durability
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiKey, ProduceRequest, ProduceResponse
 
 # (transactional id, producer id, producer epoch, topic, partition) -> NONE if it may write to this partition.
 Verify = Callable[[str, int, int, str, int], Errors]
@@ -72,7 +72,7 @@ class Produce:
                     logs.append(await self._topics.opened(topic.name, data.index))
                 except SeglogError as error:
                     logs.append(error)
-        answer: Answer[ProduceResponse | None] = Answer()
+        answer: PendingAnswer[ProduceResponse | None] = PendingAnswer()
         self._produce(request, context, logs, answer.give)
         return await answer
 

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from seglog.coordinators.refusals import error_of
 from seglog.endpoint.authentication import BEFORE, Authentication
-from seglog.endpoint.codec import API_VERSIONS, decode_request, encode_response
 from seglog.endpoint.error_answers import error_answer
-from seglog.endpoint.error_codes import Errors
 from seglog.endpoint.faults import Fault, PlannedFaults
-from seglog.endpoint.messages import ApiKey, ApiVersionsResponse, RequestHeader
-from seglog.endpoint.refusals import error_of
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
+from seglog.wire.codec import API_VERSIONS, decode_request, encode_response
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ApiKey, ApiVersionsResponse, RequestHeader
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,36 +15,36 @@ from dataclasses import dataclass, field
 
 from seglog.clock import SystemClock
 from seglog.config import Fsync
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC
+from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.authentication import Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
 from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.configs import Configs
 from seglog.endpoint.connection import Connection
-from seglog.endpoint.coordinator_config import CoordinatorConfig
-from seglog.endpoint.durability import Durability
 from seglog.endpoint.fetch import Fetch
 from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
-from seglog.endpoint.group_offsets import TopicPartition
-from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.long_polls import LongPolls
 from seglog.endpoint.offsets import Offsets
 from seglog.endpoint.page import Page
 from seglog.endpoint.produce import Produce
 from seglog.endpoint.requests import Requests
+from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import Topics
-from seglog.endpoint.traffic import Traffic
 from seglog.endpoint.transaction_requests import TransactionRequests
-from seglog.endpoint.transaction_topic import TRANSACTIONS_TOPIC
-from seglog.endpoint.transactions import TransactionCoordinator
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import storage_error
 from seglog.log.open_dir import LogDir
+from seglog.loop.durability import Durability
+from seglog.loop.long_polls import LongPolls
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Server:
         self._fs = fs
         self._fsync = fsync
         self._options = options
-        self.traffic = Traffic()
+        self.traffic = ServerCounters()
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
         self._services: list[asyncio.Task[None]] = []
         self._listener: socket.socket | None = None

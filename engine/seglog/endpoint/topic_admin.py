@@ -2,9 +2,15 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.configs import described
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.settings import ServerConfig
+from seglog.endpoint.topics import ZERO_ID, Topics
+from seglog.errors import SeglogError
+from seglog.reading.settings import checked_changes
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     ApiKey,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -13,12 +19,6 @@ from seglog.endpoint.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from seglog.endpoint.refusals import error_of, message_of
-from seglog.endpoint.request_context import Handler, RequestContext
-from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import ZERO_ID, Topics
-from seglog.errors import SeglogError
-from seglog.log.configuring import checked_changes
 
 # A request that would create more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
 _PARTITIONS_MAX = 10_000

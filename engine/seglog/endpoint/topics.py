@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seglog.coordinators.topic_errors import ProhibitedTopicError, TopicExistsError
 from seglog.endpoint import topic_creation, topic_deletion
-from seglog.endpoint.durability import Durability
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
@@ -25,9 +25,10 @@ from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.log.append import Written
-from seglog.log.configuring import as_text, checked_changes
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.loop.durability import Durability
+from seglog.reading.settings import as_text, checked_changes
 from seglog.state.kept_settings import read_settings
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import PartitionMetadata
@@ -41,14 +42,6 @@ ZERO_ID = bytes(16)
 _LOG = logging.getLogger(__name__)
 
 _Done = TypeVar("_Done")
-
-
-class TopicExistsError(InvalidArgumentError):
-    """A topic with this name already exists."""
-
-
-class ProhibitedTopicError(InvalidArgumentError):
-    """No client may create a topic with this name."""
 
 
 class ServedTopic:

@@ -1,10 +1,17 @@
 """Producers' requests: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers."""
 from collections.abc import Callable
 
-from seglog.endpoint.answer import Answer
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group_offsets import TopicPartition
-from seglog.endpoint.messages import (
+from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.refusals import error_of
+from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID
+from seglog.coordinators.transactions import TransactionCoordinator
+from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import INTERNAL_TOPICS
+from seglog.errors import SeglogError
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -17,13 +24,6 @@ from seglog.endpoint.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from seglog.endpoint.offsets_topic import OFFSETS_TOPIC
-from seglog.endpoint.refusals import error_of
-from seglog.endpoint.request_context import Handler, RequestContext
-from seglog.endpoint.topics import INTERNAL_TOPICS
-from seglog.endpoint.transaction import NO_EPOCH, NO_PRODUCER_ID
-from seglog.endpoint.transactions import TransactionCoordinator
-from seglog.errors import SeglogError
 
 # The first version of each request that knows PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH (KIP-588).
 _FENCED_SINCE = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 2, ApiKey.ADD_OFFSETS_TO_TXN: 2,
@@ -61,7 +61,7 @@ class TransactionRequests:
             if error is not Errors.NONE:
                 return error, NO_PRODUCER_ID, NO_EPOCH
             expected = (request.producer_id, request.producer_epoch) if is_known else None
-            answer: Answer[tuple[Errors, int, int]] = Answer()
+            answer: PendingAnswer[tuple[Errors, int, int]] = PendingAnswer()
             coordinator.init_producer(
                 transactional_id, request.transaction_timeout_ms, expected,
                 lambda error, producer_id, epoch: answer.give((error, producer_id, epoch)),
@@ -186,7 +186,7 @@ class TransactionRequests:
 
 async def _answered(ask: Callable[[Callable[[Errors], None]], None]) -> Errors:
     """Call `ask` with a callback, and return the error that the callback gets."""
-    answer: Answer[Errors] = Answer()
+    answer: PendingAnswer[Errors] = PendingAnswer()
     ask(answer.give)
     return await answer
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from seglog.frames.options import OFFSET_MAX
 from seglog.frames.part import ScanPart
-from seglog.log.arguments import Isolation
+from seglog.reading.arguments import Isolation
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.time_ranges import TimeRanges
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from seglog._kernels.topic_rows import COLUMNS, RowLayout
 from seglog.errors import InvalidArgumentError
-from seglog.log.damage import OnCorrupt
+from seglog.reading.damage import OnCorrupt
 
 Text = Literal["utf8", "json"]
 Decode = Text | Mapping[str, Text | None] | None

@@ -11,10 +11,10 @@ from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
 from seglog.errors import SeglogError
 from seglog.frames.options import ReadOptions
 from seglog.fs.mapping import Mapping
-from seglog.log.damage import OnLost, lost_batch, lost_sink
+from seglog.reading.damage import OnLost, lost_batch, lost_sink
 from seglog.segment.aborted_transactions import AbortedFilter
-from seglog.segment.answers import LostRange
 from seglog.segment.batches import UNREADABLE
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 

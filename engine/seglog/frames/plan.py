@@ -19,11 +19,11 @@ from seglog.frames.part import ScanPart
 from seglog.frames.stored import StoredPartition, stored_partitions, stored_parts
 from seglog.fs.lock import writer_of
 from seglog.fs.refusals import missing, refusals
-from seglog.log.arguments import is_read_committed
-from seglog.log.follower import Follower
-from seglog.log.log import open_logs
-from seglog.log.partition import Partition
-from seglog.log.reader import LogReader
+from seglog.reading.arguments import is_read_committed
+from seglog.reading.follower import Follower
+from seglog.reading.open_logs import open_logs
+from seglog.reading.partition import Partition
+from seglog.reading.reader import LogReader
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.column_stats import column_stats_of
 from seglog.segment.segment import Segment
@@ -152,7 +152,7 @@ def _log_of(source: PartitionSource) -> Iterator[LogReader]:
 def _open_here(path: Path) -> LogReader | None:
     """The log, if this process has it open: it knows its own end first."""
     where = path.resolve()
-    return next((log for log in open_logs() if not log._is_forked and log.path.resolve() == where), None)
+    return next((log for log in open_logs() if log.path.resolve() == where), None)
 
 
 def opened(path: Path) -> Partition:

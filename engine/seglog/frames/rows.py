@@ -18,8 +18,8 @@ from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
 from seglog.frames.plan import MIN_PART_BYTES, PartitionSource, Source, parts_of, places_of
 from seglog.frames.stored import StoredPartition
-from seglog.log.reader import LogReader
-from seglog.segment.answers import LostRange
+from seglog.reading.reader import LogReader
+from seglog.segment.positions import LostRange
 
 # If there is less to read than this, threads cost more than they gain.
 _THREADS_FROM_BYTES = 8 << 20

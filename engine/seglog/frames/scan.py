@@ -22,10 +22,10 @@ from seglog.frames.part import KEPT
 from seglog.frames.plan import Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
-from seglog.log.arguments import Isolation, is_read_committed
-from seglog.log.damage import OnCorrupt, lost_sink
-from seglog.log.reader import LogReader
-from seglog.log.times import Time, to_timestamp_ms
+from seglog.reading.arguments import Isolation, is_read_committed
+from seglog.reading.damage import OnCorrupt, lost_sink
+from seglog.reading.reader import LogReader
+from seglog.reading.times import Time, to_timestamp_ms
 
 
 class TopicScan(RowScan):

@@ -35,11 +35,11 @@ from seglog.frames.part import POOL, Rows, ScanPart, Work
 from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.scratch import scratch_directory
-from seglog.log.arguments import is_read_committed
+from seglog.reading.arguments import is_read_committed
 from seglog.segment.aborted_transactions import IndexedAborts
-from seglog.segment.answers import LostRange
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import OffsetIndex, TimeIndex
+from seglog.segment.positions import LostRange
 from seglog.segment.recovery import MAGIC_POS
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges

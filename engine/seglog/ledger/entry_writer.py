@@ -23,9 +23,9 @@ from seglog.ledger.broker_state import BrokerState
 from seglog.ledger.config import INDEX, TIMESTAMP
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.growing_files import GROWING_FILES
-from seglog.segment.published import End, PublishedEnd
+from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.recovery import check_segment
-from seglog.segment.write_gate import WriteGate
+from seglog.threads.write_gate import WriteGate
 
 # The one segment of a ledger never rolls: its writer starts another ledger before it is full.
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)

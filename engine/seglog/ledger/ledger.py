@@ -41,7 +41,7 @@ from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
 from seglog.ledger.position import checked_int
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:

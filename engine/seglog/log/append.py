@@ -16,19 +16,19 @@ from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
-from seglog.log.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.log.batch_split import refusal, split
-from seglog.log.format_counters import FormatCounters
 from seglog.log.tail import LogTail
-from seglog.log.times import to_timestamp_ms
-from seglog.segment.housekeeping import Housekeeping
+from seglog.reading.arguments import check_leader_epoch, hint_of_record, hint_of_records
+from seglog.reading.format_counters import FormatCounters
+from seglog.reading.times import to_timestamp_ms
 from seglog.state.producer_state import Duplicate, Origin
+from seglog.threads.maintenance import MaintenanceThread
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record
-    from seglog.log.times import Time
+    from seglog.reading.times import Time
 
 # Where the magic byte and the attributes of a v2 batch are, and a control batch's bit: docs/formats/record_batch.md.
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
@@ -73,7 +73,7 @@ class LogAppender:
         self._counters = counters
         self._in_place = counters.append_in_place_batches
         self._now_ms = tail.now_ms
-        self._housekeeping: Housekeeping | None = None      # the log's, if records linger
+        self._housekeeping: MaintenanceThread | None = None      # the log's, if records linger
         self.use_config()
 
     def use_config(self) -> None:
@@ -93,7 +93,7 @@ class LogAppender:
             and not tail.is_old_format
         )
 
-    def keep_house_with(self, housekeeping: Housekeeping | None) -> None:
+    def keep_house_with(self, housekeeping: MaintenanceThread | None) -> None:
         """Set what writes lingering records when their time is over."""
         self._housekeeping = housekeeping
 

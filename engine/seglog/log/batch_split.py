@@ -15,7 +15,7 @@ from seglog.errors import RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.compression import Codec
 from seglog.log.linger import Linger
-from seglog.log.times import to_timestamp_ms
+from seglog.reading.times import to_timestamp_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -1,30 +1,9 @@
-"""Where a log's settings come from, and how they are changed later.
+"""A log takes up another configuration while it is open: `Log.configure`."""
+from typing import TYPE_CHECKING
 
-    default  <  kept with the log (.seglog.config)  <  given at opening
-
-message.format.version is kept as soon as it is given, so that the next opening does not write another format into the
-log. All other settings are kept only by `Log.configure`.
-"""
-import functools
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
-from seglog.errors import InvalidArgumentError, InvalidConfigError
-from seglog.format import names
-from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
-from seglog.log.arguments import checked_config, decided, key_name
-from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
-from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
-from seglog.state.leftovers import Listed, file_names
+from seglog.config import LogConfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from seglog.config import Fsync
-    from seglog.fs.files import FileSystem
     from seglog.log.tail import LogTail
 
 # Settings that segments and indexes are written and read with: if one changes, the active segment is opened again.
@@ -32,146 +11,6 @@ _OF_SEGMENTS = (
     "segment_bytes", "segment_index_bytes", "segment_ms", "segment_jitter_ms", "segment_idle_roll",
     "index_interval_bytes", "time_index_minute_enabled", "max_decompressed_message_bytes",
 )
-_LOG = logging.getLogger(__name__)
-_KEPT_WHEN_GIVEN = "message.format.version"
-_ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
-
-
-class Setting(NamedTuple):
-    """One setting of a log: its value, where the value comes from, and whether seglog uses it."""
-
-    value: object
-    source: Literal["default", "kept", "given"]
-    is_used: bool = True
-
-
-class LogSettings(Mapping[str, Setting]):
-    """Every setting of an open log: its value, whether that is the default, kept or given at opening, and whether
-    seglog uses it. Changed by one thread at a time."""
-
-    def __init__(
-        self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig,
-        listed: Listed = None,
-    ) -> None:
-        """`config`: `given` with Kafka's defaults. `listed`: the `file_names` of the directory, if it was just listed.
-
-        Raises what `read_settings` raises, and InvalidConfigError if a kept setting is not valid (any more)."""
-        self._path = path
-        self._given = _given_names(given, config)
-        self._others = {
-            name: as_text(value) for spelling, value in (given.items() if isinstance(given, Mapping) else ())
-            if (name := key_name(spelling)) in OTHER_TOPIC_SETTINGS and value is not None
-        }
-        self._opened_with = config
-        self.kept = read_settings(path)
-        self.config = self._with_kept(self.kept, file_names(path) if listed is None else listed)
-
-    def _with_kept(self, kept: Mapping[str, str], listed: Sequence[str]) -> LogConfig:
-        values = {}
-        for name, text in kept.items():
-            if name in _ATTRIBUTES and name not in self._given:
-                attribute, key = _ATTRIBUTES[name]
-                try:
-                    values[attribute] = key.parse(text)
-                except InvalidConfigError as error:
-                    error.file = str(self._path / FILE_NAME)
-                    raise
-        return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path, listed)
-
-    def settle_dialect(self, fs: "FileSystem", listed: Sequence[str]) -> DirectoryDialect:
-        """The log's dialect; for a new log, the one asked for, which is kept before its first file is created.
-
-        Raises NotALogError if files and settings disagree, InvalidConfigError if the log has another dialect than it is
-        opened with, StorageError.
-        """
-        wanted = DIALECTS[self._opened_with.message_dialect] if DIALECT_SETTING in self._given else None
-        found = directory_dialect(self._path, settings=self.kept, listed=listed)
-        if wanted is TAGGED and found.dialect is KAFKA and not any(map(names.is_log_file, listed)):
-            self._put(fs, _changed(self.kept, {DIALECT_SETTING: TAGGED.name}))
-            return DirectoryDialect(TAGGED)
-        if wanted not in (None, found.dialect):
-            raise InvalidConfigError(
-                f"{DIALECT_SETTING} of this log is {found.dialect.name}, not {wanted.name}", file=self._path,
-                hint="only a conversion can change it: seglog convert --to",
-            )
-        if found.foreign:
-            _LOG.warning("%s: ignored empty Kafka .log files beside the .tlog files: %s", self._path, found.foreign)
-        return found
-
-    def keep_given(self, fs: "FileSystem") -> None:
-        """Keep message.format.version if it was given. Raises StorageError."""
-        version = self._opened_with.message_format_version
-        if _KEPT_WHEN_GIVEN in self._given and self.kept.get(_KEPT_WHEN_GIVEN) != as_text(version):
-            self._put(fs, _changed(self.kept, {_KEPT_WHEN_GIVEN: version}))
-
-    def change(self, fs: "FileSystem", changes: Mapping[str, object], fsync: "Fsync") -> LogConfig:
-        """Keep these settings durably; None removes one. Returns the configuration of the log with them.
-
-        All are kept or none. Raises InvalidConfigError, StorageError.
-        """
-        checked = checked_changes(changes)
-        if DIALECT_SETTING in checked and self._is_other_dialect(checked.pop(DIALECT_SETTING)):
-            raise InvalidConfigError(f"only a conversion can change {DIALECT_SETTING}: seglog convert --to")
-        kept = _changed(self.kept, checked)
-        given, self._given = self._given, self._given - kept.keys() - checked.keys()
-        try:
-            config = checked_config(self._with_kept(kept, file_names(self._path)), fsync, 0)
-            self._put(fs, kept)
-        except BaseException:
-            self._given = given
-            raise
-        self.config = config
-        self._others = {name: text for name, text in self._others.items() if name in self._given}
-        return config
-
-    def _is_other_dialect(self, name: object) -> bool:
-        """Whether this is not the log's dialect. The log's own may be set: reading all settings and writing them back
-        changes nothing."""
-        return (name or KAFKA.name) != directory_dialect(self._path, settings=self.kept).dialect.name
-
-    def _put(self, fs: "FileSystem", kept: dict[str, str]) -> None:
-        if kept != self.kept:
-            put_settings(fs, self._path, kept)
-            self.kept = kept
-
-    def __getitem__(self, name: str) -> Setting:
-        if name not in _ATTRIBUTES:
-            if name in self._others:
-                return Setting(self._others[name], "given", is_used=False)
-            return Setting(self.kept[name], "kept", is_used=False)
-        value = getattr(self.config, _ATTRIBUTES[name][0])
-        return Setting(value, "given" if name in self._given else "kept" if name in self.kept else "default")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*_ATTRIBUTES, *self.kept, *self._others]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __repr__(self) -> str:
-        return repr({name: setting for name, setting in self.items() if setting.source != "default"})
-
-
-def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
-    """The settings by their names, in the keys' units. Raises InvalidConfigError, InvalidArgumentError."""
-    if not isinstance(changes, Mapping):
-        raise InvalidArgumentError(f"settings must be a mapping of keys to values, not {type(changes).__name__}")
-    checked: dict[str, object] = {}
-    for given, value in changes.items():
-        name = key_name(given)
-        if name in checked:
-            raise InvalidConfigError(f"{name} is given twice")
-        if value is None:
-            if name not in _ATTRIBUTES and name not in OTHER_TOPIC_SETTINGS:
-                LogConfig.of({name: value})     # raises
-            checked[name] = None
-        elif name in _ATTRIBUTES:
-            checked[name] = _ATTRIBUTES[name][1].parse(value)
-        elif name in OTHER_TOPIC_SETTINGS:
-            checked[name] = value
-        else:
-            LogConfig.of({name: value})     # raises, and suggests similar keys
-    return checked
 
 
 def use_config(tail: "LogTail", config: LogConfig) -> None:
@@ -198,27 +37,3 @@ def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
         extent.segments[-1].base_offset, tail.active.end.position,
         extent.log_start_offset,
     )
-
-
-def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> frozenset[str]:
-    if given is None:
-        return frozenset()
-    if isinstance(given, Mapping):
-        return frozenset(map(key_name, given))
-    return _names_unlike_default(config)
-
-
-@functools.lru_cache(64)        # the logs of a log dir share one
-def _names_unlike_default(config: LogConfig) -> frozenset[str]:
-    default = dict(LogConfig().items())
-    return frozenset(name for name, value in config.items() if value != default[name])
-
-
-def _changed(kept: Mapping[str, str], changes: Mapping[str, object]) -> dict[str, str]:
-    changed = {name: as_text(value) for name, value in {**kept, **changes}.items() if value is not None}
-    return dict(sorted(changed.items()))
-
-
-def as_text(value: object) -> str:
-    """The value of a setting as it is kept."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,11 +13,11 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.files import FileSystem
-from seglog.log.arguments import checked_offset
-from seglog.log.extent import Extent
 from seglog.log.removal import cut_segment, mark_deleted, remove_segments
-from seglog.log.settled import change_settled
+from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
+from seglog.reading.arguments import checked_offset
+from seglog.reading.extent import Extent
 from seglog.segment.segment import Segment
 from seglog.state.producer_snapshots import rebuild
 from seglog.state.reader_cursor import lower_cursors

@@ -19,8 +19,8 @@ from seglog.format.dialect import segment_files
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
-from seglog.log.loader import load
-from seglog.log.settled import change_settled
+from seglog.loading.loader import load
+from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE

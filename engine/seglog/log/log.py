@@ -29,33 +29,36 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.aging import Retention, keep_all
 from seglog.log.append import AppendResult, LogAppender, Written
-from seglog.log.arguments import checked_config, checked_path, misplaced_error
-from seglog.log.care import LogCare, is_other_care
-from seglog.log.configuring import LogSettings, use_config
+from seglog.log.configuring import use_config
 from seglog.log.cutting import LogCutter
-from seglog.log.following import Followable, FollowedLog, OwnSource
+from seglog.log.expiry import Retention, keep_all
 from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
 from seglog.log.log_metrics import OPENINGS, OpenLogs
-from seglog.log.notices import Listening, checked_callback, checked_token
-from seglog.log.partition import Partition, reopened
+from seglog.log.maintenance import LogMaintenance, is_other_care
+from seglog.log.own_source import OwnSource
 from seglog.log.producer import Producer
 from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
 from seglog.log.stats import DirectorySizes, LogStats, stats_of
 from seglog.log.tail import LogTail
 from seglog.log.tail_opening import open_tail
-from seglog.log.times import Time
 from seglog.log.transactions import LogTransactions
 from seglog.metrics import PROCESS
+from seglog.reading.arguments import checked_config, checked_path, misplaced_error
+from seglog.reading.following import Followable, FollowedLog
+from seglog.reading.notices import Listening, checked_callback, checked_token
+from seglog.reading.open_logs import OPEN_LOGS, open_logs
+from seglog.reading.partition import Partition, reopened
+from seglog.reading.settings import LogSettings
+from seglog.reading.times import Time
 from seglog.segment.segment import Segment
-from seglog.segment.sync_thread import SYNC_CALLS, Callback
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.leftovers import file_names
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerEntry
+from seglog.threads.sync_thread import SYNC_CALLS, Callback
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -103,7 +106,7 @@ class Log(Followable, Unclosed):
         self.fsync = fsync
         self._now_ms = self.clock.now_ms
         self._pid = os.getpid()
-        self._care = LogCare(keeper_of)
+        self._care = LogMaintenance(keeper_of)
         taken: list[PartitionHold] = []     # released wherever an interrupt comes
         where = checked_path(path)
         try:
@@ -129,7 +132,7 @@ class Log(Followable, Unclosed):
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
             self._sizes = DirectorySizes(self.path)
-            _LOGS[id(self)] = weakref.ref(self)
+            OPEN_LOGS[id(self)] = weakref.ref(self)
             self._care.begin(self, self._retainer, self._appender)
             self._is_unclosed = True
         except BaseException:
@@ -542,7 +545,7 @@ class Log(Followable, Unclosed):
     def _is_over(self) -> None:
         if self.closed:
             self._is_unclosed = False
-            _LOGS.pop(id(self), None)
+            OPEN_LOGS.pop(id(self), None)
 
     @property
     def _is_forked(self) -> bool:
@@ -559,14 +562,10 @@ class Log(Followable, Unclosed):
         self._is_over()
 
 
-# The open logs, which a fork copies, by id. Not a WeakSet: it runs Python code on collection, in which ^C is lost.
-_LOGS: "dict[int, weakref.ref[Log]]" = {}
-
-
 def _give_up(log: Log, taken: list[PartitionHold]) -> None:
     """Release everything that a failed opening took."""
     log._is_unclosed = False
-    _LOGS.pop(id(log), None)
+    OPEN_LOGS.pop(id(log), None)
     log._care.stop()
     log._care.release(log)
     if not log.closed:
@@ -575,22 +574,18 @@ def _give_up(log: Log, taken: list[PartitionHold]) -> None:
         hold.close(clean=False)
 
 
-def open_logs() -> "Iterator[Log]":
-    """The logs that this process has open."""
-    for found in list(_LOGS.values()):
-        log = found()
-        if log is not None and not log.closed:
-            yield log
+def _own_logs() -> Iterator[Log]:
+    return (log for log in open_logs() if isinstance(log, Log) and not log.closed)
 
 
-PROCESS.add(OpenLogs(open_logs))
+PROCESS.add(OpenLogs(_own_logs))
 
 
 def _forked() -> None:
-    for found in list(_LOGS.values()):
-        log = found()
-        if log is not None:
+    for log in open_logs():
+        if isinstance(log, Log):
             log._tail.after_fork(log._pid)
+    OPEN_LOGS.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

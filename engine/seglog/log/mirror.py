@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import SupportsIndex
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, SeglogError
-from seglog.log.arguments import checked_offset
 from seglog.log.log import Log
 from seglog.log.mirror_routes import BatchRouter
 from seglog.log.mirror_run import Mirrored, MirrorRun
-from seglog.log.reader import LogReader
+from seglog.reading.arguments import checked_offset
+from seglog.reading.reader import LogReader
 
 __all__ = ["Mirrored", "check_begin", "mirror"]
 

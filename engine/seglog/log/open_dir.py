@@ -25,10 +25,10 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_deleted_partition, remove_partition
-from seglog.log.aging import Retention, keep_all
-from seglog.log.arguments import checked_config, checked_path
+from seglog.log.expiry import Retention, keep_all
 from seglog.log.keeper import Keeper
 from seglog.log.log import Log
+from seglog.reading.arguments import checked_config, checked_path
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record
-    from seglog.log.times import Time
+    from seglog.reading.times import Time
 
 
 class Producer(OpenHandle):

@@ -10,11 +10,11 @@ from seglog._kernels.write_gate import CallLock
 from seglog.errors import SeglogError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.log.extent import Shown
-from seglog.segment.background_work import BackgroundWork
+from seglog.reading.extent import Shown
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_path
+from seglog.threads.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
 

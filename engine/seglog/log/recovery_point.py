@@ -6,7 +6,7 @@ written together with other changes of the log dir.
 import logging
 
 from seglog.errors import StorageError
-from seglog.segment.published import End
+from seglog.segment.published_end import End
 from seglog.state.partition_hold import PartitionHold
 
 _LOG = logging.getLogger(__name__)

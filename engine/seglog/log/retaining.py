@@ -23,14 +23,14 @@ from seglog.errors import StorageError
 from seglog.format.dialect import segment_files
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
-from seglog.log.aging import Expired, LogAge, Retention, Verdict
+from seglog.loading.loader import LoadPlan
 from seglog.log.cutting import LogCutter
-from seglog.log.extent import Extent
+from seglog.log.expiry import Expired, LogAge, Retention, Verdict
 from seglog.log.head_rewrite import rewritten_from
-from seglog.log.loader import LoadPlan
 from seglog.log.removal import remove_cleaned
-from seglog.log.settled import change_settled
+from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
+from seglog.reading.extent import Extent
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment
 from seglog.state.reader_cursor import committed_cursors

@@ -2,7 +2,7 @@
 
     batch with its offsets ── roll if due ── write .log ── index entries ── remember the producers ── sync ── publish
 
-log.append makes and checks the batches; segment.write_gate has the lock, the shared sync and the failure. A refusal
+log.append makes and checks the batches; threads.write_gate has the lock, the shared sync and the failure. A refusal
 before the write changes nothing. A failure from the write on leaves the log read-only: what is on the disk is unknown
 then, and opening again finds out (LogFailedError names the first error). After an interrupt there, the log is loaded
 from the disk again at once (`mend`), as by an opening (log.tail_opening).
@@ -27,28 +27,28 @@ from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
+from seglog.loading.loader import Loaded, plan_partition
 from seglog.log.batch_epochs import begin_epochs_of
-from seglog.log.extent import Extent, Shown
 from seglog.log.linger import Linger
-from seglog.log.live import Growth, LiveWriter
-from seglog.log.loader import Loaded, plan_partition
-from seglog.log.notices import Listeners
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
-from seglog.log.times import to_timestamp_ms
-from seglog.segment.access import SegmentAccess
+from seglog.reading.extent import Extent, Shown
+from seglog.reading.live_ends import Growth, LiveWriter
+from seglog.reading.notices import Listeners
+from seglog.reading.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.growing_files import GROWING_FILES
-from seglog.segment.published import PublishedEnd
+from seglog.segment.open_settings import SegmentOpenSettings
+from seglog.segment.published_end import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
-from seglog.segment.write_gate import WriteGate
 from seglog.state.leader_epochs import LeaderEpochFileCache
 from seglog.state.leftovers import Listed
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
 from seglog.state.reader_cursor import lower_cursors
+from seglog.threads.write_gate import WriteGate
 
 # Each log that this process opens numbers its appends from another one on: no log accepts another one's token.
 _FIRST_NUMBERS = itertools.count(0, 1 << 36)
@@ -142,7 +142,7 @@ class LogTail(WriteGate, QuietTail):
     def use_config(self, config: LogConfig) -> None:
         """Make, check and flush later appends by this configuration. With the lock, or before any append."""
         self.config = config
-        self._access = SegmentAccess.of(config, self._last_opened)
+        self._access = SegmentOpenSettings.of(config, self._last_opened)
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
@@ -234,8 +234,7 @@ class LogTail(WriteGate, QuietTail):
         self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
 
     def _begin_unordered(self) -> None:
-        """From here on, a later batch may reach the disk before an earlier one: recovery must know that (log.loader).
-        """
+        """From here on, a later batch may reach the disk before an earlier one: recovery (loading.loader) must know."""
         shielded(self.partition.before_unordered_writes)
         self.is_unordered = True
 
@@ -442,7 +441,7 @@ class LogTail(WriteGate, QuietTail):
         return max(self.producers.last_stable_offset(extent.log_end_offset), extent.log_start_offset)
 
     def tell_growth(self) -> None:
-        """For log.notices."""
+        """For reading.notices."""
         self.live.publish(self.shown, self.last_stable_offset)
         self.listeners.tell()
 

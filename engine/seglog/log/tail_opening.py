@@ -8,9 +8,9 @@ from collections.abc import Callable
 from seglog._kernels.shield import shielded
 from seglog.errors import StorageError
 from seglog.fs.refusals import is_out_of_space
-from seglog.log.loader import Loaded, LoadPlan, plan_partition
-from seglog.log.notices import NOTICES
+from seglog.loading.loader import Loaded, LoadPlan, plan_partition
 from seglog.log.tail import LogTail
+from seglog.reading.notices import NOTICES
 from seglog.state.leftovers import Listed
 
 

@@ -23,9 +23,9 @@ from seglog.errors import (
 )
 from seglog.format.batch import build_batch, end_marker
 from seglog.log.append import LogAppender, Written
-from seglog.log.arguments import hint_of_records
 from seglog.log.tail import LogTail
 from seglog.log.transaction_watch import WATCH
+from seglog.reading.arguments import hint_of_records
 from seglog.state.producer_snapshot import ProducerEntry
 from seglog.state.producer_state import Origin
 

@@ -1,1 +1,1 @@
-"""Message classes, written by tools/gen_pulsar_pb.py from proto/."""
+"""Message classes, written by proto/gen_pulsar_pb.py from proto/."""

@@ -33,7 +33,7 @@ from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
 from seglog.segment.index_file import TimeIndex
 from seglog.segment.open_indexes import open_indexes
-from seglog.segment.published import End, PublishedEnd
+from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, RollRule
 from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from seglog.segment.transaction_index import AbortedTransaction

@@ -5,8 +5,8 @@ from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.format.compression import Decompress
-from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of
+from seglog.segment.positions import LostRange
 
 # `end_offset` of the last segment: no batch ends at the last int64.
 NO_END = 2**63 - 1

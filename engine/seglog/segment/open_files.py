@@ -20,9 +20,9 @@ from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.dialect import Dialect
 from seglog.fs.mapping import Mapping
-from seglog.segment.access import SegmentAccess
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
-from seglog.segment.published import End
+from seglog.segment.open_settings import SegmentOpenSettings
+from seglog.segment.published_end import End
 from seglog.segment.time_ranges import time_ranges_of
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
@@ -105,7 +105,7 @@ class SegmentFiles:
         other.walk = walk
         return other
 
-    def open_reader(self, access: SegmentAccess, end_offset: int) -> PointReader:
+    def open_reader(self, access: SegmentOpenSettings, end_offset: int) -> PointReader:
         """Open `reader`, and `offset_entries` for it: None if the index is missing or unusable.
 
         `end_offset`: every batch of the segment ends below it.

@@ -2,7 +2,7 @@
 
 Kafka's LogSegment.recover reads up to the first bad batch. Here the walk continues after it, because what follows
 shows what the damage is: the tail of an unfinished write, or a hole in a log that is otherwise good. The loader, which
-sees the whole log, decides which of the two it is (seglog.log.loader); nothing is changed here.
+sees the whole log, decides which of the two it is (seglog.loading.loader); nothing is changed here.
 
 A batch is intact if its CRC is correct and its offsets are above those before it and within 2^31 - 1 of the segment's
 base. No CRC covers base offset and size, nor the magic of v2, so these are judged by what they lead to. Kernels make
@@ -23,9 +23,9 @@ from seglog.config import LogConfig
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
-from seglog.segment.answers import LostRange
 from seglog.segment.batches import first_offset_of
 from seglog.segment.indexes import IndexBytes, take_entries
+from seglog.segment.positions import LostRange
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 
 # What one scan covers: large, so that there are few scans; with small batches no more than what keeps their headers in

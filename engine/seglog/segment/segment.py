@@ -30,8 +30,6 @@ from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import Dialect, dialect_of
 from seglog.fs.refusals import refusals
-from seglog.segment.access import SegmentAccess
-from seglog.segment.answers import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.batches import (
     SCAN_BATCHES,
     SCAN_BYTES,
@@ -41,9 +39,11 @@ from seglog.segment.batches import (
 )
 from seglog.segment.damage import NO_END, lost_range, what_is_wrong
 from seglog.segment.index_file import OffsetIndex, TimeIndex
-from seglog.segment.made_once import made_once
+from seglog.segment.lazy_attribute import lazy_attribute
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
-from seglog.segment.published import PublishedEnd
+from seglog.segment.open_settings import SegmentOpenSettings
+from seglog.segment.positions import BatchPosition, LostRange, TimestampOffset
+from seglog.segment.published_end import PublishedEnd
 from seglog.segment.small_log import largest_in_headers
 from seglog.segment.tag_defaults import TagDefaults
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges
@@ -68,8 +68,8 @@ class Segment:
     Thread-safe.
     """
 
-    # Every hot read uses these. A slot is found at once; any other attribute costs twice as much as soon as `made_once`
-    # has given the segment a dict.
+    # Every hot read uses these. A slot is found at once; any other attribute costs twice as much as soon as
+    # `lazy_attribute` has given the segment a dict.
     __slots__ = ("__dict__", "__weakref__", "_access", "_files", "base_offset", "published", "recently_used")
     published: PublishedEnd | None
     recently_used: bool
@@ -90,13 +90,13 @@ class Segment:
     _walked_whole = False
     _largest_read: int | None = None        # the result for a small file that is not open (largest_passed)
 
-    path = made_once[Path](lambda self: Path(self._text_path()))
+    path = lazy_attribute[Path](lambda self: Path(self._text_path()))
     # What was learned from the headers: for the slow path to a time, and for the fast path, beside the indexes. Both
     # outlive the open files.
-    _time_search = made_once[TimeSearch](lambda self: TimeSearch())
+    _time_search = lazy_attribute[TimeSearch](lambda self: TimeSearch())
     # For tagged messages: as far as `tables` has read.
-    tag_defaults = made_once[TagDefaults](lambda self: TagDefaults())
-    _walk = made_once[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
+    tag_defaults = lazy_attribute[TagDefaults](lambda self: TagDefaults())
+    _walk = lazy_attribute[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class Segment:
         self.is_last = is_last and published is None
         self.published, self._files, self.recently_used = published, None, False
         self._inode = inode
-        self._access = SegmentAccess(
+        self._access = SegmentOpenSettings(
             decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes,
             dialect_of(path),
         )
 
     @classmethod
-    def sealed(cls, directory: Path, base_offset: int, access: SegmentAccess, inode: int | None = None) -> Self:
+    def sealed(cls, directory: Path, base_offset: int, access: SegmentOpenSettings, inode: int | None = None) -> Self:
         """Make a segment that is not the last one. Costs next to nothing before its first use."""
         self = cls.__new__(cls)
         self.published, self._files, self.recently_used = None, None, False

@@ -14,7 +14,6 @@ from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
 from seglog.format.compression import Decompress
-from seglog.segment.answers import LostRange, TimestampOffset
 from seglog.segment.batches import (
     SCAN_BATCHES,
     SCAN_BYTES,
@@ -25,6 +24,7 @@ from seglog.segment.batches import (
     within_int64,
 )
 from seglog.segment.index_file import TimeIndex
+from seglog.segment.positions import LostRange, TimestampOffset
 
 NEVER = 2**63       # later than any timestamp
 

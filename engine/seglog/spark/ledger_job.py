@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from seglog.errors import InvalidArgumentError, SeglogError, StorageError
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.spark.cluster import Cluster, Progress
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

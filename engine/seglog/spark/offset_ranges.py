@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.frames.plan import PartitionSource, opened
-from seglog.log.arguments import is_read_committed
-from seglog.log.reader import LogReader
+from seglog.reading.arguments import is_read_committed
+from seglog.reading.reader import LogReader
 from seglog.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 
 _LOG = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from seglog.fs.mapping import read_file
 from seglog.fs.removal import remove_tree
 from seglog.log.log import Log
 from seglog.log.mirror import mirror
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.spark.sink_options import SinkOptions
 from seglog.state.carried_offsets import forget_offsets, put_offsets, tell_log_dir
 

@@ -10,8 +10,8 @@ from seglog.errors import InvalidArgumentError
 from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
 from seglog.frames.options import checked_columns
 from seglog.frames.plan import PartitionSource, partitions_of
-from seglog.log.arguments import Isolation, is_read_committed
-from seglog.log.damage import OnCorrupt
+from seglog.reading.arguments import Isolation, is_read_committed
+from seglog.reading.damage import OnCorrupt
 
 _LOG = logging.getLogger(__name__)
 

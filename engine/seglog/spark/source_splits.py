@@ -10,7 +10,7 @@ from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.plan import parts_of
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
 from seglog.spark.offset_ranges import OffsetRange
 from seglog.spark.row_schema import conformed

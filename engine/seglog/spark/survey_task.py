@@ -13,7 +13,7 @@ from seglog.conversion.segment import tables_in_order
 from seglog.errors import SeglogError
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.log.replay import producers_in
+from seglog.loading.replay import producers_in
 from seglog.segment.segment import Segment
 from seglog.spark.plan import Shard, SourceSegment, segments_of
 from seglog.spark.segment_task import Failure, of_the_partition

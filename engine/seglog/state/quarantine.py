@@ -16,7 +16,7 @@ from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -7,7 +7,7 @@ from pathlib import Path
 from seglog._kernels.producer_table import FrozenProducers
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.segment.background_work import BackgroundWork
+from seglog.threads.background_work import BackgroundWork
 
 Snapshot = tuple[Path, FrozenProducers]
 

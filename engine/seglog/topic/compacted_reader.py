@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from seglog._kernels.entry_frame import HAS_MARKER
 from seglog.errors import InvalidArgumentError
-from seglog.ledger.compacted_batch import PLACEHOLDERS, is_readable_batch, open_batch
+from seglog.ledger.compacted.batch import PLACEHOLDERS, is_readable_batch, open_batch
+from seglog.ledger.compacted.raw_message import CompactedEntry
 from seglog.ledger.entry import parse_message, pulsar_pb
-from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST, Position, checked_position
-from seglog.ledger.raw_message import CompactedEntry
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.compaction_service import TopicCompactionService
 

@@ -31,13 +31,13 @@ from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import IdleWorker, Worker, WorkerPool
 from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
 from seglog.fs.handles import OpenHandle
-from seglog.ledger.cursor import Cursor
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.ledger_metadata import checked_properties
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
-from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import (
     BUILDING_CURSOR,

@@ -18,11 +18,11 @@ from seglog._kernels.shield import unheard
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import InvalidArgumentError, LogClosedError
-from seglog.ledger.compacted_home import COMPACTION_CURSOR
-from seglog.ledger.cursor import Cursor
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.position import EARLIEST, Position, checked_position
-from seglog.ledger.relocated_entries import RelocatedHome
 from seglog.ledger.stored_entry import StoredEntry, columns_of
 
 if TYPE_CHECKING:

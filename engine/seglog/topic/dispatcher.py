@@ -27,8 +27,8 @@ from seglog._kernels.shield import unheard
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.ledger.cursor import DEFAULT_READ, Cursor
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import DEFAULT_READ, Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.delayed_index import DelayedIndex, Fate

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from seglog.config import LogConfig
 from seglog.errors import LogClosedError, OffsetOutOfRangeError
 from seglog.log.log import Log
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_round import Changed, CleanedGroup, CleaningLimits, CleaningRound, Stopped
 from seglog.upkeep.cleaning_source import CleaningSource, source_of, source_of_closed

@@ -23,7 +23,7 @@ from seglog._kernels.write_gate import Bell, CallLock
 from seglog.config import LogConfig
 from seglog.counters import Sample
 from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.log.aging import Expired, Verdict
+from seglog.log.expiry import Expired, Verdict
 from seglog.log.keeper import Kept
 from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained

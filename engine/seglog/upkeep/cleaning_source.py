@@ -8,7 +8,7 @@ from seglog._kernels.segment_scan import scan
 from seglog.format import names
 from seglog.fs.files import FileSystem
 from seglog.log.log import Log
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import offsets_or_none
 from seglog.state.producer_snapshot import ProducerEntry

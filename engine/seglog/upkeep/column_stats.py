@@ -8,7 +8,7 @@ from seglog.config import LogConfig
 from seglog.errors import UnsupportedVersionError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.partition_locks import lock_alone
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.column_stats import ColumnStats, column_stats_bytes, column_stats_of, column_stats_path
 from seglog.upkeep.index_rebuild import Progress, RebuiltIndex, RefusedSegment, put_index

@@ -6,8 +6,8 @@ from pathlib import Path
 from seglog.clock import Clock, SystemClock
 from seglog.errors import ProofMismatchError
 from seglog.log.log import Log
-from seglog.log.partition import Partition
-from seglog.log.reader import LogReader
+from seglog.reading.partition import Partition
+from seglog.reading.reader import LogReader
 from seglog.upkeep.cleaner import Cleaned, clean, plan_for, what_would_go
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_round import CleaningLimits

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from seglog.errors import CorruptRecordError, ProofMismatchError
-from seglog.ledger.compacted_batch import BatchForm, has_form, is_readable_batch, open_batch, rewritten_batch
-from seglog.ledger.compacted_ledger import CompactedLedger, CompactedProperties
+from seglog.ledger.compacted.batch import BatchForm, has_form, is_readable_batch, open_batch, rewritten_batch
+from seglog.ledger.compacted.compacted_ledger import CompactedLedger, CompactedProperties
+from seglog.ledger.compacted.raw_message import CompactedEntry
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import Position
-from seglog.ledger.raw_message import CompactedEntry
 
 FORMS = {
     "old": BatchForm("placeholders", has_indexes=False),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from seglog._kernels.entry_frame import HAS_MARKER, HAS_UNCOMPRESSED_SIZE, IS_NULL_VALUE, MessageFields
 from seglog.errors import CorruptRecordError
-from seglog.ledger.compacted_batch import (
+from seglog.ledger.compacted.batch import (
     BatchForm,
     OpenedEntry,
     Payload,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from seglog._kernels.key_map import KeyMap
 from seglog._kernels.record_batch import RecordBatch
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 from seglog.upkeep.cleaned_transactions import CleanedTransactions

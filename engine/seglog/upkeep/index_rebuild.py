@@ -32,8 +32,8 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.partition_locks import lock_alone
-from seglog.log.partition import Partition
-from seglog.log.replay import producers_before
+from seglog.loading.replay import producers_before
+from seglog.reading.partition import Partition
 from seglog.segment import transaction_index
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.index_file import TimeIndex, minute_index_path

@@ -19,16 +19,16 @@ from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersion
 from seglog.fs import lock
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.broker_state import BrokerState, last_state
-from seglog.ledger.compacted_home import compacted_ids, is_compacted_home
-from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.ledger import LOG_NAME, Ledger, reseal_ledger
 from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
 from seglog.ledger.ledger_recovery import LedgerCheck, check_ledger
-from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
-from seglog.ledger.relocated_entries import DIRECTORY as RELOCATED
+from seglog.ledger.managed.compacted_home import compacted_ids, is_compacted_home
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.managed.relocated_entries import DIRECTORY as RELOCATED
 from seglog.ledger.snapshot_storage import DIRECTORY as SNAPSHOTS
-from seglog.segment.answers import LostRange
+from seglog.segment.positions import LostRange
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Recovers a partition directory on request: shows what would be lost, then does it, to a copy or in place.
 
-It does what opening a log does after a crash (seglog.log.loader), from the first batch on and whatever the checkpoints
+It does what opening a log does after a crash (loading.loader), from the first batch on and whatever the checkpoints
 say. The copy is built in a staging directory and gets its name when it is complete. In place, the log dir and the
 partition are locked as by an open log, and Kafka's clean shutdown file is absent until all files are consistent again.
 """
@@ -20,9 +20,9 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.partition_locks import lock_beside
 from seglog.fs.staging import Staging, remove_leftovers
-from seglog.log.arguments import checked_path
-from seglog.log.loader import LoadPlan, Repair, plan_load
-from seglog.segment.answers import LostRange
+from seglog.loading.loader import LoadPlan, Repair, plan_load
+from seglog.reading.arguments import checked_path
+from seglog.segment.positions import LostRange
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.directory_dialect import DIALECT_SETTING, directory_dialect
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE

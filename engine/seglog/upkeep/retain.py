@@ -12,11 +12,11 @@ from pathlib import Path
 from seglog.clock import Clock, SystemClock
 from seglog.config import LogConfig
 from seglog.fs.files import FileSystem
-from seglog.log.aging import Expired, LogAge, Retention, Verdict
-from seglog.log.configuring import LogSettings
+from seglog.log.expiry import Expired, LogAge, Retention, Verdict
 from seglog.log.log import Log
-from seglog.log.partition import Partition
 from seglog.log.retaining import AgedSegment, Retained, kept_from
+from seglog.reading.partition import Partition
+from seglog.reading.settings import LogSettings
 from seglog.state.reader_cursor import committed_cursors
 from seglog.upkeep.retention import HeldSegment, expired, held_segments, over_total
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from seglog.config import LogConfig
-from seglog.log.aging import Age, Expired, LogAge, Reason, Verdict
+from seglog.log.expiry import Age, Expired, LogAge, Reason, Verdict
 
 Name = TypeVar("Name")
 AnyAge = TypeVar("AnyAge", bound=Age)

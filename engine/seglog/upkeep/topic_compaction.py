@@ -27,8 +27,13 @@ from seglog.errors import (
     RecordTooLargeError,
     SeglogError,
 )
-from seglog.ledger.compacted_batch import PLACEHOLDERS, BatchForm, Payload
-from seglog.ledger.compacted_home import (
+from seglog.ledger.compacted.batch import PLACEHOLDERS, BatchForm, Payload
+from seglog.ledger.compacted.compacted_ledger import CompactedLedger, CompactedProperties
+from seglog.ledger.compacted.raw_message import CompactedEntry, raw_message
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.entry import Entry
+from seglog.ledger.ledger import Ledger, delete_ledger
+from seglog.ledger.managed.compacted_home import (
     COMPACTION_CURSOR,
     LEDGER_PROPERTY,
     adopt,
@@ -36,16 +41,11 @@ from seglog.ledger.compacted_home import (
     open_compacted,
     pointed_to,
 )
-from seglog.ledger.compacted_ledger import CompactedLedger, CompactedProperties
-from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.cursor import Cursor
-from seglog.ledger.entry import Entry
-from seglog.ledger.ledger import Ledger, delete_ledger
-from seglog.ledger.managed_ledger import ManagedLedger
-from seglog.ledger.managed_reader import ManagedReader
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST, Position
-from seglog.ledger.raw_message import CompactedEntry, raw_message
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.compaction_service import TopicCompactionService
 from seglog.upkeep.compacted_conversion import FORMS, ConversionRound

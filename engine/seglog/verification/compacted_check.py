@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seglog.errors import CorruptManifestError, SeglogError, UnsupportedVersionError
-from seglog.ledger.compacted_home import COMPACTION_CURSOR, DIRECTORY, open_compacted, pointed_to
-from seglog.ledger.compacted_ledger import CompactedLedger
-from seglog.ledger.cursor_file import CursorState, cursor_path
+from seglog.ledger.compacted.compacted_ledger import CompactedLedger
 from seglog.ledger.ledger import LOG_NAME
 from seglog.ledger.ledger_recovery import check_ledger
+from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, DIRECTORY, open_compacted, pointed_to
+from seglog.ledger.managed.cursor_file import CursorState, cursor_path
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST
 from seglog.verification.findings import Finding

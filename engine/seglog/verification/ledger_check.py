@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import CorruptManifestError, CorruptRecordError, NotALogError, SeglogError, UnsupportedVersionError
-from seglog.ledger.compacted_home import is_compacted_home
-from seglog.ledger.compacted_ledger import CompactedLedger, is_compacted
-from seglog.ledger.cursor_file import CursorState, cursor_files
+from seglog.ledger.compacted.compacted_ledger import CompactedLedger, is_compacted
 from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import LOG_NAME
 from seglog.ledger.ledger_metadata import FILE_NAME as LEDGER_JSON
 from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
 from seglog.ledger.ledger_recovery import check_ledger
-from seglog.ledger.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
+from seglog.ledger.managed.compacted_home import is_compacted_home
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.manifest import FILE_NAME, LEDGER_PREFIX, Manifest, ledger_directory
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.verification.compacted_check import check_compacted, check_compacted_ledger

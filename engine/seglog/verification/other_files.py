@@ -14,7 +14,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.dialect import dialect_of
 from seglog.fs.refusals import refusals
-from seglog.log.configuring import LogSettings
+from seglog.reading.settings import LogSettings
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.partition_metadata import PartitionMetadata
 from seglog.state.producer_snapshot import ProducerSnapshot

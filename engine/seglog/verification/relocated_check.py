@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seglog.errors import CorruptManifestError, NotALogError, SeglogError, UnsupportedVersionError
-from seglog.ledger.cursor_file import CursorState, cursor_files
 from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import DELETED_SUFFIX, LOG_NAME, Ledger
 from seglog.ledger.ledger_metadata import LedgerMetadata
 from seglog.ledger.ledger_recovery import check_ledger
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.relocated_entries import DIRECTORY, FORMAT_PROPERTY, HEADER, VERSION, copies_in
 from seglog.ledger.position import Position
-from seglog.ledger.relocated_entries import DIRECTORY, FORMAT_PROPERTY, HEADER, VERSION, copies_in
 from seglog.verification.findings import Finding
 
 

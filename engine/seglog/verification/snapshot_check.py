@@ -12,8 +12,8 @@ from seglog.delayed.amendments import Amendments
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.snapshot import SegmentMetadata, bitmaps_of, decode_metadata, decode_rows
 from seglog.errors import CorruptDelayedIndexError, NotALogError, SnapshotMissingError
-from seglog.ledger.cursor_file import CursorState, cursor_files
-from seglog.ledger.manifest import FILE_NAME
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.manifest import FILE_NAME
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, snapshot_directory
 
 

@@ -16,7 +16,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.lock import is_locked
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.findings import Finding, Report

@@ -2,9 +2,9 @@
 import json
 from functools import cache
 
+from seglog.ledger.compacted.raw_message import read_raw_message
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
-from seglog.ledger.raw_message import read_raw_message
 from support.delayed import stream
 from support.golden import unpack
 

@@ -9,7 +9,7 @@ import seglog
 from seglog.conversion.directory import convert
 from seglog.conversion.proof import PROOF_FILE
 from seglog.fs.files import OsFile, OsFileSystem
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.verification.verify import verify
 from support.command import seglog as command
 

@@ -7,9 +7,9 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.log.extent import Extent
-from seglog.log.reader import LogReader
-from seglog.segment.published import End, PublishedEnd
+from seglog.reading.extent import Extent
+from seglog.reading.reader import LogReader
+from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.segment import Segment
 
 INTERVAL_BYTES = 200

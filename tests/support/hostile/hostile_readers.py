@@ -28,7 +28,7 @@ from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.format.compression import compress, decompressor
 from seglog.format.validate import AppendRules, assign, check_follower
-from seglog.log.partition import Partition
+from seglog.reading.partition import Partition
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment

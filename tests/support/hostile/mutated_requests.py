@@ -1,8 +1,8 @@
 """Frames of the protocol changed on purpose."""
 import struct
 
-from seglog.endpoint import codec
-from seglog.endpoint.messages import REQUESTS
+from seglog.wire import codec
+from seglog.wire.messages import REQUESTS
 from support.random_messages import random_message
 
 SIZES = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 24]

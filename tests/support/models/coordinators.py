@@ -6,13 +6,18 @@ from types import SimpleNamespace
 
 import seglog
 from seglog.clock import SystemClock
-from seglog.endpoint.coordinator_config import CoordinatorConfig
-from seglog.endpoint.durability import Durability
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
-from seglog.endpoint.groups import GroupCoordinator
-from seglog.endpoint.messages import (
+from seglog.endpoint.request_context import RequestContext
+from seglog.endpoint.topics import Topics
+from seglog.endpoint.transaction_requests import TransactionRequests
+from seglog.fs.files import OsFileSystem
+from seglog.loop.durability import Durability
+from seglog.wire.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     ApiKey,
@@ -23,11 +28,6 @@ from seglog.endpoint.messages import (
     OffsetFetchRequest,
     TxnOffsetCommitRequest,
 )
-from seglog.endpoint.request_context import RequestContext
-from seglog.endpoint.topics import Topics
-from seglog.endpoint.transaction_requests import TransactionRequests
-from seglog.endpoint.transactions import TransactionCoordinator
-from seglog.fs.files import OsFileSystem
 
 SMALL = {
     "offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2,

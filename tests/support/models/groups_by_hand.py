@@ -1,10 +1,10 @@
 """A group whose clock, log and members are moved by hand."""
 from seglog.clock import ManualClock
-from seglog.endpoint.coordinator_config import CoordinatorConfig
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.group import Group
-from seglog.endpoint.rebalancing import JoinRequest, Rebalancing
-from seglog.endpoint.timer import Timer
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group import Group
+from seglog.coordinators.rebalancing import JoinRequest, Rebalancing
+from seglog.coordinators.timer import Timer
+from seglog.wire.error_codes import Errors
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 

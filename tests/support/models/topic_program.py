@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 from seglog.clock import ManualClock
-from seglog.ledger.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
 from support import descriptors
 from support.topics import batch

@@ -24,7 +24,7 @@ from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
 from seglog.delayed.amendments import Amendments
 from seglog.ledger.entry import build_entry
-from seglog.ledger.relocated_entries import RelocatedHome, positions_aside
+from seglog.ledger.managed.relocated_entries import RelocatedHome, positions_aside
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from seglog.topic.delayed_index import BUILDING_CURSOR
 from support.outside.worker import Worker

@@ -3,8 +3,8 @@ import random
 import time
 
 import seglog
-from seglog.endpoint.error_codes import Errors
-from seglog.endpoint.messages import (
+from seglog.wire.error_codes import Errors
+from seglog.wire.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,

@@ -2,7 +2,7 @@
 import socket
 import struct
 
-from seglog.endpoint.codec import decode_response, encode_request, new_header
+from seglog.wire.codec import decode_response, encode_request, new_header
 
 
 class WireClient:
@@ -60,7 +60,7 @@ class WireClient:
 
 
 def produce_request(topic, partition, records, *, acks=-1, transactional_id=None):
-    from seglog.endpoint.messages import ProduceRequest
+    from seglog.wire.messages import ProduceRequest
 
     return ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=5000, topic_data=[ProduceRequest.TopicProduceData(
@@ -70,7 +70,7 @@ def produce_request(topic, partition, records, *, acks=-1, transactional_id=None
 
 def fetch_request(topic, offset, *, partition=0, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation=0):
     """For versions that name topics: up to 12."""
-    from seglog.endpoint.messages import FetchRequest
+    from seglog.wire.messages import FetchRequest
 
     return FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation,

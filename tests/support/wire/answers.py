@@ -2,9 +2,9 @@
 
 import json
 
-from seglog.endpoint.messages import ZERO_UUID
-from seglog.endpoint.structs import KafkaStruct, fields
 from seglog.format.compression import decompressor
+from seglog.wire.messages import ZERO_UUID
+from seglog.wire.structs import KafkaStruct, fields
 from support import plain_format as plain
 
 # The values of these fields, wherever they stand, are a server's own affair; that there is one is compared.

@@ -9,9 +9,9 @@ be compared.
 import time
 
 from seglog import build_batch
-from seglog.endpoint import codec
-from seglog.endpoint import messages as m
-from seglog.endpoint.error_codes import Errors
+from seglog.wire import codec
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
 from support.answers import Answers
 from support.exact_client import Closed, ExactClient
 

@@ -1,7 +1,7 @@
 """Messages with random values in all the fields that a version has."""
 
-from seglog.endpoint.definitions import INTEGERS
-from seglog.endpoint.structs import fields
+from seglog.wire.definitions import INTEGERS
+from seglog.wire.structs import fields
 
 INTEGER_BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 WORDS = ["", "a", "topic", "größe", "\U0001f40d", "x" * 130, "y" * 300]

@@ -2,8 +2,8 @@
 
 import time
 
-from seglog.endpoint import codec
-from seglog.endpoint import messages as m
+from seglog.wire import codec
+from seglog.wire import messages as m
 from support.conversation import PATIENCE_S, UNKNOWN_ID, Conversation, batch, fetch, produce, versions
 
 TOPIC, BROKER = 2, 4

@@ -1,0 +1,1 @@
+"""Kafka's coordinators of groups and transactions: state machines without sockets."""

@@ -1,0 +1,186 @@
+"""The group coordinator: keeps all groups of this node, finds the group of each request, and expires offsets.
+
+    requests ── group_membership (JoinGroup), group_commits (OffsetCommit), group_administration (ListGroups)
+       └── GroupCoordinator ── Rebalancing ── Group ── GroupOffsets
+                 └── OffsetsTopic ── __consumer_offsets
+
+It belongs to the server's loop: everything that waits is a coroutine or a timer callback.
+"""
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from seglog.clock import Clock
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group import Group, GroupState
+from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
+from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch, has_room
+from seglog.coordinators.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.rebalancing import Rebalancing
+from seglog.coordinators.timer import Timer
+from seglog.wire.error_codes import Errors
+
+_LOG = logging.getLogger(__name__)
+
+
+class GroupOverview(NamedTuple):
+    """A group, as the page shows it."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    members: int
+    offsets: dict[TopicPartition, int]
+
+
+class GroupCoordinator:
+    """All groups. `start` loads them, `stop` answers the members that wait."""
+
+    def __init__(
+        self, logs: CoordinatorLogs, config: CoordinatorConfig, clock: Clock, *, node_id: int = 1
+    ) -> None:
+        self.logs = logs
+        self.config = config
+        self.node_id = node_id
+        self.now_ms = clock.now_ms
+        self.timer = Timer(clock)
+        self.topic = InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, {
+            "cleanup.policy": "compact", "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }, logs, clock)
+        self.store = OffsetsTopic(self.topic)
+        self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
+        self.groups: dict[str, Group] = {}
+        # Set by the transaction coordinator: creates its topic; checks whether a partition is in a transaction.
+        self.ensure_transactions: Callable[..., Awaitable[None]] | None = None
+        self.verify: Callable[[str, int, int, str, int], Errors] | None = None
+        self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
+        self._task: asyncio.Task[None] | None = None
+        # Why requests of groups cannot be answered; None: they can.
+        self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
+
+    # --- its life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the groups; until then clients are told to retry. Raises what reading __consumer_offsets raises."""
+        # First, since transactions share the timer, and are served even if this raises.
+        self._task = asyncio.get_running_loop().create_task(self.timer.run())
+        try:
+            self.groups = await asyncio.to_thread(self.store.load)
+        except BaseException:
+            self.unready = Errors.COORDINATOR_NOT_AVAILABLE
+            raise
+        for group in self.groups.values():
+            for producer_id in group.offsets.producers():
+                self._open.setdefault(producer_id, set()).add(group.group_id)
+            self.rebalancing.watch(group)
+        self.unready = None
+        self._expire_later()
+
+    async def stop(self) -> None:
+        """Answer all waiting members, and wait until writes are durable. Idempotent."""
+        self.unready = Errors.COORDINATOR_NOT_AVAILABLE
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        for group in self.groups.values():
+            self.rebalancing.end(group)
+        await self.topic.settle()
+
+    # --- finding groups ------------------------------------------------------------------------------
+
+    def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
+        """Why no request of this group can be answered; None: it can. A group without a name may commit offsets, as
+        Kafka's oldest clients did, but has no members."""
+        if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
+            return Errors.INVALID_GROUP_ID
+        if self.unready is not None:
+            return self.unready
+        return None if self.topic.exists else Errors.NOT_COORDINATOR
+
+    def get(self, group_id: str) -> Group | None:
+        return self.groups.get(group_id)
+
+    def get_or_make(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    # --- offsets -----------------------------------------------------------------------------------
+
+    def commit(
+        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], done: Callable[[Errors], None],
+        producer: ProducerOfBatch | None = None,
+    ) -> None:
+        if producer is not None:
+            self._open.setdefault(producer.producer_id, set()).add(group.group_id)
+        self.store.store_offsets(group, commits, done, producer)
+
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
+        """End a transaction whose marker is durable in these partitions of __consumer_offsets."""
+        ended = set(partitions)
+        groups = self._open.get(producer_id, set())
+        for group_id in [name for name in groups if self.topic.partition_for(name) in ended]:
+            groups.discard(group_id)
+            group = self.groups.get(group_id)
+            if group is not None and group.state is not GroupState.DEAD:
+                group.offsets.end_transaction(producer_id, commit=commit)
+        if not groups:
+            self._open.pop(producer_id, None)
+
+    async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget the offsets of deleted partitions; if __consumer_offsets was deleted, forget all groups."""
+        if any(topic == OFFSETS_TOPIC for topic, _ in partitions):
+            for group in self.groups.values():
+                self.rebalancing.end(group)
+                group.become(GroupState.DEAD, self.now_ms())
+            self.groups.clear()
+            self._open.clear()
+            return
+        for group in list(self.groups.values()):
+            removed = group.offsets.remove(partitions)
+            if removed:
+                await self.remove(group, removed)
+
+    async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
+        """Write tombstones for these offsets. A group without members ends with its last offset."""
+        self._drop_if_over(group)
+        written: PendingAnswer[Errors] = PendingAnswer()
+        self.store.remove(group, removed, written.give)
+        return await written
+
+    def _drop_if_over(self, group: Group) -> bool:
+        """Drop a group that has nothing left or was deleted. Returns whether it is dead."""
+        if group.has_nothing_left:
+            group.become(GroupState.DEAD, self.now_ms())
+        is_dead = group.state is GroupState.DEAD
+        if is_dead and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        return is_dead
+
+    def _expire_later(self) -> None:
+        self.timer.call_in(self.config.offsets_retention_check_interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._expire_later()
+        retention_ms = self.config.offsets_retention_minutes * 60_000
+        for group in list(self.groups.values()):
+            removed = group.offsets.remove(group.expired_offsets(self.now_ms(), retention_ms))
+            is_over = self._drop_if_over(group)
+            if removed or is_over:
+                _LOG.info("group %s: %d offsets have expired", group.group_id, len(removed))
+                self.store.remove(group, removed, lambda error: None)
+
+    def overview(self) -> list[GroupOverview]:
+        return [
+            GroupOverview(
+                group.group_id, group.state.value, group.protocol_type or "", len(group.members), group.offsets.latest()
+            )
+            for group in self.groups.values()
+        ]

@@ -1,0 +1,197 @@
+"""The transactions of one transactional id: its producer, its state, and how each step changes them.
+
+    EMPTY ── AddPartitions ── ONGOING ── EndTxn ── PREPARE_COMMIT ── markers ── COMPLETE_COMMIT ── AddPartitions ...
+                                 ├── EndTxn ─────── PREPARE_ABORT ─── markers ── COMPLETE_ABORT ── AddPartitions ...
+                                 └── InitProducerId of another producer, or time: PREPARE_ABORT with the next epoch
+
+A step is prepared (`prepare_*`), written to __transaction_state, and done (`complete`). Only one step can be under way
+at a time (`pending`). Kafka's TransactionMetadata, without the second part of KIP-890, which 3.9 does not offer.
+"""
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from seglog.coordinators.group_offsets import TopicPartition
+from seglog.wire.error_codes import Errors
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+_MAX_EPOCH = 2**15 - 1
+_NO_TIME = -1
+
+
+class TransactionState(enum.IntEnum):
+    """Kafka's numbers, as in __transaction_state."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+_State = TransactionState
+_PREPARED = (_State.PREPARE_COMMIT, _State.PREPARE_ABORT)
+_ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStep:
+    """The state that a transactional id will have. Times in ms; -1: none."""
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    last_producer_id: int
+    last_producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = _NO_TIME
+    update_ms: int = _NO_TIME
+
+
+class Fenced(Exception):
+    """The transactional id now belongs to another producer."""
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One transactional id. `last_producer_epoch`: the previous epoch, if the producer itself asked for the next one;
+    it may ask again if the answer was lost."""
+
+    transactional_id: str
+    producer_id: int
+    timeout_ms: int
+    update_ms: int
+    producer_epoch: int = NO_EPOCH
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+    state: TransactionState = _State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = _NO_TIME
+    pending: TransactionState | None = None
+    # The next epoch could not be written: no producer has it, so the next attempt uses it.
+    has_failed_fence: bool = False
+
+    # --- state -------------------------------------------------------------------------------------
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state in _PREPARED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """Whether no producer can get another epoch: the last one is reserved for fencing."""
+        return is_exhausted(self.producer_epoch)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return self.state is _State.ONGOING and self.pending is None and self.start_ms + self.timeout_ms < now_ms
+
+    def check_producer(self, producer_id: int, producer_epoch: int) -> Errors:
+        """The error for a request that is not from its producer, or that comes during another step; NONE for others."""
+        if producer_id != self.producer_id:
+            return Errors.INVALID_PRODUCER_ID_MAPPING
+        if producer_epoch != self.producer_epoch:
+            return Errors.PRODUCER_FENCED
+        return Errors.NONE if self.pending is None else Errors.CONCURRENT_TRANSACTIONS
+
+    def is_of_expected(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer that asks for its next epoch (KIP-360) may be the owner of this id."""
+        return (
+            self.producer_epoch == NO_EPOCH
+            or producer_id == self.producer_id
+            or (producer_id == self.last_producer_id and is_exhausted(producer_epoch))
+        )
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def prepare_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionStep:
+        """Give the producer its next epoch. `expected_epoch`: the one that it believes it has. Raises Fenced."""
+        epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
+        if expected_epoch is not None:
+            if self.producer_epoch in (NO_EPOCH, expected_epoch):
+                last_epoch = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+            else:
+                raise Fenced
+        return self._prepare(
+            _State.EMPTY, producer_epoch=epoch, last_producer_epoch=last_epoch, timeout_ms=timeout_ms, update_ms=now_ms
+        )
+
+    def prepare_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool
+    ) -> TransactionStep:
+        """Give the producer a new id, because the epochs of the old one are used up."""
+        return self._prepare(
+            _State.EMPTY, producer_id=producer_id, producer_epoch=0, last_producer_id=self.producer_id,
+            last_producer_epoch=self.producer_epoch if keep_last else NO_EPOCH, timeout_ms=timeout_ms, update_ms=now_ms,
+        )
+
+    def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionStep:
+        return self._prepare(
+            _State.ONGOING, partitions=self.partitions.union(added), update_ms=now_ms,
+            start_ms=now_ms if self.has_ended else self.start_ms,
+        )
+
+    def prepare_end(self, commit: bool, now_ms: int) -> TransactionStep:
+        state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
+        return self._prepare(state, partitions=self.partitions, start_ms=self.start_ms, update_ms=now_ms)
+
+    def prepare_fence(self, now_ms: int) -> TransactionStep:
+        """Abort with the next epoch, which no producer gets, so that the old producer can no longer write."""
+        if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
+            self.producer_epoch += 1
+        self.last_producer_epoch = NO_EPOCH
+        return self.prepare_end(False, now_ms)
+
+    def prepare_completion(self, now_ms: int) -> TransactionStep:
+        """End the transaction, whose markers have all been written."""
+        self.has_failed_fence = False
+        is_commit = self.state is _State.PREPARE_COMMIT
+        return self._prepare(
+            _State.COMPLETE_COMMIT if is_commit else _State.COMPLETE_ABORT, start_ms=self.start_ms, update_ms=now_ms
+        )
+
+    def _prepare(
+        self, state: TransactionState, *, update_ms: int, producer_id: int | None = None,
+        producer_epoch: int | None = None, last_producer_id: int | None = None, last_producer_epoch: int | None = None,
+        timeout_ms: int | None = None, partitions: frozenset[TopicPartition] = frozenset(), start_ms: int = _NO_TIME,
+    ) -> TransactionStep:
+        assert self.pending is None, f"{self} has a step under way"
+        self.pending = state
+        return TransactionStep(
+            state=state,
+            producer_id=self.producer_id if producer_id is None else producer_id,
+            producer_epoch=self.producer_epoch if producer_epoch is None else producer_epoch,
+            last_producer_id=self.last_producer_id if last_producer_id is None else last_producer_id,
+            last_producer_epoch=self.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
+            timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms,
+            partitions=partitions, start_ms=start_ms, update_ms=update_ms,
+        )
+
+    def complete(self, step: TransactionStep) -> None:
+        """Apply a step that is durable."""
+        assert self.pending is step.state
+        self.pending = None
+        self.state = step.state
+        self.producer_id, self.producer_epoch = step.producer_id, step.producer_epoch
+        self.last_producer_id, self.last_producer_epoch = step.last_producer_id, step.last_producer_epoch
+        self.timeout_ms = step.timeout_ms
+        self.partitions = step.partitions
+        self.start_ms, self.update_ms = step.start_ms, step.update_ms
+
+    def give_up(self) -> None:
+        """Drop a step that could not be written: nothing changes."""
+        self.pending = None
+
+
+def is_exhausted(epoch: int) -> bool:
+    return epoch >= _MAX_EPOCH - 1

@@ -1,0 +1,348 @@
+"""The transaction coordinator: transactional ids, their producers, and the markers that end their transactions.
+
+    InitProducerId ── AddPartitionsToTxn, AddOffsetsToTxn ── (Produce, TxnOffsetCommit) ── EndTxn
+                                                                                             │
+        __transaction_state: PREPARE_COMMIT ── a marker in each partition ── COMPLETE_COMMIT
+
+Once PREPARE_COMMIT is durable, the transaction is committed, whatever happens: after a crash, the next start writes the
+missing markers. Like the group coordinator, it belongs to the server's loop.
+"""
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from seglog.clock import Clock
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, has_room
+from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
+from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.producer_ids import ProducerIds
+from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, Fenced, Transaction, TransactionState
+from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC, TransactionTopic
+from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, SeglogError
+from seglog.fs.files import FileSystem
+from seglog.wire.error_codes import Errors
+
+_LOG = logging.getLogger(__name__)
+
+# A marker that cannot be written is retried: its log may be read-only, or its disk full.
+_MARKER_RETRY_MS = 1_000
+# EndTxn is answered when the markers are durable, so that a later read sees the records, but after this time at the
+# latest.
+_MARKERS_WAIT_MS = 500
+# How long `stop` waits for markers; those not written by then are written at the next start.
+_STOP_WAIT_S = 5.0
+# How long `start` waits for the markers of transactions that a crash left prepared.
+_RECOVERY_WAIT_S = 10.0
+
+Initialized = Callable[[Errors, int, int], None]
+
+
+class TransactionCoordinator:
+    """All transactional ids. `start` loads them and ends prepared transactions; `stop` waits until writes are
+    durable."""
+
+    def __init__(
+        self, logs: CoordinatorLogs, groups: GroupCoordinator, config: CoordinatorConfig, clock: Clock,
+        log_dir: str | os.PathLike[str], fs: FileSystem,
+    ) -> None:
+        self.logs = logs
+        self.config = config
+        self.groups = groups
+        self._now_ms = clock.now_ms
+        self._timer = groups.timer
+        self._producer_ids = ProducerIds(log_dir, fs, clock)
+        self.topic = InternalTopic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions, {
+            "cleanup.policy": "compact", "compression.type": "uncompressed",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        }, logs, clock)
+        self._store = TransactionTopic(self.topic)
+        self._transactions: dict[str, Transaction] = {}
+        # The tasks that write markers, by transactional id.
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS     # see GroupCoordinator.unready
+        groups.ensure_transactions = self.topic.ensure
+        groups.verify = self.verify
+
+    # --- its life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the transactional ids; call it after the groups' start. Raises what reading __transaction_state
+        raises."""
+        try:
+            self._transactions = await asyncio.to_thread(self._store.load)
+        except BaseException:
+            self._unready = Errors.COORDINATOR_NOT_AVAILABLE
+            raise
+        self._unready = None
+        for transaction in self._transactions.values():
+            if transaction.is_prepared:
+                self._write_markers(transaction)
+        if self._ending:
+            await asyncio.wait(list(self._ending.values()), timeout=_RECOVERY_WAIT_S)
+        self._abort_later()
+        self._expire_later()
+
+    async def stop(self) -> None:
+        """Stop, after a limited wait for markers being written. Call it before the groups' stop. Idempotent."""
+        self._unready = Errors.COORDINATOR_NOT_AVAILABLE
+        if self._ending:
+            await asyncio.wait(list(self._ending.values()), timeout=_STOP_WAIT_S)
+        for task in list(self._ending.values()):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.topic.settle()
+
+    def topic_deleted(self) -> None:
+        """Forget all transactional ids, because their topic was deleted."""
+        self._transactions.clear()
+        for task in list(self._ending.values()):
+            task.cancel()
+
+    def check(self, transactional_id: str | None) -> Errors:
+        """Why no request of this id can be answered; NONE: it can."""
+        if not transactional_id or not has_room(transactional_id):
+            return Errors.INVALID_REQUEST
+        if self._unready is not None:
+            return self._unready
+        return Errors.NONE if self.topic.exists else Errors.NOT_COORDINATOR
+
+    # --- producers -----------------------------------------------------------------------------------
+
+    def new_producer_id(self) -> int:
+        """A new producer id. Raises SeglogError if it cannot be reserved on the disk."""
+        return self._producer_ids.next()
+
+    def init_producer(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: Initialized
+    ) -> None:
+        """Give the id's producer its next epoch. `expected`: the id and epoch that it believes it has. A transaction
+        that an earlier producer left open is aborted first, and this producer is told to retry."""
+        fail = partial(_failed, done)
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+            fail(Errors.INVALID_TRANSACTION_TIMEOUT)
+            return
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            transaction = self._transactions[transactional_id] = Transaction(
+                transactional_id, self.new_producer_id(), timeout_ms, self._now_ms()
+            )
+        if transaction.pending is not None:
+            fail(Errors.CONCURRENT_TRANSACTIONS)
+        elif expected is not None and not transaction.is_of_expected(*expected):
+            fail(Errors.PRODUCER_FENCED)
+        elif transaction.is_prepared:
+            fail(Errors.CONCURRENT_TRANSACTIONS)
+        elif transaction.state is TransactionState.ONGOING:
+            self._fence(transaction, lambda error: fail(error or Errors.CONCURRENT_TRANSACTIONS))
+        else:
+            self._next_epoch(transaction, timeout_ms, expected, done)
+
+    def _next_epoch(
+        self, transaction: Transaction, timeout_ms: int, expected: tuple[int, int] | None, done: Initialized
+    ) -> None:
+        expected_epoch = None if expected is None else expected[1]
+        is_used_up = transaction.is_epoch_exhausted and expected_epoch in (None, transaction.producer_epoch)
+        try:
+            if is_used_up:
+                step = transaction.prepare_producer_id(
+                    self.new_producer_id(), timeout_ms, self._now_ms(), keep_last=expected is not None
+                )
+            else:
+                step = transaction.prepare_epoch(timeout_ms, expected_epoch, self._now_ms())
+        except Fenced:
+            _failed(done, Errors.PRODUCER_FENCED)
+            return
+
+        def stored(error: Errors) -> None:
+            if error is not Errors.NONE:
+                _failed(done, error)
+            else:
+                done(Errors.NONE, step.producer_id, step.producer_epoch)
+
+        self._store.store(transaction, step, stored)
+
+    # --- a transaction -------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition],
+        done: Callable[[Errors], None],
+    ) -> None:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            done(Errors.INVALID_PRODUCER_ID_MAPPING)
+            return
+        error = transaction.check_producer(producer_id, producer_epoch)
+        if error is Errors.NONE and transaction.is_prepared:
+            error = Errors.CONCURRENT_TRANSACTIONS
+        is_known = transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions)
+        if error is not Errors.NONE or is_known:
+            done(error)
+            return
+        self._store.store(transaction, transaction.prepare_partitions(partitions, self._now_ms()), done)
+
+    def verify(
+        self, transactional_id: str | None, producer_id: int, producer_epoch: int, topic: str, partition: int
+    ) -> Errors:
+        """Check that a batch's partition is in the producer's transaction, so that a marker will end it (KIP-890). The
+        errors are ones that older clients know."""
+        if self._unready is not None:
+            return self._unready
+        transaction = None if transactional_id is None else self._transactions.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer_id:
+            return Errors.INVALID_PRODUCER_ID_MAPPING
+        if transaction.producer_epoch != producer_epoch:
+            return Errors.INVALID_PRODUCER_EPOCH
+        if transaction.is_prepared or transaction.pending not in (None, TransactionState.ONGOING):
+            return Errors.CONCURRENT_TRANSACTIONS
+        is_in_it = transaction.state is TransactionState.ONGOING and (topic, partition) in transaction.partitions
+        return Errors.NONE if is_in_it else Errors.INVALID_TXN_STATE
+
+    def end(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool,
+        done: Callable[[Errors], None],
+    ) -> None:
+        """Commit or abort, as the producer asks. `done` is called when the markers are durable, or after a limit."""
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            done(Errors.INVALID_PRODUCER_ID_MAPPING)
+            return
+        error = transaction.check_producer(producer_id, producer_epoch)
+        state = transaction.state
+        if error is Errors.NONE and state is not TransactionState.ONGOING:
+            # The producer asks again because the answer was lost: give the same answer.
+            complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+            prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+            if state is prepared:
+                error = Errors.CONCURRENT_TRANSACTIONS
+            elif state is not complete:
+                error = Errors.INVALID_TXN_STATE
+            done(error)
+            return
+        if error is not Errors.NONE:
+            done(error)
+            return
+
+        def prepared_is_durable(error: Errors) -> None:
+            if error is not Errors.NONE:
+                done(error)
+            else:
+                self._answer_when_marked(self._write_markers(transaction), done)
+
+        self._store.store(transaction, transaction.prepare_end(commit, self._now_ms()), prepared_is_durable)
+
+    def _answer_when_marked(self, task: asyncio.Task[None], done: Callable[[Errors], None]) -> None:
+        late = self._timer.call_in(_MARKERS_WAIT_MS, partial(done, Errors.NONE))
+
+        def marked(task: asyncio.Task[None]) -> None:
+            answer = late.take()
+            if answer is not None:
+                answer()
+
+        task.add_done_callback(marked)
+
+    def _fence(self, transaction: Transaction, done: Callable[[Errors], None]) -> None:
+        """Abort an open transaction with the next epoch."""
+        step = transaction.prepare_fence(self._now_ms())
+
+        def stored(error: Errors) -> None:
+            if error is Errors.NONE:
+                self._write_markers(transaction)
+            else:
+                transaction.has_failed_fence = True
+            done(error)
+
+        self._store.store(transaction, step, stored)
+
+    # --- markers -------------------------------------------------------------------------------------
+
+    def _write_markers(self, transaction: Transaction) -> asyncio.Task[None]:
+        """End a prepared transaction: the task is done when the end is durable."""
+        task = asyncio.get_running_loop().create_task(self._end(transaction))
+        self._ending[transaction.transactional_id] = task
+        task.add_done_callback(partial(self._ended, transaction))
+        return task
+
+    def _ended(self, transaction: Transaction, task: asyncio.Task[None]) -> None:
+        if self._ending.get(transaction.transactional_id) is task:
+            del self._ending[transaction.transactional_id]
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("%s: the transaction stays prepared", transaction.transactional_id, exc_info=task.exception())
+
+    async def _end(self, transaction: Transaction) -> None:
+        commit = transaction.state is TransactionState.PREPARE_COMMIT
+        left = sorted(transaction.partitions)
+        while left:
+            marked = await asyncio.gather(*(self._mark(transaction, where, commit) for where in left))
+            left = [where for where, is_marked in zip(left, marked, strict=True) if not is_marked]
+            if left:
+                _LOG.warning("%s: no marker could be written to %s", transaction.transactional_id, left)
+                await asyncio.sleep(_MARKER_RETRY_MS / 1000)
+        while True:
+            stored: PendingAnswer[Errors] = PendingAnswer()
+            self._store.store(transaction, transaction.prepare_completion(self._now_ms()), stored.give)
+            if await stored is Errors.NONE:
+                return
+            await asyncio.sleep(_MARKER_RETRY_MS / 1000)
+
+    async def _mark(self, transaction: Transaction, where: TopicPartition, commit: bool) -> bool:
+        """Write the partition's marker. Returns whether it is durable, or the partition needs none."""
+        producer_id, epoch = transaction.producer_id, transaction.producer_epoch
+        try:
+            log = await self.logs.opened(*where)
+            if log is None:
+                return True     # it was deleted
+            written = log.end_transaction(producer_id, epoch, commit=commit, must_be_open=False, wait=False)
+            await self.logs.durable(log, written)
+        except (InvalidProducerEpochError, InvalidTxnStateError) as error:
+            # A producer with a later epoch has written here, which ended what this one left open.
+            _LOG.warning("%s: %s-%d needs no marker: %s", transaction.transactional_id, *where, error)
+        except SeglogError as error:
+            _LOG.warning("%s: %s-%d: %s", transaction.transactional_id, *where, error)
+            return False
+        if where[0] == OFFSETS_TOPIC:
+            self.groups.end_transaction(producer_id, [where[1]], commit=commit)
+        return True
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def _abort_later(self) -> None:
+        self._timer.call_in(self.config.transaction_abort_interval_ms, self._abort_overdue)
+
+    def _abort_overdue(self) -> None:
+        self._abort_later()
+        now_ms = self._now_ms()
+        for transaction in [one for one in self._transactions.values() if one.is_overdue(now_ms)]:
+            _LOG.warning("%s: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
+                         transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
+            self._fence(transaction, lambda error: None)
+
+    def _expire_later(self) -> None:
+        self._timer.call_in(self.config.transaction_expiration_interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._expire_later()
+        oldest_ms = self._now_ms() - self.config.transactional_id_expiration_ms
+        for transaction in list(self._transactions.values()):
+            if transaction.has_ended and transaction.pending is None and transaction.update_ms <= oldest_ms:
+                transaction.pending = TransactionState.DEAD
+                self._store.remove(transaction.transactional_id, partial(self._expired, transaction))
+
+    def _expired(self, transaction: Transaction, error: Errors) -> None:
+        if error is Errors.NONE:
+            del self._transactions[transaction.transactional_id]
+        else:
+            transaction.give_up()
+
+    def open_transactions(self) -> Iterable[Transaction]:
+        return [one for one in self._transactions.values() if not one.has_ended]
+
+
+def _failed(done: Initialized, error: Errors) -> None:
+    done(error, NO_PRODUCER_ID, NO_EPOCH)

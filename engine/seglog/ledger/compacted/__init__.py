@@ -1,0 +1,1 @@
+"""Compacted ledgers of a topic, and the batches within them."""

@@ -1,0 +1,1 @@
+"""Managed ledgers: a topic's ledgers, its manifest and its cursors."""

@@ -1,0 +1,65 @@
+"""A managed ledger opened only for reading: no lock, no recovery, nothing on the disk changes.
+
+A ledger that was not sealed is read up to its last complete batch, as of now: it may still be written, or its writer
+may have died.
+"""
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog.clock import SystemClock
+from seglog.errors import CorruptManifestError, NotALogError
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.ledger import Ledger
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.extent import LedgerExtent
+from seglog.ledger.managed.manifest import LedgerInfo, Manifest, ledger_directory
+from seglog.ledger.managed.reader import ManagedReader
+
+
+class ClosedManagedLedger(ManagedReader):
+    """Use it as a context manager, or close it. Raises NotALogError, CorruptManifestError, StorageError."""
+
+    def __init__(self, path: str | os.PathLike[str], config: ManagedLedgerConfig | None = None) -> None:
+        super().__init__(
+            Path(os.path.abspath(path)), config or ManagedLedgerConfig(), OsFileSystem(), SystemClock(), read_only=True
+        )
+        self.manifest = Manifest.read(self.path)
+        infos = list(self.manifest.ledgers)
+        # Whether the last ledger was sealed when this was opened, according to the manifest.
+        self.is_sealed = not infos or infos[-1].end is not None
+        if not self.is_sealed:
+            ledger_id = infos[-1].ledger_id
+            try:
+                ledger = Ledger.open(ledger_directory(self.path, ledger_id), read_only=True)
+            except NotALogError as gone:
+                raise CorruptManifestError(f"ledger {ledger_id} is missing", file=self.path) from gone
+            self._opened[ledger_id] = ledger
+            infos[-1] = LedgerInfo(ledger_id, infos[-1].created_ms, ledger.end)
+        self._shown.extent = LedgerExtent(tuple(infos), None)
+
+    def cursors(self) -> list[CursorState]:
+        """Read the files of all cursors, limited to existing entries; sorted by name. Raises CorruptManifestError."""
+        found = [CursorState.read(path) for path in cursor_files(self.path)]
+        return [
+            CursorState(
+                state.name, state.acknowledged.within(self.extent, self.manifest.next_ledger_id), state.properties
+            )
+            for state in sorted(found, key=lambda state: state.name)
+        ]
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+        self._shown.extent = None
+        for ledger in list(self._opened.values()):
+            ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,225 @@
+"""Entries that were moved out of a managed ledger's list of ledgers: docs/formats/relocated_entries.md.
+
+One message with a long delay would keep its ledger and all later ones from being trimmed. So its entry is copied into a
+small ledger, and the cursors that still need it set it aside. It keeps its position, which identifies it, so one copy
+serves every subscription. Only the cursors count: a copy of an entry that no cursor has set aside is garbage.
+"""
+import logging
+import os
+import struct
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from seglog.errors import CorruptRecordError, NotALogError, SeglogError
+from seglog.fs.aside import make_directories
+from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
+from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.manifest import LEDGER_PREFIX
+from seglog.ledger.position import Position
+from seglog.ledger.stored_entry import StoredEntry
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = logging.getLogger("seglog")
+
+DIRECTORY = "relocated"
+FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
+# Ledger id, entry id and deliver_at, before the entry's bytes.
+HEADER = struct.Struct(">QQQ")
+# `tidy` looks for copies that no cursor needs at most this often.
+TIDY_EVERY_NS = 1_000_000_000
+
+
+class Copy(NamedTuple):
+    """The place of an entry's copy, and when its message is due."""
+
+    ledger: Ledger
+    entry_id: int
+    deliver_at: int
+
+
+class RelocatedEntry(StoredEntry):
+    """An entry with its original position."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> memoryview:
+        return super().data[HEADER.size :]
+
+
+def relocated_directory(managed_ledger: Path, cursor_name: str) -> Path:
+    """Return the directory of the copies made for a cursor of a managed ledger."""
+    return managed_ledger / DIRECTORY / quote(cursor_name, safe="").replace(".", "%2E")
+
+
+class RelocatedHome:
+    """What all users of one managed ledger share of its relocated entries (ManagedLedger.shared): open while there is a
+    user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._entries: RelocatedEntries | None = None
+
+    def join(self, managed_ledger: ManagedLedger) -> "RelocatedEntries":
+        with self._lock:
+            if self._entries is None:
+                self._entries = RelocatedEntries(managed_ledger)
+            self._users += 1
+            return self._entries
+
+    def leave(self) -> None:
+        """Leave; the last user closes it. What was read stays readable."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._entries is not None:
+                self._entries.close()
+                self._entries = None
+
+
+class RelocatedEntries:
+    """The relocated entries of one managed ledger. Thread-safe. Raises StorageError.
+
+    A ledger that cannot be read is logged. It is kept as long as a cursor has an entry set aside that has no copy in
+    another ledger: it may be in this one.
+    """
+
+    def __init__(self, managed_ledger: ManagedLedger) -> None:
+        self._topic = managed_ledger
+        self._fs = managed_ledger.fs
+        # Guards the fields below. Held from a copy until its cursors have set the entry aside, so that it is not taken
+        # for garbage meanwhile. Taken after a tracker's lock, before a cursor's.
+        self.lock = threading.RLock()
+        self._copies: dict[Position, Copy] = {}
+        self._ledgers: list[Ledger] = []
+        self._unreadable: list[Path] = []
+        # Not right after opening: most topics that are opened are closed soon.
+        self._tidied_ns = managed_ledger.clock.monotonic_ns()
+        parent = managed_ledger.path / DIRECTORY
+        known = {relocated_directory(managed_ledger.path, name) for name in managed_ledger.cursors}
+        for directory in sorted(parent.iterdir()) if parent.is_dir() else ():
+            for path in sorted(directory.glob(f"{LEDGER_PREFIX}*")):
+                self._open(path)
+            if directory not in known and directory.is_dir() and not os.listdir(directory):
+                remove_directory(self._fs, directory)
+
+    def _open(self, path: Path) -> None:
+        if path.name.endswith(DELETED_SUFFIX):
+            remove_directory(self._fs, path)
+            return
+        try:
+            ledger = Ledger.open(path, fs=self._fs, clock=self._topic.clock, held=True)
+        except NotALogError:        # it was being created
+            remove_directory(self._fs, path)
+            return
+        except SeglogError as error:
+            logger.error("%s: relocated messages cannot be read: %s", path, error)
+            self._unreadable.append(path)
+            return
+        if ledger.properties.get(FORMAT_PROPERTY) != VERSION:
+            logger.error("%s: not a ledger of relocated entries of version %s", path, VERSION)
+            self._unreadable.append(path)
+            ledger.close()
+            return
+        try:
+            self._take_in(ledger)
+        except SeglogError as error:
+            logger.error("%s: some relocated messages cannot be read: %s", path, error)
+            self._unreadable.append(path)
+
+    def _take_in(self, ledger: Ledger) -> None:
+        self._ledgers.append(ledger)
+        for entry_id, position, deliver_at in copies_in(ledger):
+            self._copies[position] = Copy(ledger, entry_id, deliver_at)
+
+    def add(self, cursor_name: str, entries: "Iterable[tuple[Position, int, Buffer]]") -> None:
+        """Keep copies of entries durably, each given with its position and the due time it was published with; skips
+        those that are already kept. `cursor_name`: the cursor that needs them."""
+        with self.lock:
+            new = [(position, at, data) for position, at, data in entries if position not in self._copies]
+            if not new:
+                return
+            directory = relocated_directory(self._topic.path, cursor_name)
+            make_directories(self._fs, directory)
+            ledger_id = self._topic.new_ledger_id()
+            ledger = Ledger.create(
+                directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic.clock, held=True,
+                properties={FORMAT_PROPERTY: VERSION},
+            )
+            try:
+                ledger.add_many([HEADER.pack(*position, at) + bytes(data) for position, at, data in new])
+                ledger.seal()
+            except BaseException:
+                ledger.abandon()
+                raise
+            self._take_in(ledger)
+
+    def times(self) -> list[tuple[Position, int]]:
+        """Return each entry's position, and the due time it was published with."""
+        with self.lock:
+            return [(position, copy.deliver_at) for position, copy in self._copies.items()]
+
+    def read(self, position: Position) -> RelocatedEntry | None:
+        """Return the entry that was at this position; None if there is no copy of it. Raises CorruptRecordError."""
+        with self.lock:
+            copy = self._copies.get(position)
+            return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
+
+    def tidy(self) -> None:
+        """Delete, now and then, the ledgers of which no cursor has an entry set aside. Their acknowledgement is on the
+        disk before."""
+        now_ns = self._topic.clock.monotonic_ns()
+        with self.lock:
+            if now_ns - self._tidied_ns < TIDY_EVERY_NS:
+                return
+            self._tidied_ns = now_ns
+            if not self._ledgers and not self._unreadable:
+                return
+            cursors = list(self._topic.cursors.values())
+            aside = {position for cursor in cursors for position in positions_aside(cursor)}
+            kept = {copy.ledger.path for position, copy in self._copies.items() if position in aside}
+            if not aside <= self._copies.keys():
+                kept.update(self._unreadable)
+            paths = [*(ledger.path for ledger in self._ledgers), *self._unreadable]
+            if kept.issuperset(paths):
+                return
+            for cursor in cursors:
+                if not cursor.closed:       # otherwise it was deleted
+                    cursor.flush()
+            self._remove(set(paths) - kept)
+
+    def _remove(self, paths: Collection[Path]) -> None:
+        self._copies = {at: copy for at, copy in self._copies.items() if copy.ledger.path not in paths}
+        self._unreadable = [path for path in self._unreadable if path not in paths]
+        for ledger in self._ledgers:
+            if ledger.path in paths:
+                ledger.retire()
+        self._ledgers = [ledger for ledger in self._ledgers if ledger.path not in paths]
+        for path in sorted(paths):
+            delete_ledger(path, self._fs)
+
+    def close(self) -> None:
+        """Close it. Idempotent; what was read stays readable."""
+        for ledger in self._ledgers:
+            ledger.close()
+
+
+def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
+    """Yield (entry id, position of the original entry, deliver_at) of each copy. Raises CorruptRecordError."""
+    for entry_id in range(ledger.entry_count):
+        raw = ledger.read(entry_id)
+        if len(raw) < HEADER.size:
+            raise CorruptRecordError(f"a copy of an entry has {len(raw)} bytes", file=ledger.path, offset=entry_id)
+        ledger_id, of_entry, deliver_at = HEADER.unpack_from(raw)
+        yield entry_id, Position(ledger_id, of_entry), deliver_at
+
+
+def positions_aside(cursor: Cursor) -> Iterator[Position]:
+    """Yield the entries that a cursor has set aside."""
+    return (Position(ledger_id, entry_id) for ledger_id, ids in cursor.aside.items() for entry_id in ids)

@@ -1,0 +1,90 @@
+"""Background work on a log: done by the keeper that was passed in, or by a thread of the log's own."""
+import functools
+import weakref
+from typing import Protocol
+
+from seglog._kernels.shield import shielded
+from seglog.config import Fsync, LogConfig
+from seglog.log.append import LogAppender
+from seglog.log.keeper import Keeper, KeeperOf, Kept
+from seglog.log.retaining import LogRetainer
+from seglog.threads.maintenance import MaintenanceThread
+
+# How often an idle log checks whether its segment is due to roll.
+_IDLE_LOOK_MS = 10_000
+
+
+class MaintainedLog(Kept, Protocol):
+    """What this module needs of a log."""
+
+    fsync: Fsync
+
+    def write_lingering(self) -> None: ...
+
+
+class LogMaintenance:
+    """The background work on one log, which begins and ends it. Does not keep the log alive."""
+
+    def __init__(self, keeper_of: KeeperOf) -> None:
+        self._keeper_of = keeper_of
+        self._keeper: Keeper | None = None
+        self._thread: MaintenanceThread | None = None
+
+    def begin(self, log: MaintainedLog, retainer: LogRetainer, appender: LogAppender) -> None:
+        """Begin the background work that the log's configuration asks for, usually none."""
+        config = log.config
+        self._thread = None
+        periods_ms = []
+        if log.fsync == "interval":
+            periods_ms.append(max(config.flush_ms, 1))
+        if config.segment_idle_roll:
+            periods_ms.append(min(config.segment_ms, _IDLE_LOOK_MS))
+        period_ms = min(periods_ms, default=None)
+        self._keeper = self._keeper_of(config)
+        if self._keeper is not None or period_ms is not None or config.linger_ms:
+            shielded(self._begin, log, retainer, period_ms)
+        appender.keep_house_with(self._thread)
+
+    def _begin(self, log: MaintainedLog, retainer: LogRetainer, period_ms: int | None) -> None:
+        """Begin it in the keeper's thread, or in one of the log's own."""
+        keeper, linger_ms = self._keeper, log.config.linger_ms
+        if keeper is not None:
+            keeper.add(log, retainer, period_ms)
+            retainer.on_growth(functools.partial(_wake, keeper, weakref.ref(log)))
+            period_ms = None
+        if period_ms is not None or linger_ms:
+            self._thread = MaintenanceThread(
+                log, period_s=None if period_ms is None else period_ms / 1000, linger_s=linger_ms / 1000
+            )
+
+    def release(self, log: Kept) -> None:
+        """End the keeper's work on the log."""
+        if self._keeper is not None:
+            self._keeper.remove(log)
+
+    def stop(self) -> None:
+        """End the log's own thread. Do not call with the log's lock held."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def reason(self, log: Kept) -> str | None:
+        """Why the log could not be cleaned when that was last tried; None: it could, or it is never cleaned."""
+        return None if self._keeper is None else self._keeper.reason(log)
+
+
+def is_other_care(config: LogConfig, before: LogConfig) -> bool:
+    """Whether the background work, or its timing, is different."""
+    return _periods(config) != _periods(before)
+
+
+def _periods(config: LogConfig) -> tuple[int | bool, ...]:
+    return (
+        config.flush_ms, config.segment_idle_roll, config.segment_ms, config.linger_ms,
+        config.has_retention, config.retention_ms, config.is_compacted,
+    )
+
+
+def _wake(keeper: Keeper, log: "weakref.ref[Kept]") -> None:
+    found = log()
+    if found is not None:
+        keeper.wake(found)

@@ -1,0 +1,1 @@
+"""What event loops share: appends in flight, arrivals of records, long polls."""

@@ -1,0 +1,179 @@
+"""The writer's side of `.seglog.live`: how far readers in other processes may read. docs/formats/live_ends.md
+
+    an append, or a sync ── announce ── the thread of reading.notices ── publish      at most every few milliseconds
+    a cut, an exchange, a removal ── begin ── the change ── end                   in the thread that makes it
+
+Appends never wait for this file, and its errors do not fail the log: if it cannot be written it is removed, and readers
+scan the .log itself. The epoch and the cuts are kept in any case: readers in the same process use them, too.
+"""
+import logging
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog.errors import UnsupportedVersionError
+from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
+from seglog.fs.live_file import BOOT_ID, LiveFile
+from seglog.reading.extent import Shown
+from seglog.segment.published_end import End, PublishedEnd
+
+_LOG = logging.getLogger(__name__)
+
+_NOWHERE = (0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Growth:
+    """The active segment and its ends; a new object after each roll and cut."""
+
+    base_offset: int
+    written: PublishedEnd
+    published: PublishedEnd
+    durable: End
+    begun_position: int = field(init=False)     # where this process began to append to it
+
+    def __post_init__(self) -> None:
+        self.begun_position = self.durable.position
+
+    @property
+    def appended_bytes(self) -> int:
+        return self.written.at.position - self.begun_position
+
+
+class LiveWriter:
+    """Writes the live file. Threads may share it; the caller of `grow` holds the log's lock."""
+
+    growth: Growth
+
+    def __init__(self, path: Path, shows_durable: bool) -> None:
+        self._file = LiveFile(path / FILE_NAME)
+        self._lock = threading.Lock()       # guards all below
+        self._bytes_before = 0              # appended to earlier segments
+        self._is_new = True                 # the file holds nothing of ours yet
+        self._is_off = False                # closed, the file is another process's, or it cannot be written
+        self._end_before: int | None = None     # before the change that is in progress; None: unknown
+        self._ends = LiveEnds(
+            BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
+            base_offset=0, written=_NOWHERE, durable=_NOWHERE,
+        )
+
+    def grow(self, growth: Growth) -> None:
+        """Tell that there is a new active segment, or the same one after a cut."""
+        if hasattr(self, "growth"):
+            self._bytes_before += self.growth.appended_bytes
+        self.growth = growth
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes appended since the log was opened."""
+        return self._bytes_before + self.growth.appended_bytes
+
+    @property
+    def epoch(self) -> int:
+        """Odd while segments are cut, exchanged or removed."""
+        return self._ends.epoch
+
+    @property
+    def ends(self) -> LiveEnds:
+        """What readers are told, also where the file cannot be written."""
+        return self._ends
+
+    def cut_since(self, epoch: int) -> int | None:
+        return self._ends.cut_since(epoch)
+
+    def take_up(self) -> None:
+        """Before a recovery: continue from the last writer's state; its readers wait until `end`."""
+        with self._lock:
+            before = _told_in(self._file)
+            if before is not None:
+                self._is_new = False
+                if before.boot_id == BOOT_ID:
+                    self._end_before = End(*before.written).next_offset
+                self._ends = before._replace(
+                    boot_id=BOOT_ID, is_open=True, shows_durable=self._ends.shows_durable,
+                    epoch=before.epoch | 1,
+                )
+                if before.is_open:
+                    self._write()
+
+    def begin(self) -> None:
+        """Before segments are cut, exchanged or removed: new readers wait for `end`. Idempotent."""
+        with self._lock:
+            if not self._ends.epoch & 1:
+                self._end_before = self.growth.written.at.next_offset
+                self._ends = self._ends._replace(epoch=self._ends.epoch + 1)
+                self._write()
+
+    def end(
+        self, shown: Shown, last_stable_offset: int, cut_to: int | None = None, *, is_whole: bool = False
+    ) -> None:
+        """After the change. `cut_to`: all records from this offset on were removed. `is_whole`: record no cut if no
+        reader can have seen a record there, because readers that commit later would be refused."""
+        with self._lock:
+            ends = self._ends
+            epoch = (ends.epoch | 1) + 1
+            before, self._end_before = self._end_before, None
+            if cut_to is not None and not (is_whole and before is not None and before <= cut_to):
+                ends = ends.with_cut(epoch, cut_to)
+            self._publish(shown, last_stable_offset, ends, epoch)
+
+    def publish(self, shown: Shown, last_stable_offset: int) -> None:
+        """Publish how far readers may read now, unless segments are being changed: then `end` does."""
+        with self._lock:
+            if not self._ends.epoch & 1:
+                self._publish(shown, last_stable_offset, self._ends, self._ends.epoch)
+
+    def close(self) -> None:
+        """Publish that the writer has closed the log."""
+        with self._lock:
+            self._ends = self._ends._replace(is_open=False)
+            self._write()
+            self._is_off = True
+
+    def let_go(self) -> None:
+        """In a forked child: the file is the parent's."""
+        self._lock = threading.Lock()
+        self._is_off = True
+
+    def _publish(self, shown: Shown, last_stable_offset: int, before: LiveEnds, epoch: int) -> None:
+        """Publish what changed since `before`."""
+        extent, growth = shown.extent, self.growth
+        if extent is None:
+            self._ends = before._replace(epoch=epoch)
+            return
+        # Read before `written`, so that the durable end is never past the written one.
+        durable = growth.published.at if before.shows_durable else growth.durable
+        ends = before._replace(
+            epoch=epoch, log_start_offset=extent.log_start_offset, last_stable_offset=last_stable_offset,
+            base_offset=growth.base_offset, written=growth.written.at, durable=durable,
+        )
+        if ends != before:
+            self._ends = ends
+            self._write()
+
+    def _write(self) -> None:
+        self._ends = self._ends._replace(sequence=self._ends.sequence + 1)
+        if self._is_off:
+            return
+        sequence = self._ends.sequence
+        try:
+            if self._is_new:        # overwrite whatever is there
+                self._file.write(bytes(FILE_BYTES))
+                self._is_new = False
+            self._file.write(self._ends.to_slot(sequence), slot_position(sequence))
+        except OSError as error:
+            self._is_off = True
+            self._file.remove()
+            _LOG.warning("cannot write %s, so readers in other processes scan the log: %s", self._file.path, error)
+
+
+def told_ends(directory: Path) -> LiveEnds | None:
+    """The contents of the file of a directory, whoever wrote it and when; None if it has none that we can read."""
+    return _told_in(LiveFile(directory / FILE_NAME))
+
+
+def _told_in(file: LiveFile) -> LiveEnds | None:
+    try:
+        return latest_of(file.read(FILE_BYTES), file.path)
+    except (OSError, UnsupportedVersionError):
+        return None

@@ -1,0 +1,483 @@
+"""Reading a log, whether it is a closed directory or one that grows.
+
+A read takes the extent of the log once, when it is called, and works on that: it does not see later appends, and
+readers and appends never wait for each other. If segments are removed or cut meanwhile, it reads them to their end if
+they are open; otherwise it raises OffsetOutOfRangeError.
+"""
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import SupportsIndex
+
+from seglog._kernels.batch_survey import first_above
+from seglog._kernels.columns import ArenaPool, Columns
+from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.segment_scan import BatchTable, scan
+from seglog.clock import Clock, SystemClock
+from seglog.config import LogConfig
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    NoRecordError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from seglog.format.compression import Decompress
+from seglog.format.live_ends import LiveEnds
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.reading.arguments import (
+    Isolation,
+    OnOutOfRange,
+    check_on_out_of_range,
+    checked_epoch,
+    checked_offset,
+    is_read_committed,
+)
+from seglog.reading.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
+from seglog.reading.extent import OFFSET_LIMIT, Extent
+from seglog.reading.fetch import LogFetch, aborted_transactions
+from seglog.reading.fetch_result import Fetched
+from seglog.reading.format_counters import FormatCounters
+from seglog.reading.live_ends import told_ends
+from seglog.reading.log_cursor import LogCursor
+from seglog.reading.lookup import LogLookup, gone_is_out_of_range, out_of_range
+from seglog.reading.times import Time, to_timestamp_ms
+from seglog.segment.aborted_transactions import IndexedAborts
+from seglog.segment.batches import first_offset_of, within_int64
+from seglog.segment.positions import LostRange
+from seglog.segment.segment import Segment
+from seglog.state.leader_epochs import EpochEnd
+
+
+class LogReader(LogLookup):
+    """The methods for reading that `Partition` and `Log` share. Threads may share it.
+
+    Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage (with `on_corrupt="skip"`
+    it continues after the damage instead, and appends what was skipped to `lost`), and StorageError if a file cannot be
+    read. Batches and records stay readable after the log is closed.
+    """
+
+    config: LogConfig
+    decompress: Decompress
+    fs: FileSystem = OsFileSystem()     # for the files of its named readers
+    clock: Clock = SystemClock()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool: ArenaPool | None = None
+        self.format_counters = FormatCounters()
+
+    def read(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        isolation: Isolation = "read_uncommitted",
+        on_out_of_range: OnOutOfRange | None = None,
+        control: bool = False,
+        max_magic: int | None = None,
+        on_corrupt: OnCorrupt = "raise",
+        lost: list[LostRange] | None = None,
+    ) -> Iterator[Record]:
+        """Iterate lazily over the records with start <= offset < stop and since <= timestamp < until, in log order.
+
+        Ends at the end of the log as of this call. `start` must be in [log start offset, log end offset]; otherwise the
+        read begins at the "earliest" or "latest" offset if `on_out_of_range` says so (a consumer's auto.offset.reset),
+        or raises OffsetOutOfRangeError. `isolation="read_committed"` ends at the last stable offset and leaves out the
+        records of aborted transactions. Transaction markers are left out unless `control`. `max_magic`: raise
+        UnsupportedVersionError at the first batch of a later record format.
+        """
+        # No Python between two records.
+        return chain.from_iterable(read_runs(
+            self, start, stop, since=since, until=until, isolation=isolation, on_out_of_range=on_out_of_range,
+            control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
+        ))
+
+    def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
+        """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
+        process or others, may use the name at the same time if all of them pass it; then a commit never moves back.
+
+        Raises InvalidArgumentError for an invalid name, LogLockedError if the name is in use, CorruptCheckpointError if
+        its file is damaged, StorageError if the directory cannot be written to.
+        """
+        self._current()
+        return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
+
+    def _told_ends(self) -> LiveEnds | None:
+        """What the log's writer tells of cuts; None if it tells nothing."""
+        return told_ends(self.path)
+
+    def _read_epoch(self) -> int | None:
+        """The epoch in which a read that begins now reads, or an earlier one."""
+        ends = self._told_ends()
+        return None if ends is None else ends.epoch
+
+    def records(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        isolation: Isolation = "read_uncommitted",
+        control: bool = False,
+        on_corrupt: OnCorrupt = "raise",
+        lost: list[LostRange] | None = None,
+    ) -> Iterator[Record]:
+        """As `read`, but with any `start`: what the files hold of [start, stop), even below the log start offset."""
+        extent = self._current()
+        start, stop = _index(start), _index(stop)
+        on_lost = lost_sink(on_corrupt, lost)
+        return chain.from_iterable(
+            _select(self, extent, start, stop, since, until, isolation, control, on_lost, None)
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.read()
+
+    def __getitem__(self, offset: int) -> Record:
+        """The record with this offset.
+
+        Raises OffsetOutOfRangeError outside [log start offset, log end offset), NoRecordError if compaction has removed
+        the record, or the offset is that of a transaction's marker.
+        """
+        # Fast path: the record exists. `_get` tells the other cases apart.
+        extent = self._shown.extent
+        if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
+            try:
+                segments = extent.segments      # inlined: another call would slow a read noticeably
+                slot = bisect_right(segments.bases, offset)
+                if slot > segments.stop:        # segments that came since; passing the stop to bisect costs more
+                    slot = segments.stop
+                record = segments.cells[slot - 1].get(offset)
+            except (OffsetOutOfRangeError, StorageError) as error:
+                raise self._if_gone(offset, error) from error
+            if record is not None:
+                return record
+        return _get(self, offset)
+
+    def batches(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        on_out_of_range: OnOutOfRange | None = None,
+        max_magic: int | None = None,
+        on_corrupt: OnCorrupt = "raise",
+        lost: list[LostRange] | None = None,
+    ) -> Iterator[RecordBatch]:
+        """Iterate over the batches with offsets in [start, stop), control batches and empty ones included. See `read`.
+        """
+        extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
+        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
+        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
+        tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
+        return (table[slot] for _, table, first, last in tables for slot in range(first, last))
+
+    def columns(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        on_out_of_range: OnOutOfRange | None = None,
+        control: bool = False,
+        chunk_bytes: int = 4 << 20,
+        on_corrupt: OnCorrupt = "raise",
+        lost: list[LostRange] | None = None,
+    ) -> Iterator[Columns]:
+        """Iterate over the records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
+
+        Chunks hold whole batches: the first may begin below `start`, the last may reach beyond `stop`. For the other
+        arguments see `read`. Each chunk's memory returns to the pool when nothing refers to it any more.
+        """
+        on_lost = lost_sink(on_corrupt, lost)
+        if self._pool is None:
+            self._pool = ArenaPool(chunk_bytes)
+        extent = self._current()
+        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
+        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
+        # Decoding verifies the checksums, while the bytes are in the cache.
+        tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
+        return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
+
+    # --- for clients over a network ----------------------------------------------------------
+
+    def fetch(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        magic: int | None = None,
+        min_one: bool = True,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Fetched:
+        """The bytes that a broker sends to a client that fetches from `offset` and knows record formats up to `magic`.
+
+        Returns a FetchSlice of one segment's file, at most `max_bytes`; the last batch may be cut, but with `min_one`
+        the first batch is whole however large it is. The client must skip records below `offset` in the first batch.
+        If that batch has a newer format than the client knows, returns a ConvertedFetch of about as many bytes on disk.
+        No bytes: there is nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends`
+        lists the aborted transactions, whose records the client must leave out. Tagged messages are converted only if
+        `magic` is given.
+
+        Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
+        UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
+        """
+        offset = checked_offset(offset)
+        if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
+            raise InvalidArgumentError(f"magic must be 0, 1, 2 or None, not {magic!r}")
+        if not isinstance(max_bytes, int) or max_bytes < 0:
+            raise InvalidArgumentError(f"max_bytes must be a number of bytes, not {max_bytes!r}")
+        is_committed = is_read_committed(isolation)
+        extent = self._current()
+        with gone_is_out_of_range(self, offset):
+            if not extent.log_start_offset <= offset <= extent.log_end_offset:
+                raise out_of_range(extent, offset, self.path)
+            fetch = LogFetch(
+                self, extent, magic=magic, max_bytes=max_bytes, min_one=min_one, is_committed=is_committed,
+            )
+            return fetch.at(offset)
+
+    def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that reach into [start, stop)."""
+        extent = self._current()
+        first = extent.log_start_offset if start is None else checked_offset(start)
+        last = extent.log_end_offset if stop is None else checked_offset(stop)
+        with gone_is_out_of_range(self, first):
+            return list(aborted_transactions(extent, first, last))
+
+    def end_offset_for(self, epoch: int) -> EpochEnd | None:
+        """The largest leader epoch that is not above `epoch`, and its end offset: up to there, a log that has this
+        epoch agrees with this one. None if nothing is known. (OffsetsForLeaderEpoch, KIP-101)"""
+        epoch, epochs = checked_epoch(epoch), self.leader_epochs
+        return None if epochs is None else epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def tables(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        check_crc: bool = True,
+        on_lost: OnLost | None = None,
+    ) -> Iterator[tuple[Segment, BatchTable]]:
+        """Batch headers of the segments that hold [start, stop), some thousands at a time; the base of every reader.
+
+        The first table begins at the batch that holds `start`, the last one may reach beyond `stop`. None if
+        `start` >= `stop`.
+        """
+        start, stop = _index(start), _index(stop)
+        extent = self._current()
+        first = extent.log_start_offset if start is None else start
+        return self._walk(extent, first, extent.end_now(stop), check_crc, on_lost)
+
+    def _walk(
+        self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
+    ) -> Iterator[tuple[Segment, BatchTable]]:
+        if stop is not None and first >= stop:
+            return      # an empty range inside a batch does not hold the batch
+        for segment in extent.segments_from(first):
+            if stop is not None and segment.base_offset >= stop:
+                return
+            try:        # (not with gone_is_out_of_range: two of these take a tenth of the time of a one-record read)
+                found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
+                position = found.position if found else 0
+                for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
+                    if stop is not None and len(table) and first_offset_of(table[0]) >= stop:
+                        return
+                    if len(table) and table[-1].last_offset >= first:
+                        yield segment, table
+                    if stop is not None and len(table) and table[-1].last_offset >= stop - 1:
+                        return      # what follows, even damage, is past what was asked for
+            except (OffsetOutOfRangeError, StorageError) as error:
+                raise self._if_gone(max(first, segment.base_offset), error) from error
+
+
+def _get(log: LogReader, offset: int) -> Record:
+    try:
+        offset = operator.index(offset)
+    except TypeError:
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
+    extent = log._current()
+    if offset < extent.log_start_offset:
+        raise out_of_range(extent, offset, log.path)
+    # list(), though there is at most one record, so that the rest of the batch is checked, too.
+    runs = _runs(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)
+    for record in list(chain.from_iterable(runs)):
+        return record
+    if offset >= extent.log_end_offset:
+        raise out_of_range(extent, offset, log.path)
+    raise NoRecordError(f"no record has offset {offset}", file=log.path, offset=offset)
+
+
+def _start_in_range(
+    log: LogReader, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
+    on_corrupt: OnCorrupt,
+) -> int | None:
+    """Where a read from `start` begins; None: at the log start offset."""
+    check_on_out_of_range(on_out_of_range)
+    start = _index(start)
+    if start is None:
+        return None
+    try:
+        if _holds(extent, start, on_corrupt):
+            return start
+    except (OffsetOutOfRangeError, StorageError) as error:
+        raise log._if_gone(start, error) from error
+    match on_out_of_range:
+        case None:
+            raise out_of_range(extent, start, log.path)
+        case "earliest":
+            return None
+        case "latest":
+            return log.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
+
+
+def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
+    """Whether a read may begin at the offset. The log end offset is the last one where it may."""
+    if offset < extent.log_start_offset:
+        return False
+    segments = extent.segments
+    if offset <= segments.bases[segments.stop - 1]:
+        return True
+    try:
+        return offset <= extent.log_end_offset
+    except CorruptRecordError:
+        if on_corrupt == "raise":
+            raise
+        return True     # the end is unknown
+
+
+def _bounds(
+    log: LogReader, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
+) -> tuple[int, int | None, IndexedAborts | None]:
+    """Where a read begins and ends, and what it leaves out in between."""
+    first = extent.log_start_offset if start is None else start
+    aborted = None
+    if is_read_committed(isolation):
+        stable = log.last_stable_offset
+        stop = stable if stop is None else min(stop, stable)
+        with gone_is_out_of_range(log, first):
+            aborted = IndexedAborts(extent.segments_from(first), stop)
+    return first, extent.end_now(stop), aborted
+
+
+def read_runs(
+    log: LogReader,
+    start: int | None,
+    stop: int | None,
+    *,
+    since: Time | None,
+    until: Time | None,
+    isolation: Isolation,
+    on_out_of_range: OnOutOfRange | None,
+    control: bool,
+    max_magic: int | None,
+    on_corrupt: OnCorrupt,
+    lost: list[LostRange] | None,
+) -> Iterator[Iterable[Record]]:
+    """`LogReader.read` in runs of at most about 1 MB. Each step reads and checks a run, which may wait for a disk;
+    iterating over the run parses its records.
+    """
+    extent = log._current()
+    first, end = _start_in_range(log, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
+    on_lost = lost_sink(on_corrupt, lost)
+    return _select(log, extent, first, end, since, until, isolation, control, on_lost, max_magic)
+
+
+def _select(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    since: Time | None,
+    until: Time | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None,
+) -> Iterator[Iterable[Record]]:
+    if since is None and until is None:
+        return _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=log._now_ms())
+    high = 2**63 if until is None else to_timestamp_ms(until, now_ms=log._now_ms())
+    if low >= 0 and on_lost is None:
+        _, offset, _ = log._seek(extent, low)
+        if offset < 0:
+            return iter(())
+        start = offset if start is None else max(offset, start)
+    runs = _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    return ((r for r in run if low <= r.timestamp < high) for run in runs)
+
+
+def _runs(
+    log: LogReader,
+    extent: Extent,
+    start: int | None,
+    stop: int | None,
+    isolation: Isolation,
+    control: bool,
+    on_lost: OnLost | None,
+    max_magic: int | None,
+) -> Iterator[Iterable[Record]]:
+    """The records, one table at a time, after its headers were read and its checksums verified."""
+    first, stop, aborted = _bounds(log, extent, start, stop, isolation)
+    tables = _known(log._walk(extent, first, stop, True, on_lost), stop, max_magic)
+    first = within_int64(first)
+    end = 2**63 - 1 if stop is None else within_int64(stop)
+    if on_lost is not None:
+        return iter((surviving_records(_cut(tables, first, stop, aborted), first, end, control, on_lost),))
+    return ((aborted.left_out_of(table) if aborted else table).records(first, end, control) for _, table in tables)
+
+
+def _index(offset: SupportsIndex | None) -> int | None:
+    """An offset, as any library's int, or None."""
+    try:
+        return None if offset is None else operator.index(offset)
+    except TypeError:
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)") from None
+
+
+def _known(
+    tables: Iterator[tuple[Segment, BatchTable]], stop: int | None, max_magic: int | None
+) -> Iterator[tuple[Segment, BatchTable]]:
+    """The tables up to the first batch of a later format than the reader knows: that raises UnsupportedVersionError."""
+    return tables if max_magic is None else _up_to_format(tables, stop, max_magic)
+
+
+def _up_to_format(
+    tables: Iterator[tuple[Segment, BatchTable]], stop: int | None, max_magic: int
+) -> Iterator[tuple[Segment, BatchTable]]:
+    for segment, table in tables:
+        slot = 0 if segment.dialect.is_tagged else first_above(table, max_magic)
+        if slot < 0 or (stop is not None and first_offset_of(table[slot]) >= stop):
+            yield segment, table
+            continue
+        batch = table[slot]
+        if slot > 0:
+            yield segment, scan(segment.window, table[0].position, batch.position, decompress=segment.decompress)
+        raise UnsupportedVersionError(
+            f"the batch has record format v{batch.magic}, the reader knows formats up to v{max_magic}",
+            file=segment.path, position=batch.position, offset=first_offset_of(batch),
+            hint="use a newer client, or call `fetch` with `magic=`, which converts the batch",
+        )
+
+
+def _cut(
+    tables: Iterable[tuple[Segment, BatchTable]], start: int, stop: int | None, aborted: IndexedAborts | None
+) -> Iterator[tuple[Segment, BatchTable, int, int]]:
+    start = within_int64(start)
+    for segment, whole in tables:
+        table = aborted.left_out_of(whole) if aborted else whole
+        first, last = max(table.find_offset(start), 0), len(table)
+        if stop is not None:
+            over = table.find_offset(within_int64(stop - 1), first)
+            if over >= 0:
+                last = over + (first_offset_of(table[over]) < stop)
+        if first < last:
+            yield segment, table, first, last

@@ -1,0 +1,54 @@
+"""The plugin of pytest, in a pytest of its own."""
+import subprocess
+import sys
+
+TESTS = '''
+import pytest
+from seglog.wire.codec import decode_response, encode_request, new_header
+from seglog.wire.messages import MetadataRequest
+import socket
+
+
+def partitions(server, topic):
+    """How many the server says that it has, or the error."""
+    asked = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    header = new_header(asked, 12)
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(encode_request(header, asked))
+        frame = connection.makefile("rb")
+        row = decode_response(header, frame.read(int.from_bytes(frame.read(4), "big"))).topics[0]
+        frame.close()
+    return len(row.partitions) if not row.error_code else -row.error_code
+
+
+SEEN = []
+
+
+def test_a_topic_is_there(seglog_kafka, seglog_topic):
+    SEEN.append((seglog_kafka.bootstrap_servers, seglog_topic))
+    assert partitions(seglog_kafka, seglog_topic) == 1
+    seglog_kafka.log(seglog_topic).append(b"value")
+    seglog_kafka.fail_next("Metadata", "LEADER_NOT_AVAILABLE", times=5)
+    assert partitions(seglog_kafka, seglog_topic) == -5
+
+
+@pytest.mark.seglog_topic(partitions=3, config={"retention.ms": 1000})
+@pytest.mark.parametrize("what", ["a/b", "c"])
+def test_the_next_one_has_its_own(seglog_kafka, seglog_topic, what):
+    assert partitions(seglog_kafka, seglog_topic) == 3      # the fault went with the test that asked for it
+    assert seglog_kafka.log(seglog_topic, 2).config.retention_ms == 1000
+    assert SEEN[0][0] == seglog_kafka.bootstrap_servers
+    assert seglog_topic not in SEEN
+    SEEN.append(seglog_topic)
+'''
+
+
+def test_the_fixtures_give_a_server_and_topics(tmp_path):
+    (tmp_path / "test_program.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:seglog", "-p", "no:cacheprovider", "--strict-markers",
+         "-p", "seglog.testing", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
