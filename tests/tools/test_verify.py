@@ -25,13 +25,13 @@ def damaged(name):
     return case / f"{name}-0"
 
 
-def test_every_golden_case_is_clean_but_the_crashed_ones():
+def test_every_golden_case_is_clean_the_crashed_ones_with_notes():
     for case in golden_cases():
-        crashed = case.name.startswith("crash-")
-        *findings, summary = seglog_json("verify", partition_of(case), *settings_of(case), status=1 if crashed else 0)
+        *findings, summary = seglog_json("verify", partition_of(case), *settings_of(case))
         assert summary["type"] == "summary"
-        assert summary["ok"] is not crashed, case.name
-        assert all(f["severity"] == "note" for f in findings) is not crashed
+        assert summary["ok"], case.name
+        assert {f["severity"] for f in findings} <= {"note"}
+        assert findings or not case.name.startswith("crash-")
 
 
 @pytest.mark.parametrize("level", ["headers", "crc", "deep"])
@@ -79,6 +79,7 @@ def test_what_it_suggests_helps(tmp_path):
                  "index-odd-size", "timeindex-empty", "index-bad-last"):
         source = damaged(f"v1-none-ct-k391--{kind}")
         copy = shutil.copytree(source, tmp_path / kind / "orders-0")
+        (tmp_path / kind / ".kafka_cleanshutdown").touch()
         settings = [*settings_of(source.parent)]
         summary = seglog_json("verify", copy, *settings, status=1)[-1]
         suggested = summary["suggest"][0].split()

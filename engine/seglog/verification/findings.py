@@ -5,7 +5,8 @@ a damaged directory for each code.
 
 A finding is data. `error`: records are damaged or would be read wrongly. `warning`: no record is affected, but a broker
 would repair the file at its next unclean start, or trust it wrongly at a clean one. `note`: unusual, but written like
-this by some Kafka version; a directory with only notes is clean.
+this by some Kafka version, or repaired by the next start (verification.next_start); a directory with only notes is
+clean.
 """
 import os
 from dataclasses import asdict, dataclass, field, replace
@@ -44,6 +45,7 @@ _REBUILD = "seglog index rebuild"
 _STATS = "seglog index stats"
 _COPY = "restore the ledger from a copy; intact entries can be read"
 _OPEN = "nothing: the next opening for writing repairs it"
+_NEXT_START = "nothing: the next start of a broker, or opening the log with seglog, repairs it"
 _LEDGER_RECOVER = "seglog ledger recover"
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
@@ -249,6 +251,8 @@ KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One problem found. position: byte in the file; offset: of the record; size_bytes: of the damage; None if unknown.
+
+    is_repaired: the next start repairs it by itself, so it is a note, whatever its code.
     """
 
     code: str
@@ -259,6 +263,7 @@ class Finding:
     found: str = ""
     expected: str = ""
     last_offset: int | None = None
+    is_repaired: bool = False
 
     @classmethod
     def of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
@@ -270,7 +275,7 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """Error, warning or note."""
-        return KINDS[self.code].severity
+        return Severity.NOTE if self.is_repaired else KINDS[self.code].severity
 
     @property
     def meaning(self) -> str:
@@ -280,11 +285,12 @@ class Finding:
     @property
     def fix(self) -> str:
         """What to do about it."""
-        return KINDS[self.code].fix
+        return _NEXT_START if self.is_repaired else KINDS[self.code].fix
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON line of `seglog verify --json`, without unknown fields."""
         known = {name: value for name, value in asdict(self).items() if value not in (None, "")}
+        del known["is_repaired"]        # severity and fix say it
         return {"type": "finding", "schema": SCHEMA, "severity": str(self.severity), **known, "fix": self.fix}
 
 

@@ -26,6 +26,7 @@ from seglog.verification.wrapper_check import WrapperCheck
 Level = Literal["headers", "crc", "deep"]
 
 MAGIC_END = 17                  # a header of this length includes the magic
+V2_LAST_OFFSET_DELTA = 23       # of four bytes
 LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
 V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -263,7 +264,10 @@ class LogWalk:
             offset = int.from_bytes(tail[:8], "big", signed=True) if len(tail) >= 8 else self.next_offset
             magic = tail[MAGIC_END - 1] if len(tail) >= MAGIC_END else 0
             if magic <= 2 and self.next_offset <= offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                self._find("torn_tail", file, position, self.next_offset, size_bytes=size - position)
+                last = None if segment.dialect.is_tagged else _last_offset_of_torn(tail, offset)
+                self._find(
+                    "torn_tail", file, position, self.next_offset, size_bytes=size - position, last_offset=last
+                )
                 return True
         return False
 
@@ -274,6 +278,18 @@ class LogWalk:
         finding = Finding(code, file, position, offset, size_bytes, found, expected, last_offset)
         self.findings.append(finding)
         return finding
+
+
+def _last_offset_of_torn(tail: memoryview, offset: int) -> int | None:
+    """Return the last offset of a batch that is cut short, by its header; None if that is cut, too."""
+    if len(tail) < MAGIC_END:
+        return None
+    if tail[MAGIC_END - 1] < 2:     # a message, or a wrapper, whose offset is that of its last message
+        return offset
+    if len(tail) < V2_LAST_OFFSET_DELTA + 4:
+        return None
+    delta = int.from_bytes(tail[V2_LAST_OFFSET_DELTA : V2_LAST_OFFSET_DELTA + 4], "big", signed=True)
+    return offset + delta if delta >= 0 else None
 
 
 def _checksums(segment: Segment, position: int) -> tuple[str, str]:

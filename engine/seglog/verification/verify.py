@@ -23,6 +23,7 @@ from seglog.verification.findings import Finding, Report
 from seglog.verification.index_check import IndexCheck
 from seglog.verification.log_check import Level, LogWalk
 from seglog.verification.moving_files import LOOKS, MovingFiles, identity_of_segment, size_of
+from seglog.verification.next_start import NextStart
 from seglog.verification.other_files import find_in_other_files, wrote_no_time_indexes
 from seglog.verification.transaction_check import TransactionCheck
 from seglog.verification.witness_check import WitnessCheck
@@ -101,7 +102,7 @@ class _PartitionCheck:
         self._interval_given = interval_given
         self._witness_every = witness_every
         self._moving = MovingFiles(partition.path, live=is_locked(partition.path.resolve().parent))
-        self._first_base: int | None = None
+        self._bases: list[int] = []     # of the segments seen
         self._active = ""       # the name of the last segment, without its suffix
         self._epochs: LeaderEpochs | None = None
         self._walk = LogWalk(level, partition.config, None, [])
@@ -151,8 +152,7 @@ class _PartitionCheck:
         self.report.witnessed += self._is_witnessed(is_last)
         self.report.segments += 1
         self.report.size_bytes += size_bytes
-        if self._first_base is None:
-            self._first_base = segment.base_offset
+        self._bases.append(segment.base_offset)
 
     def _is_witnessed(self, is_last: bool) -> bool:
         """Whether the current segment is read a second time."""
@@ -185,13 +185,18 @@ class _PartitionCheck:
         """Check the other files, and fill in the report."""
         report, walk = self.report, self._walk
         report.batches, report.records = walk.batches, walk.records
-        report.log_start_offset = max(self._partition.log_start_offset, self._first_base or 0)
+        report.log_start_offset = max(self._partition.log_start_offset, *self._bases[:1], 0)
         report.log_end_offset = walk.next_offset
         report.findings[:] = map(walk.judge_epoch, report.findings)
         self._tell(lambda: find_in_other_files(
             self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition.foreign_files))
         if self._moving.live or self._moving.has_moved():
             report.findings[:] = [finding for finding in report.findings if not self._is_in_progress(finding)]
+        else:
+            start = NextStart(self._directory, self._bases)
+            report.findings[:] = [
+                replace(finding, is_repaired=True) if start.repairs(finding) else finding for finding in report.findings
+            ]
         if not walk.seen_v2 and wrote_no_time_indexes(self._directory):
             missing = [finding for finding in report.findings if finding.code == "timeindex_missing"]
             if missing:
