@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import seglog
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.state.leader_epochs import EpochStart, LeaderEpochs
 from seglog.state.partition_metadata import PartitionMetadata
@@ -397,3 +398,42 @@ def test_an_unknown_level_is_refused(golden_kafka):
 def test_a_directory_that_is_no_log_is_refused(tmp_path):
     with pytest.raises(NotALogError):
         verify(tmp_path)
+
+
+# --- empty indexes of small segments ---------------------------------------------------------
+
+
+def small_log(directory, batches, *, timestamps=True, interval=1):
+    """A closed log within Kafka's default interval, with an index entry for each batch but the first."""
+    with seglog.open(directory, config={"index.interval.bytes": interval}) as log:
+        for n in range(batches):
+            log.append(b"value", timestamp=1_700_000_000_000 + n)
+    return directory
+
+
+def test_an_emptied_index_of_a_small_segment_cannot_be_told_without_the_interval(tmp_path):
+    directory = small_log(tmp_path / "orders-0", 5)
+    index = first_log(directory).with_suffix(".index")
+    assert len(index.read_bytes()) == 4 * 8
+    index.write_bytes(b"")
+    finding, = verify(directory).findings
+    assert (finding.code, finding.severity, finding.file) == ("index_undecided", "note", str(index))
+    assert "if index.interval.bytes, which is not known" in finding.expected
+    assert codes(verify(directory, config={"index.interval.bytes": 1})) == {"index_empty"}
+    assert verify(directory, config={"index.interval.bytes": 4096}).findings == []
+
+
+@pytest.mark.parametrize(("batches", "interval"), [(1, 1), (5, 4096)])
+def test_an_index_of_a_small_segment_that_never_had_an_entry_is_clean(tmp_path, batches, interval):
+    directory = small_log(tmp_path / "orders-0", batches, interval=interval)
+    assert first_log(directory).with_suffix(".index").read_bytes() == b""
+    assert verify(directory).findings == []
+
+
+def test_a_small_segment_without_timestamps_shows_nothing(copy):
+    directory = copy("v0-none-ct-k391")
+    for log in directory.glob("*.log"):
+        log.write_bytes(log.read_bytes()[:4000])
+        log.with_suffix(".index").write_bytes(b"")
+    found = {f.code for f in verify(directory, config={"segment.index.bytes": 8192}).findings}
+    assert "index_undecided" in found
