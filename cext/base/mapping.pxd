@@ -11,3 +11,4 @@ cdef class FileMap:
     cdef bint _is_copy          # anonymous memory, not pages of the file
 
     cdef void _unmap(self) noexcept
+    cdef void _let_go(self) noexcept

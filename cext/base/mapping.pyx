@@ -172,6 +172,9 @@ cdef class FileMap:
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer* view):
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
         self._exports -= 1
         if self._closed and self._exports == 0:
             self._unmap()
@@ -215,6 +218,9 @@ cdef class FileMap:
         if size > self.size - position:
             size = self.size - position
         start = position - position % page
+        # As a view does: meanwhile no other thread unmaps the pages, which may then be somebody else's.
+        self._exports += 1
         with nogil:
             # Only a hint: a kernel without it returns EINVAL, and nothing is lost.
             madvise(<uint8_t*>self._pages + start, <size_t>(position + size - start), advice)
+        self._let_go()

@@ -17,6 +17,7 @@ from .batch_header cimport (
 )
 from .crc cimport update_crc32, update_crc32c
 from .field cimport Field, append_headers, hold_field, release_field
+from .one_at_a_time cimport Use, begin_alone, check_free, end_alone
 from .output cimport Output, ensure_room
 from .record_view cimport RecordView
 from .span cimport load_u32, store_u16, store_u32, store_u64
@@ -134,6 +135,7 @@ cdef class BatchBuilder:
     cdef BatchHeader batch
     cdef bint base_timestamp_is_set
     cdef bint is_finished
+    cdef Use use
 
     def __cinit__(
         self,
@@ -187,31 +189,35 @@ cdef class BatchBuilder:
         cdef Field key_field
         cdef Field value_field
         cdef int status
-        self.check_open()
-        self.headers.size = 0
-        record.header_count = append_headers(&self.headers, headers, self.batch.count)
-        record.headers = self.headers.first
-        record.headers_size = <int32_t>self.headers.size
-        record.offset = offset
-        record.timestamp = timestamp
-        key_field.is_exported = value_field.is_exported = False
+        begin_alone(&self.use, self)
         try:
-            hold_field(&key_field, key, b"key", self.batch.count)
-            hold_field(&value_field, value, b"value", self.batch.count)
-            record.key, record.key_size = key_field.bytes, key_field.size
-            record.value, record.value_size = value_field.bytes, value_field.size
-            if self.batch.count and offset <= self.batch.last_offset:
-                raise_refusal(OFFSET_RANGE, offset, "record")
-            if not self.base_timestamp_is_set:
-                self.batch.base_timestamp = timestamp
-            # No field is readable past its own end.
-            status = append_record(&self.out, &self.batch, &record, NULL)
-            if status != OK:
-                raise_refusal(status, offset, "record")
+            self.check_open()
+            self.headers.size = 0
+            record.header_count = append_headers(&self.headers, headers, self.batch.count)
+            record.headers = self.headers.first
+            record.headers_size = <int32_t>self.headers.size
+            record.offset = offset
+            record.timestamp = timestamp
+            key_field.is_exported = value_field.is_exported = False
+            try:
+                hold_field(&key_field, key, b"key", self.batch.count)
+                hold_field(&value_field, value, b"value", self.batch.count)
+                record.key, record.key_size = key_field.bytes, key_field.size
+                record.value, record.value_size = value_field.bytes, value_field.size
+                if self.batch.count and offset <= self.batch.last_offset:
+                    raise_refusal(OFFSET_RANGE, offset, "record")
+                if not self.base_timestamp_is_set:
+                    self.batch.base_timestamp = timestamp
+                # No field is readable past its own end.
+                status = append_record(&self.out, &self.batch, &record, NULL)
+                if status != OK:
+                    raise_refusal(status, offset, "record")
+            finally:
+                release_field(&key_field)
+                release_field(&value_field)
+            self.base_timestamp_is_set = True
         finally:
-            release_field(&key_field)
-            release_field(&value_field)
-        self.base_timestamp_is_set = True
+            end_alone(&self.use)
 
     @property
     def count(self):
@@ -225,6 +231,7 @@ cdef class BatchBuilder:
 
     def payload(self):
         """The encoded records: what a codec compresses."""
+        check_free(&self.use, self)
         return PyBytes_FromStringAndSize(<const char*>self.out.first + V2_HEADER_SIZE, self.out.size - V2_HEADER_SIZE)
 
     def finish(self, compressed=None, int codec=0, *, last_offset=None, max_timestamp=None):
@@ -236,25 +243,29 @@ cdef class BatchBuilder:
         """
         cdef int64_t end_offset = self.batch.last_offset
         cdef int status
-        self.check_open()
-        check_codec(compressed, codec, highest=CODEC_ZSTD)
-        if last_offset is not None:
-            end_offset = last_offset
-        if end_offset < self.batch.last_offset or end_offset - self.batch.base_offset > INT32_MAX:
-            raise_refusal(OFFSET_RANGE, end_offset, "batch")
-        if compressed is not None:
-            self.out.size = V2_HEADER_SIZE
-            append_bytes(&self.out, compressed)
-        self.batch.last_offset = end_offset
-        self.batch.attributes = <int16_t>(self.batch.attributes & ~CODEC_MASK | codec)
-        if max_timestamp is not None:
-            self.batch.max_timestamp = max_timestamp
-        self.is_finished = True
-        status = end_batch(&self.out, &self.batch)
-        if status != OK:
-            raise_refusal(status, self.batch.base_offset, "batch")
-        store_batch_crcs(&self.out, 0, self.out.size)
-        return PyBytes_FromStringAndSize(<const char*>self.out.first, self.out.size)
+        begin_alone(&self.use, self)
+        try:
+            self.check_open()
+            check_codec(compressed, codec, highest=CODEC_ZSTD)
+            if last_offset is not None:
+                end_offset = last_offset
+            if end_offset < self.batch.last_offset or end_offset - self.batch.base_offset > INT32_MAX:
+                raise_refusal(OFFSET_RANGE, end_offset, "batch")
+            if compressed is not None:
+                self.out.size = V2_HEADER_SIZE
+                append_bytes(&self.out, compressed)
+            self.batch.last_offset = end_offset
+            self.batch.attributes = <int16_t>(self.batch.attributes & ~CODEC_MASK | codec)
+            if max_timestamp is not None:
+                self.batch.max_timestamp = max_timestamp
+            self.is_finished = True
+            status = end_batch(&self.out, &self.batch)
+            if status != OK:
+                raise_refusal(status, self.batch.base_offset, "batch")
+            store_batch_crcs(&self.out, 0, self.out.size)
+            return PyBytes_FromStringAndSize(<const char*>self.out.first, self.out.size)
+        finally:
+            end_alone(&self.use)
 
     cdef int check_open(self) except -1:
         if self.is_finished:
@@ -280,6 +291,7 @@ cdef class MessageSetBuilder:
     cdef readonly int magic
     cdef uint8_t attributes
     cdef bint is_wrapped
+    cdef Use use
 
     def __cinit__(self, int magic, *, int timestamp_type=0, wrapped_from=None):
         if magic not in (0, 1):
@@ -303,29 +315,33 @@ cdef class MessageSetBuilder:
         cdef Field key_field
         cdef Field value_field
         cdef int status
-        if offset <= self.last_offset or offset < self.inner_base:
-            raise_refusal(OFFSET_RANGE, offset, "message")
-        record.offset = offset - self.inner_base
-        record.timestamp = timestamp
-        key_field.is_exported = value_field.is_exported = False
+        begin_alone(&self.use, self)
         try:
-            hold_field(&key_field, key, b"key", self.count_)
-            hold_field(&value_field, value, b"value", self.count_)
-            record.key, record.key_size = key_field.bytes, key_field.size
-            record.value, record.value_size = value_field.bytes, value_field.size
-            status = append_message(&self.out, <int8_t>self.magic, self.attributes, &record, NULL)
-            if status != OK:
-                raise_refusal(status, offset, "message")
+            if offset <= self.last_offset or offset < self.inner_base:
+                raise_refusal(OFFSET_RANGE, offset, "message")
+            record.offset = offset - self.inner_base
+            record.timestamp = timestamp
+            key_field.is_exported = value_field.is_exported = False
+            try:
+                hold_field(&key_field, key, b"key", self.count_)
+                hold_field(&value_field, value, b"value", self.count_)
+                record.key, record.key_size = key_field.bytes, key_field.size
+                record.value, record.value_size = value_field.bytes, value_field.size
+                status = append_message(&self.out, <int8_t>self.magic, self.attributes, &record, NULL)
+                if status != OK:
+                    raise_refusal(status, offset, "message")
+            finally:
+                release_field(&key_field)
+                release_field(&value_field)
+            self.last_offset = offset
+            self.count_ += 1
+            if self.magic == 1 and timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+            self.crcs_lacking += 1
+            if self.crcs_lacking > DEFERRED_CRCS:
+                self.store_crcs()
         finally:
-            release_field(&key_field)
-            release_field(&value_field)
-        self.last_offset = offset
-        self.count_ += 1
-        if self.magic == 1 and timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        self.crcs_lacking += 1
-        if self.crcs_lacking > DEFERRED_CRCS:
-            self.store_crcs()
+            end_alone(&self.use)
 
     cdef void store_crcs(self) noexcept:
         store_message_crcs(&self.out, self.crcs_stored_to)
@@ -344,6 +360,7 @@ cdef class MessageSetBuilder:
 
     def payload(self):
         """The message set: bare messages as they go to a log, or what a codec compresses."""
+        check_free(&self.use, self)
         self.store_crcs()
         return PyBytes_FromStringAndSize(<const char*>self.out.first, self.out.size)
 
@@ -356,24 +373,28 @@ cdef class MessageSetBuilder:
         cdef Output wrapper
         cdef Field field
         cdef int status
-        check_codec(compressed, codec, highest=CODEC_ZSTD - 1)
-        if not self.is_wrapped or self.count_ == 0:
-            raise InvalidArgumentError("a wrapper needs `wrapped_from` and at least one message")
-        if timestamp_type not in (0, 1) or self.magic < timestamp_type:
-            raise InvalidArgumentError(f"invalid timestamp type {timestamp_type} in format v{self.magic}")
-        hold_field(&field, compressed, b"compressed payload", -1)
-        memset(&wrapper, 0, sizeof(Output))
-        status = append_wrapper(
-            &wrapper, <int8_t>self.magic, <uint8_t>(codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)),
-            self.last_offset, self.max_timestamp if timestamp is None else timestamp, field.bytes, field.size,
-        )
-        release_field(&field)
-        if status != OK:
-            raise_refusal(status, self.last_offset, "wrapper")
+        begin_alone(&self.use, self)
         try:
-            return PyBytes_FromStringAndSize(<const char*>wrapper.first, wrapper.size)
+            check_codec(compressed, codec, highest=CODEC_ZSTD - 1)
+            if not self.is_wrapped or self.count_ == 0:
+                raise InvalidArgumentError("a wrapper needs `wrapped_from` and at least one message")
+            if timestamp_type not in (0, 1) or self.magic < timestamp_type:
+                raise InvalidArgumentError(f"invalid timestamp type {timestamp_type} in format v{self.magic}")
+            hold_field(&field, compressed, b"compressed payload", -1)
+            memset(&wrapper, 0, sizeof(Output))
+            status = append_wrapper(
+                &wrapper, <int8_t>self.magic, <uint8_t>(codec | (TIMESTAMP_TYPE_BIT if timestamp_type else 0)),
+                self.last_offset, self.max_timestamp if timestamp is None else timestamp, field.bytes, field.size,
+            )
+            release_field(&field)
+            if status != OK:
+                raise_refusal(status, self.last_offset, "wrapper")
+            try:
+                return PyBytes_FromStringAndSize(<const char*>wrapper.first, wrapper.size)
+            finally:
+                free(wrapper.first)
         finally:
-            free(wrapper.first)
+            end_alone(&self.use)
 
 
 cdef int check_codec(object compressed, int codec, int highest) except -1:

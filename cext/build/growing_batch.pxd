@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t
 
 from .batch_encode cimport EncodedBatch
+from .one_at_a_time cimport Use
 from .output cimport Output
 
 
@@ -13,6 +14,7 @@ cdef class GrowingBatch:
     cdef int codec
     cdef bint is_log_append_time
     cdef int64_t max_bytes
+    cdef Use use
 
     # As `add`, up to `max_bytes`, including the header of the batch.
     cdef bint put(self, object key, object value, object headers, int64_t timestamp, int64_t max_bytes) except -1

@@ -12,6 +12,7 @@ from .batch_builder cimport MAX_RECORD_OVERHEAD, append_record
 from .batch_encode cimport EncodedBatch, begin_encoded
 from .batch_header cimport V2_HEADER_SIZE
 from .field cimport Field, append_headers, hold_field, release_field
+from .one_at_a_time cimport begin_alone, end_alone
 from .output cimport Output
 from .record_view cimport RecordView
 from .status cimport NO_MEMORY, OK
@@ -64,12 +65,13 @@ cdef class GrowingBatch:
         record.headers_size = 0
         record.header_count = 0
         key_field.is_exported = value_field.is_exported = False
-        if headers is not NO_HEADERS and headers is not None:
-            self.encoded_headers.size = 0
-            record.header_count = append_headers(&self.encoded_headers, headers, -1)
-            record.headers_size = <int>self.encoded_headers.size
-            record.headers = self.encoded_headers.first
+        begin_alone(&self.use, self)
         try:
+            if headers is not NO_HEADERS and headers is not None:
+                self.encoded_headers.size = 0
+                record.header_count = append_headers(&self.encoded_headers, headers, -1)
+                record.headers_size = <int>self.encoded_headers.size
+                record.headers = self.encoded_headers.first
             hold_field(&key_field, key, b"key", -1)
             hold_field(&value_field, value, b"value", -1)
             record.key, record.key_size = key_field.bytes, key_field.size
@@ -95,6 +97,7 @@ cdef class GrowingBatch:
         finally:
             release_field(&key_field)
             release_field(&value_field)
+            end_alone(&self.use)
 
     cdef int begin(self, int64_t timestamp) except -1:
         # The log's time is not known before the batch is taken.
@@ -109,10 +112,14 @@ cdef class GrowingBatch:
         Raises InvalidArgumentError if none are waiting, and what `compress` raises.
         """
         cdef EncodedBatch made = self.made
-        if made is None:
-            raise InvalidArgumentError("a batch must contain at least one record")
-        if self.is_log_append_time:
-            made.batch.max_timestamp = now_ms
-        # In one step: whatever reaches the caller next, the batch waits, or it is here.
-        self.taken, self.made = made._sealed(self.compress, base_offset), None
-        return self.taken
+        begin_alone(&self.use, self)
+        try:
+            if made is None:
+                raise InvalidArgumentError("a batch must contain at least one record")
+            if self.is_log_append_time:
+                made.batch.max_timestamp = now_ms
+            # In one step: whatever reaches the caller next, the batch waits, or it is here.
+            self.taken, self.made = made._sealed(self.compress, base_offset), None
+            return self.taken
+        finally:
+            end_alone(&self.use)

@@ -43,6 +43,7 @@ from .key_map cimport (
     KeyMap, TURN, is_message, offset_of, position_of, seg_key_expect, seg_key_hash, seg_key_slot,
 )
 from .legacy_records cimport parse_message
+from .one_at_a_time cimport begin_reading, end_reading
 from .output cimport Output
 from .packer cimport NEEDS_GIL, Packer
 from .record_batch cimport parse_record_v2
@@ -207,7 +208,20 @@ cdef class BatchFilter(Packer):
             elif status != OK:
                 self.raise_status_of(status, table, &table.rows[slot])
         finally:
-            self.is_busy = False
+            self.leave()
+
+    cdef int enter(self) except -1:
+        Packer.enter(self)
+        try:
+            begin_reading(&self.map.use, self.map)
+        except BaseException:
+            Packer.leave(self)
+            raise
+        return 0
+
+    cdef void leave(self) noexcept:
+        end_reading(&self.map.use)
+        Packer.leave(self)
 
     # --- as a Packer ---------------------------------------------------------------------------
 

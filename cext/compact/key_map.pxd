@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_source cimport Source
+from .one_at_a_time cimport Use
 from .segment_scan cimport BatchTable
 
 cdef enum:
@@ -68,6 +69,7 @@ cdef class KeyMap:
     cdef seg_key_hash identity_mask     # all ones, except in tests that force collisions
     cdef readonly int64_t max_bytes
     cdef readonly int64_t keyless       # records without a key in the batches added
+    cdef Use use                        # a BatchFilter reads it without the GIL
 
     cdef seg_key_hash hash_of(self, const uint8_t* key, int64_t size) noexcept nogil
 
@@ -85,3 +87,4 @@ cdef class KeyMap:
         self, Source* source, int64_t previous, int64_t first_offset, const uint8_t* bytes, Turn* turn
     ) noexcept nogil
     cdef seg_key_hash hash_object(self, object key) except *
+    cdef int check_readable(self) except -1

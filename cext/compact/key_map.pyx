@@ -19,6 +19,7 @@ from .batch_attributes cimport has_bit
 from .batch_header cimport CODEC_NONE, CONTROL_BIT, BatchHeader, codec_of
 from .batch_source cimport Source, check_last, check_order, count_records, open_plain, parse_next
 from .field cimport Field, hold_field, release_field
+from .one_at_a_time cimport begin_alone, begin_reading, check_free, end_alone, end_reading
 from .batch_payload cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
@@ -83,7 +84,7 @@ cdef seg_key_hash secret_of(object secret) except *:
 
 @cython.final
 cdef class KeyMap:
-    """KeyMap(max_bytes): the highest offset of every key. Not thread-safe.
+    """KeyMap(max_bytes): the highest offset of every key. One thread at a time changes it, and none reads it meanwhile.
 
     load_factor: the largest share of its slots that a map uses (log.cleaner.io.buffer.load.factor).
     expected_keys: allocate memory for this many keys at once, instead of growing to it.
@@ -155,6 +156,7 @@ cdef class KeyMap:
         cdef int status
         if offset < 0 or offset == INT64_MAX:
             raise InvalidArgumentError(f"an offset of {offset}")
+        check_free(&self.use, self)
         status = seg_key_put(&self.table, hashed, offset, position)
         if status < 0:
             raise MemoryError
@@ -162,11 +164,16 @@ cdef class KeyMap:
 
     def get(self, key not None):
         """The highest offset of the key; -1 if it is unknown."""
-        return seg_key_get(&self.table, self.hash_object(key))
+        cdef seg_key_hash hashed = self.hash_object(key)
+        self.check_readable()
+        return seg_key_get(&self.table, hashed)
 
     def position(self, key not None):
         """The position given with the key's highest offset; -1 if none was given."""
-        cdef const seg_key_slot* slot = self.slot_of(self.hash_object(key))
+        cdef seg_key_hash hashed = self.hash_object(key)
+        cdef const seg_key_slot* slot
+        self.check_readable()
+        slot = self.slot_of(hashed)
         return -1 if slot == NULL else position_of(slot)
 
     # --- many ----------------------------------------------------------------------------------
@@ -186,7 +193,17 @@ cdef class KeyMap:
             stop = table.n
         if start < 0 or stop > table.n or start > stop:
             raise InvalidArgumentError(f"batches [{start}, {stop}) of a table of {table.n}")
-        return self.add_table(table, start, stop, first_offset, with_positions)
+        begin_alone(&self.use, self)
+        try:
+            return self.add_table(table, start, stop, first_offset, with_positions)
+        finally:
+            end_alone(&self.use)
+
+    cdef int check_readable(self) except -1:
+        """Before a read that keeps the GIL."""
+        begin_reading(&self.use, self)
+        end_reading(&self.use)
+        return 0
 
     # --- without the GIL -----------------------------------------------------------------------
 

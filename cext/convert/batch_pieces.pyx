@@ -29,6 +29,7 @@ from .batch_header cimport (
 )
 from .batch_payload cimport open_records, raise_batch
 from .batch_source cimport Source, check_last, count_records, next_in_order
+from .one_at_a_time cimport Use, begin_alone, end_alone
 from .output cimport Output
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
@@ -84,7 +85,7 @@ cdef int check_partitions(Py_ssize_t partitions) except -1:
 
 @cython.final
 cdef class BatchPieces:
-    """BatchPieces(table, slot, *, decompress=None): all records of a batch, checked. Not thread-safe.
+    """BatchPieces(table, slot, *, decompress=None): all records of a batch, checked.
 
     count           the number of records
     first_offset    of the first record; the batch's first offset if it has no records
@@ -103,6 +104,7 @@ cdef class BatchPieces:
     cdef int32_t* targets           # owned: the target of each record
     cdef const uint8_t* readable_end
     cdef int32_t target_count
+    cdef Use use
     cdef readonly int64_t count
     cdef readonly int64_t first_offset
     cdef readonly int64_t last_offset
@@ -169,18 +171,22 @@ cdef class BatchPieces:
         Returns how many records each target gets.
         """
         cdef int64_t i
-        check_partitions(targets)
-        if not 0 <= keyless < targets:
-            raise InvalidArgumentError(f"target {keyless} of {targets}")
-        counts = [0] * targets
-        self.target_count = <int32_t>targets
-        for i in range(self.count):
-            self.targets[i] = (
-                <int32_t>keyless if self.records[i].key_size < 0
-                else partition_of(self.records[i].key, self.records[i].key_size, self.target_count)
-            )
-            counts[self.targets[i]] += 1
-        return counts
+        begin_alone(&self.use, self)
+        try:
+            check_partitions(targets)
+            if not 0 <= keyless < targets:
+                raise InvalidArgumentError(f"target {keyless} of {targets}")
+            counts = [0] * targets
+            self.target_count = <int32_t>targets
+            for i in range(self.count):
+                self.targets[i] = (
+                    <int32_t>keyless if self.records[i].key_size < 0
+                    else partition_of(self.records[i].key, self.records[i].key_size, self.target_count)
+                )
+                counts[self.targets[i]] += 1
+            return counts
+        finally:
+            end_alone(&self.use)
 
     def piece(
         self, Py_ssize_t target, int64_t base_offset, compress, *, int32_t leader_epoch=-1, log_append_time=None
@@ -190,6 +196,15 @@ cdef class BatchPieces:
         compress: Callable[[codec, bytes], bytes-like]. log_append_time: ms; replaces the timestamp, as in batch_mover.
         Raises InvalidArgumentError if the target has no records, RecordTooLargeError, and what `compress` raises.
         """
+        begin_alone(&self.use, self)
+        try:
+            return self.made_piece(target, base_offset, compress, leader_epoch, log_append_time)
+        finally:
+            end_alone(&self.use)
+
+    cdef bytes made_piece(
+        self, Py_ssize_t target, int64_t base_offset, compress, int32_t leader_epoch, log_append_time
+    ):
         cdef int64_t count = self.choose(target)
         cdef Output out
         cdef Output inner

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from .batch_header cimport BatchHeader
 from .batch_source cimport Source
+from .one_at_a_time cimport Use
 from .output cimport OutputChunk
 from .segment_scan cimport BatchTable
 from .window cimport Window
@@ -15,7 +16,7 @@ cdef enum:
 cdef class Packer:
     cdef OutputChunk chunk          # being written
     cdef OutputChunk spare          # handed out before; reused once no view of it exists
-    cdef bint is_busy
+    cdef Use use
     cdef bint is_broken             # the chunk ends with an incomplete batch
     cdef object decompress
     cdef object compress
@@ -37,4 +38,5 @@ cdef class Packer:
     cdef Window open_source(self, BatchTable table, const BatchHeader* row, Source* source)
     cdef Window compressed(self, int codec, const uint8_t* first, int64_t size, int64_t base_offset)
     cdef int enter(self) except -1
+    cdef void leave(self) noexcept
     cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1

@@ -12,6 +12,7 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError
 
 from .batch_header cimport BatchHeader
 from .batch_source cimport Source
+from .one_at_a_time cimport begin_alone, end_alone
 from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
 from .batch_payload cimport open_records, raise_batch
 from .segment_scan cimport BatchTable
@@ -20,7 +21,7 @@ from .window cimport Window
 
 
 cdef class Packer:
-    """Takes batches of a BatchTable, gives batches of format `magic`. Not thread-safe.
+    """Takes batches of a BatchTable, gives batches of format `magic`. One thread at a time.
 
     Each direction is a subclass: BatchPacker up to v2, MessagePacker down to v0 and v1.
     """
@@ -54,7 +55,7 @@ cdef class Packer:
                 self.add_with_codec(table, &table.rows[i])
                 i += 1
         finally:
-            self.is_busy = False
+            self.leave()
 
     def finish(self):
         """End the open batch, if any. `take` then returns the last bytes."""
@@ -62,7 +63,7 @@ cdef class Packer:
         try:
             self.close()
         finally:
-            self.is_busy = False
+            self.leave()
 
     @property
     def ready_bytes(self):
@@ -84,7 +85,7 @@ cdef class Packer:
             self.spare = full if full.out.capacity <= SPARE_BYTES else None
             return PyMemoryView_FromObject(full)
         finally:
-            self.is_busy = False
+            self.leave()
 
     # --- of each direction -------------------------------------------------------------------
 
@@ -140,14 +141,16 @@ cdef class Packer:
         return Window(self.compress(codec, PyBytes_FromStringAndSize(<const char*>first, size)))
 
     cdef int enter(self) except -1:
-        if self.is_busy:
-            raise InvalidArgumentError(f"a {type(self).__name__} serves one thread at a time")
+        begin_alone(&self.use, self)
         if self.is_broken:
+            end_alone(&self.use)
             raise InvalidArgumentError(
                 f"an earlier error while compressing left this {type(self).__name__} with half a batch"
             )
-        self.is_busy = True
         return 0
+
+    cdef void leave(self) noexcept:
+        end_alone(&self.use)
 
     cdef int raise_status_of(self, int status, BatchTable table, const BatchHeader* row) except -1:
         if status == OK:

@@ -5,6 +5,8 @@ Entry ids fit 32 bits, because bitmaps of entry ids are part of the snapshot's f
 """
 from libc.stdint cimport int64_t, uint8_t
 
+from .one_at_a_time cimport Use
+
 cdef enum:
     MAX_ENTRY_ID = 0xFFFFFFFF
     # Tag and size of an index, three tags and three varints: the largest index of a segment.
@@ -48,6 +50,7 @@ cdef class DueRows:
     cdef DueRow* rows           # owned
     cdef readonly int64_t count
     cdef int64_t capacity
+    cdef Use use
 
     cdef int reserve(self, int64_t more) except -1
     cdef void give_back(self) noexcept

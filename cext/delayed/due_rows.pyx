@@ -1,7 +1,7 @@
 """Rows of delayed messages: sorted, cut into snapshot segments, encoded and decoded.
 
-A DueRows owns its rows; it is not thread-safe. Slow operations (sorting, encoding, decoding) run without the GIL,
-because they are background work beside a thread that adds messages.
+A DueRows owns its rows; one thread at a time may change them. Slow operations (sorting, encoding, decoding) run without
+the GIL, because they are background work beside a thread that adds messages.
 
 The bytes of a segment are Pulsar's SnapshotSegment, docs/formats/delayed_index_snapshot.md:
 
@@ -21,6 +21,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError
 
+from .one_at_a_time cimport begin_alone, begin_reading, check_free, end_alone, end_reading
 from .protobuf_span cimport skip_field, span_bytes, span_tag, span_uvarint, store_uvarint
 from .span cimport Span
 from .status cimport NO_MEMORY, OFFSET_RANGE, OK, SHORT
@@ -263,6 +264,7 @@ cdef class DueRows:
 
     def append(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
         """Add a row. Raises InvalidArgumentError if a number is out of range."""
+        check_free(&self.use, self)
         check_row(deliver_at, ledger_id, entry_id)
         self.reserve(1)
         self.rows[self.count] = DueRow(deliver_at, ledger_id, entry_id)
@@ -271,15 +273,20 @@ cdef class DueRows:
     def sort(self):
         """Sort by deliver_at, ledger_id, entry_id."""
         cdef int rc
-        with nogil:
-            rc = sort_rows(self.rows, self.count)
-        if rc != OK:
-            raise MemoryError
+        begin_alone(&self.use, self)
+        try:
+            with nogil:
+                rc = sort_rows(self.rows, self.count)
+            if rc != OK:
+                raise MemoryError
+        finally:
+            end_alone(&self.use)
 
     def keep_after(self, int64_t deliver_at):
         """Drop the rows due at `deliver_at` or earlier. The rows must be sorted."""
         cdef int64_t due = first_after(self.rows, self.count, deliver_at)
         cdef int64_t i
+        check_free(&self.use, self)
         if due:
             for i in range(due, self.count):
                 self.rows[i - due] = self.rows[i]
@@ -287,10 +294,12 @@ cdef class DueRows:
 
     def keep_before(self, deliver_at):
         """Drop the rows due at `deliver_at` (up to 2**63) or later. The rows must be sorted."""
+        check_free(&self.use, self)
         self.count = first_after(self.rows, self.count, min(deliver_at - 1, INT64_MAX))
 
     def drop(self, int64_t n):
         """Drop the first n rows."""
+        check_free(&self.use, self)
         self.check_range(0, n)
         if n == 0:
             return
@@ -299,6 +308,8 @@ cdef class DueRows:
 
     def extend(self, DueRows other not None):
         """Append the rows of another DueRows."""
+        check_free(&self.use, self)
+        check_free(&other.use, other)
         if other.count == 0:
             return              # its pointer may be NULL
         self.reserve(other.count)
@@ -309,16 +320,20 @@ cdef class DueRows:
         """The rows [start, stop) as the bytes of a SnapshotSegment."""
         cdef uint8_t* scratch
         cdef int64_t size
-        self.check_range(start, stop)
-        scratch = <uint8_t*>malloc((stop - start) * MAX_INDEX_BYTES + 1)
-        if scratch == NULL:
-            raise MemoryError
+        begin_reading(&self.use, self)
         try:
-            with nogil:
-                size = encode_rows(self.rows + start, stop - start, scratch)
-            return PyBytes_FromStringAndSize(<char*>scratch, size)
+            self.check_range(start, stop)
+            scratch = <uint8_t*>malloc((stop - start) * MAX_INDEX_BYTES + 1)
+            if scratch == NULL:
+                raise MemoryError
+            try:
+                with nogil:
+                    size = encode_rows(self.rows + start, stop - start, scratch)
+                return PyBytes_FromStringAndSize(<char*>scratch, size)
+            finally:
+                free(scratch)
         finally:
-            free(scratch)
+            end_reading(&self.use)
 
     def entries_by_ledger(self, int64_t start, int64_t stop):
         """[(ledger_id, sorted array of entry ids), …] of rows [start, stop), ledgers in order of their first row."""
@@ -327,37 +342,41 @@ cdef class DueRows:
         cdef int64_t i, j, begin
         cdef int rc
         cdef c_array.array entries
-        self.check_range(start, stop)
-        rows = <DueRow*>malloc(max(n, 1) * sizeof(DueRow))
-        if rows == NULL:
-            raise MemoryError
-        found = []
+        begin_reading(&self.use, self)
         try:
-            with nogil:
-                # Sorted by position, with the row's number instead of its time.
-                for i in range(n):
-                    rows[i].deliver_at = 0
-                    rows[i].ledger_id = self.rows[start + i].ledger_id
-                    rows[i].entry_id = (self.rows[start + i].entry_id << 31) | i
-                rc = sort_rows(rows, n)
-            if rc != OK:
+            self.check_range(start, stop)
+            rows = <DueRow*>malloc(max(n, 1) * sizeof(DueRow))
+            if rows == NULL:
                 raise MemoryError
-            begin = 0
-            while begin < n:
-                i = begin
-                j = INT64_MAX
-                while i < n and rows[i].ledger_id == rows[begin].ledger_id:
-                    j = min(j, rows[i].entry_id & 0x7FFFFFFF)
-                    i += 1
-                entries = c_array.clone(ENTRY_IDS, i - begin, False)
-                for i in range(begin, i):
-                    entries.data.as_uints[i - begin] = <uint32_t>(rows[i].entry_id >> 31)
-                found.append((j, rows[begin].ledger_id, entries))
-                begin += len(entries)
+            found = []
+            try:
+                with nogil:
+                    # Sorted by position, with the row's number instead of its time.
+                    for i in range(n):
+                        rows[i].deliver_at = 0
+                        rows[i].ledger_id = self.rows[start + i].ledger_id
+                        rows[i].entry_id = (self.rows[start + i].entry_id << 31) | i
+                    rc = sort_rows(rows, n)
+                if rc != OK:
+                    raise MemoryError
+                begin = 0
+                while begin < n:
+                    i = begin
+                    j = INT64_MAX
+                    while i < n and rows[i].ledger_id == rows[begin].ledger_id:
+                        j = min(j, rows[i].entry_id & 0x7FFFFFFF)
+                        i += 1
+                    entries = c_array.clone(ENTRY_IDS, i - begin, False)
+                    for i in range(begin, i):
+                        entries.data.as_uints[i - begin] = <uint32_t>(rows[i].entry_id >> 31)
+                    found.append((j, rows[begin].ledger_id, entries))
+                    begin += len(entries)
+            finally:
+                free(rows)
+            found.sort()            # by first row, which differs for each ledger
+            return [(ledger_id, entries) for _, ledger_id, entries in found]
         finally:
-            free(rows)
-        found.sort()            # by first row, which differs for each ledger
-        return [(ledger_id, entries) for _, ledger_id, entries in found]
+            end_reading(&self.use)
 
     cdef int check_range(self, int64_t start, int64_t stop) except -1:
         if not 0 <= start <= stop <= self.count or stop - start > 0x7FFFFFFF:

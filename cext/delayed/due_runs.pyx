@@ -7,7 +7,7 @@ one before it, so their number stays logarithmic. Runs sorted elsewhere (segment
 
 Every row has an owner, a number that the caller chooses: the rows of one owner can be copied, handed to another owner
 or dropped. An owner's PendingSet holds the positions that are still to be delivered; a row that is not in it is stale,
-and is dropped when it is reached. This class decides nothing else. Not thread-safe.
+and is dropped when it is reached. This class decides nothing else. One thread at a time.
 """
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
@@ -15,6 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, check_row, first_after, sort_rows
+from .one_at_a_time cimport begin_alone, check_free, end_alone
 from .pending_set cimport PendingSet
 from .row_tail cimport Tail, chunk_rows, copy_tail, forget_tail, push_row, rows_of_chunks
 from .run_heap cimport Run, merge_rows, sift_down, sift_up
@@ -77,6 +78,7 @@ cdef class DueRuns:
 
     def clear(self):
         """Drop every row."""
+        check_free(&self.use, self)
         self.forget_all()
 
     # --- in -----------------------------------------------------------------------------
@@ -84,6 +86,7 @@ cdef class DueRuns:
     def push(self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id):
         """Add a row. Raises InvalidArgumentError if a number is out of range."""
         check_row(deliver_at, ledger_id, entry_id)
+        check_free(&self.use, self)
         if push_row(&self.tails[0], deliver_at, ledger_id, entry_id) != OK:
             raise MemoryError
         self.held += 1
@@ -98,13 +101,17 @@ cdef class DueRuns:
         self, int64_t deliver_at, int64_t ledger_id, int64_t entry_id, PendingSet pending, bint late
     ) except -1:
         check_row(deliver_at, ledger_id, entry_id)
-        if not pending.put(ledger_id, entry_id):
-            return False
-        if push_row(&self.tails[1 if late else 0], deliver_at, ledger_id, entry_id) != OK:
-            pending.take(ledger_id, entry_id)
-            raise MemoryError
-        self.held += 1
-        return True
+        begin_alone(&self.use, self)
+        try:
+            if not pending.put(ledger_id, entry_id):
+                return False
+            if push_row(&self.tails[1 if late else 0], deliver_at, ledger_id, entry_id) != OK:
+                pending.take(ledger_id, entry_id)
+                raise MemoryError
+            self.held += 1
+            return True
+        finally:
+            end_alone(&self.use)
 
     def push_range(
         self,
@@ -116,11 +123,21 @@ cdef class DueRuns:
     ):
         """Add rows [start, stop) of three columns. The caller has checked that no number is negative and that entry ids
         fit 32 bits."""
+        if not 0 <= start <= stop <= min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0]):
+            raise IndexError(f"rows {start} to {stop} of columns of {deliver_at.shape[0]}")
+        begin_alone(&self.use, self)
+        try:
+            self.push_columns(deliver_at, ledger_id, entry_id, start, stop)
+        finally:
+            end_alone(&self.use)
+
+    cdef int push_columns(
+        self, const int64_t[::1] deliver_at, const int64_t[::1] ledger_id, const int64_t[::1] entry_id,
+        int64_t start, int64_t stop
+    ) except -1:
         cdef Tail* tail = &self.tails[0]
         cdef int64_t i
         cdef int rc = OK
-        if not 0 <= start <= stop <= min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0]):
-            raise IndexError(f"rows {start} to {stop} of columns of {deliver_at.shape[0]}")
         with nogil:
             for i in range(start, stop):
                 rc = push_row(tail, deliver_at[i], ledger_id[i], entry_id[i])
@@ -130,6 +147,7 @@ cdef class DueRuns:
         self.held += stop - start
         if rc != OK:
             raise MemoryError
+        return 0
 
     def push_neighbours(
         self,
@@ -147,42 +165,51 @@ cdef class DueRuns:
         cdef int64_t end = first
         cdef int64_t n = min(deliver_at.shape[0], ledger_id.shape[0], entry_id.shape[0])
         cdef int64_t ledger, i, added
-        if first < 0 or first >= n:
-            raise IndexError(f"row {first} of columns of {n}")
-        ledger = ledger_id[first]
-        limit = min(limit, n - first)
-        if ledger < 0:
-            return first, 0
-        with nogil:
-            while end - first < limit and ledger_id[end] == ledger and deliver_at[end] > cutoff:
-                if deliver_at[end] < 0 or entry_id[end] < 0 or entry_id[end] > MAX_ENTRY_ID:
-                    break
-                if end > first and entry_id[end] <= entry_id[end - 1]:
-                    break
-                end += 1
-        if end == first:
-            return first, 0
-        if pending.put_many(ledger, &entry_id[first], end - first):
-            try:
-                self.push_range(deliver_at, ledger_id, entry_id, first, end)
-            except MemoryError:
-                for i in range(first, end):
-                    pending.take(ledger, entry_id[i])
-                raise
-            return end, end - first
-        # Some are known already, so check them one by one.
-        added = 0
-        for i in range(first, end):
-            if pending.put(ledger, entry_id[i]):
-                if push_row(&self.tails[0], deliver_at[i], ledger, entry_id[i]) != OK:
-                    pending.take(ledger, entry_id[i])
-                    raise MemoryError
-                self.held += 1
-                added += 1
-        return end, added
+        begin_alone(&self.use, self)
+        try:
+            if first < 0 or first >= n:
+                raise IndexError(f"row {first} of columns of {n}")
+            ledger = ledger_id[first]
+            limit = min(limit, n - first)
+            if ledger < 0:
+                return first, 0
+            with nogil:
+                while end - first < limit and ledger_id[end] == ledger and deliver_at[end] > cutoff:
+                    if deliver_at[end] < 0 or entry_id[end] < 0 or entry_id[end] > MAX_ENTRY_ID:
+                        break
+                    if end > first and entry_id[end] <= entry_id[end - 1]:
+                        break
+                    end += 1
+            if end == first:
+                return first, 0
+            if pending.put_many(ledger, &entry_id[first], end - first):
+                try:
+                    self.push_columns(deliver_at, ledger_id, entry_id, first, end)
+                except MemoryError:
+                    for i in range(first, end):
+                        pending.take(ledger, entry_id[i])
+                    raise
+                return end, end - first
+            # Some are known already, so check them one by one.
+            added = 0
+            for i in range(first, end):
+                if pending.put(ledger, entry_id[i]):
+                    if push_row(&self.tails[0], deliver_at[i], ledger, entry_id[i]) != OK:
+                        pending.take(ledger, entry_id[i])
+                        raise MemoryError
+                    self.held += 1
+                    added += 1
+            return end, added
+        finally:
+            end_alone(&self.use)
 
     def add_run(self, int64_t owner, DueRows rows not None):
         """Add sorted rows as a run; `rows` is empty afterwards."""
+        check_free(&self.use, self)
+        check_free(&rows.use, rows)
+        self.take_rows(owner, rows)
+
+    cdef int take_rows(self, int64_t owner, DueRows rows) except -1:
         cdef Run run
         run.pos = 0
         run.n = rows.count
@@ -193,6 +220,7 @@ cdef class DueRuns:
             run.rows = rows.give_away()
             self.put_run(&run)
             self.held += run.n
+        return 0
 
     cdef int make_room(self) except -1:
         cdef Run* heap
@@ -307,6 +335,7 @@ cdef class DueRuns:
         """The earliest deliver_at of any row; -1 if empty. A stale row counts until it is dropped."""
         cdef int64_t first = INT64_MAX
         cdef int64_t i
+        check_free(&self.use, self)
         for i in range(self.n_tails):
             first = min(first, self.tails[i].min_at)
         if self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at < first:
@@ -318,14 +347,26 @@ cdef class DueRuns:
 
         Rows in a tail are not checked: a message cancelled there may wake a reader early, once.
         """
+        begin_alone(&self.use, self)
+        try:
+            self.drop_stale(pending, moved)
+        finally:
+            end_alone(&self.use)
+
+    cdef int drop_stale(self, dict pending, dict moved) except -1:
         while self.n_runs and not self.head_is_pending(pending, moved):
             self.drop_head()
+        return 0
 
     def has_due(self, int64_t cutoff, dict pending not None, dict moved not None):
         """Whether any pending message is due at `cutoff`."""
-        self.sort_due_tails(cutoff)
-        self.drop_stale_heads(pending, moved)
-        return self.n_runs > 0 and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff
+        begin_alone(&self.use, self)
+        try:
+            self.sort_due_tails(cutoff)
+            self.drop_stale(pending, moved)
+            return self.n_runs > 0 and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff
+        finally:
+            end_alone(&self.use)
 
     cdef bint head_is_pending(self, dict pending, dict moved) except -1:
         cdef Run* run = &self.heap[0]
@@ -357,35 +398,44 @@ cdef class DueRuns:
         cdef PendingSet promised = None
         cdef bint some_moved = len(moved) > 0
         cdef list popped = []
-        self.sort_due_tails(cutoff)
-        while limit > 0 and self.n_runs:
-            row = self.heap[0].rows[self.heap[0].pos]
-            if row.deliver_at > cutoff:
-                break
-            if promised is None or self.heap[0].owner != owner:
-                owner = self.heap[0].owner
-                promised = <PendingSet?>pending[owner]
-            if some_moved:
-                position = (row.ledger_id, row.entry_id)
-                if moved.get(position, row.deliver_at) == row.deliver_at and promised.take(row.ledger_id, row.entry_id):
-                    popped.append(position)
+        begin_alone(&self.use, self)
+        try:
+            self.sort_due_tails(cutoff)
+            while limit > 0 and self.n_runs:
+                row = self.heap[0].rows[self.heap[0].pos]
+                if row.deliver_at > cutoff:
+                    break
+                if promised is None or self.heap[0].owner != owner:
+                    owner = self.heap[0].owner
+                    promised = <PendingSet?>pending[owner]
+                if some_moved:
+                    position = (row.ledger_id, row.entry_id)
+                    if moved.get(position, row.deliver_at) == row.deliver_at and promised.take(
+                            row.ledger_id, row.entry_id):
+                        popped.append(position)
+                        limit -= 1
+                elif promised.take(row.ledger_id, row.entry_id):
+                    popped.append((row.ledger_id, row.entry_id))
                     limit -= 1
-            elif promised.take(row.ledger_id, row.entry_id):
-                popped.append((row.ledger_id, row.entry_id))
-                limit -= 1
-            self.drop_head()
-        return popped
+                self.drop_head()
+            return popped
+        finally:
+            end_alone(&self.use)
 
     def take(self, int64_t cutoff):
         """Remove the rows with deliver_at <= cutoff, including stale ones, and return them sorted."""
         cdef DueRows found = DueRows()
-        self.sort_due_tails(cutoff)
-        while self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff:
-            found.reserve(1)
-            found.rows[found.count] = self.heap[0].rows[self.heap[0].pos]
-            found.count += 1
-            self.drop_head()
-        return found
+        begin_alone(&self.use, self)
+        try:
+            self.sort_due_tails(cutoff)
+            while self.n_runs and self.heap[0].rows[self.heap[0].pos].deliver_at <= cutoff:
+                found.reserve(1)
+                found.rows[found.count] = self.heap[0].rows[self.heap[0].pos]
+                found.count += 1
+                self.drop_head()
+            return found
+        finally:
+            end_alone(&self.use)
 
     # --- by owner --------------------------------------------------------------------------
 
@@ -393,15 +443,19 @@ cdef class DueRuns:
         """A copy of an owner's rows, unsorted."""
         cdef DueRows found = DueRows()
         cdef int64_t i
-        for i in range(self.n_tails):
-            if self.tails[i].owner == owner and self.tails[i].n:
-                found.reserve(self.tails[i].n)
-                copy_tail(&self.tails[i], found.rows + found.count)
-                found.count += self.tails[i].n
-        for i in range(self.n_runs):
-            if self.heap[i].owner == owner:
-                copy_run(&self.heap[i], self.heap[i].n, found)
-        return found
+        begin_alone(&self.use, self)
+        try:
+            for i in range(self.n_tails):
+                if self.tails[i].owner == owner and self.tails[i].n:
+                    found.reserve(self.tails[i].n)
+                    copy_tail(&self.tails[i], found.rows + found.count)
+                    found.count += self.tails[i].n
+            for i in range(self.n_runs):
+                if self.heap[i].owner == owner:
+                    copy_run(&self.heap[i], self.heap[i].n, found)
+            return found
+        finally:
+            end_alone(&self.use)
 
     def rows_between(self, int64_t first_at, end_at, dict pending not None, dict moved not None):
         """A copy of the rows with first_at <= deliver_at < end_at (up to 2**63), without stale ones, unsorted."""
@@ -409,28 +463,33 @@ cdef class DueRuns:
         cdef DueRows found = DueRows()
         cdef DueRow row
         cdef int64_t i, chunk, j, n, kept = 0
-        for i in range(self.n_tails):
-            for chunk in range(self.tails[i].n_chunks):
-                n = chunk_rows(chunk) - (self.tails[i].room if chunk == self.tails[i].n_chunks - 1 else 0)
-                found.reserve(n)
-                for j in range(n):
-                    row = self.tails[i].chunks[chunk][j]
-                    if first_at <= row.deliver_at <= last_at and is_pending(&row, self.tails[i].owner, pending, moved):
-                        found.rows[found.count] = row
-                        found.count += 1
-        for i in range(self.n_runs):
-            j = self.heap[i].pos + first_after(
-                self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, first_at - 1
-            )
-            n = j + first_after(self.heap[i].rows + j, self.heap[i].n - j, last_at)
-            found.reserve(n - j)
-            kept = found.count
-            for j in range(j, n):
-                if is_pending(&self.heap[i].rows[j], self.heap[i].owner, pending, moved):
-                    found.rows[kept] = self.heap[i].rows[j]
-                    kept += 1
-            found.count = kept
-        return found
+        begin_alone(&self.use, self)
+        try:
+            for i in range(self.n_tails):
+                for chunk in range(self.tails[i].n_chunks):
+                    n = chunk_rows(chunk) - (self.tails[i].room if chunk == self.tails[i].n_chunks - 1 else 0)
+                    found.reserve(n)
+                    for j in range(n):
+                        row = self.tails[i].chunks[chunk][j]
+                        if first_at <= row.deliver_at <= last_at and is_pending(
+                                &row, self.tails[i].owner, pending, moved):
+                            found.rows[found.count] = row
+                            found.count += 1
+            for i in range(self.n_runs):
+                j = self.heap[i].pos + first_after(
+                    self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, first_at - 1
+                )
+                n = j + first_after(self.heap[i].rows + j, self.heap[i].n - j, last_at)
+                found.reserve(n - j)
+                kept = found.count
+                for j in range(j, n):
+                    if is_pending(&self.heap[i].rows[j], self.heap[i].owner, pending, moved):
+                        found.rows[kept] = self.heap[i].rows[j]
+                        kept += 1
+                found.count = kept
+            return found
+        finally:
+            end_alone(&self.use)
 
     def hand_over(self, int64_t owner, int64_t to):
         """Give all rows of an owner to another owner, in a time that does not depend on their number.
@@ -439,6 +498,7 @@ cdef class DueRuns:
         """
         cdef Tail* tails
         cdef int64_t i
+        check_free(&self.use, self)
         for i in range(STANDING_TAILS, self.n_tails):
             if self.tails[i].owner == owner:
                 self.tails[i].owner = to
@@ -466,38 +526,43 @@ cdef class DueRuns:
         cdef DueRow* rows
         cdef int64_t i = 0
         cdef int64_t end
-        self.sort_due_tails(cutoff)
-        while i < self.n_runs:
-            if self.heap[i].owner == owner and self.heap[i].rows[self.heap[i].pos].deliver_at <= cutoff:
-                end = self.heap[i].pos + first_after(
-                    self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, cutoff
-                )
-                copy_run(&self.heap[i], end, due)
-                self.held -= end - self.heap[i].pos
-                self.heap[i].pos = end
-                if end == self.heap[i].n:
-                    rows = self.heap[i].rows
-                    self.remove_run(i)
-                    free(rows)
+        begin_alone(&self.use, self)
+        try:
+            self.sort_due_tails(cutoff)
+            while i < self.n_runs:
+                if self.heap[i].owner == owner and self.heap[i].rows[self.heap[i].pos].deliver_at <= cutoff:
+                    end = self.heap[i].pos + first_after(
+                        self.heap[i].rows + self.heap[i].pos, self.heap[i].n - self.heap[i].pos, cutoff
+                    )
+                    copy_run(&self.heap[i], end, due)
+                    self.held -= end - self.heap[i].pos
+                    self.heap[i].pos = end
+                    if end == self.heap[i].n:
+                        rows = self.heap[i].rows
+                        self.remove_run(i)
+                        free(rows)
+                    else:
+                        sift_down(self.heap, i, self.n_runs)
+                    i = 0           # removal has moved runs in the heap
                 else:
-                    sift_down(self.heap, i, self.n_runs)
-                i = 0           # removal has moved runs in the heap
-            else:
-                i += 1
-        end = due.count
-        if end:
-            due.sort()
-            if here is not there:
-                for i in range(end):
-                    if here.take(due.rows[i].ledger_id, due.rows[i].entry_id):
-                        there.put(due.rows[i].ledger_id, due.rows[i].entry_id)
-            self.add_run(to, due)
-        return end
+                    i += 1
+            end = due.count
+            if end:
+                due.sort()
+                if here is not there:
+                    for i in range(end):
+                        if here.take(due.rows[i].ledger_id, due.rows[i].entry_id):
+                            there.put(due.rows[i].ledger_id, due.rows[i].entry_id)
+                self.take_rows(to, due)
+            return end
+        finally:
+            end_alone(&self.use)
 
     def drop_owner(self, int64_t owner):
         """Drop all rows of an owner."""
         cdef DueRow* rows
         cdef int64_t i = self.n_tails
+        check_free(&self.use, self)
         while i > 0:
             i -= 1
             if self.tails[i].owner == owner:

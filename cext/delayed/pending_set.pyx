@@ -12,6 +12,7 @@ from libc.string cimport memset
 from seglog.errors import InvalidArgumentError
 
 from .due_rows cimport MAX_ENTRY_ID, DueRow, DueRows, first_after
+from .one_at_a_time cimport begin_alone, end_alone
 from .plain_bitmap cimport Numbers, add_number, forget_numbers, plain_bitmap
 from .position_union cimport PositionUnion
 from .status cimport OK
@@ -108,21 +109,29 @@ cdef class PendingSet:
         """Drop those rows whose position is not pending here, or for which `moved` holds another time."""
         cdef int64_t i, kept = 0
         cdef DueRow row
-        for i in range(rows.count):
-            row = rows.rows[i]
-            if self.has(row.ledger_id, row.entry_id) and (
-                not moved or moved.get((row.ledger_id, row.entry_id), row.deliver_at) == row.deliver_at
-            ):
-                rows.rows[kept] = row
-                kept += 1
-        rows.count = kept
+        begin_alone(&rows.use, rows)
+        try:
+            for i in range(rows.count):
+                row = rows.rows[i]
+                if self.has(row.ledger_id, row.entry_id) and (
+                    not moved or moved.get((row.ledger_id, row.entry_id), row.deliver_at) == row.deliver_at
+                ):
+                    rows.rows[kept] = row
+                    kept += 1
+            rows.count = kept
+        finally:
+            end_alone(&rows.use)
 
     def remove_due(self, DueRows rows not None, int64_t cutoff):
         """Remove the rows that are due at `cutoff`, and their positions here."""
-        cdef int64_t due = first_after(rows.rows, rows.count, cutoff)
-        cdef int64_t i
-        for i in range(due):
-            self.take(rows.rows[i].ledger_id, rows.rows[i].entry_id)
+        cdef int64_t due, i
+        begin_alone(&rows.use, rows)
+        try:
+            due = first_after(rows.rows, rows.count, cutoff)
+            for i in range(due):
+                self.take(rows.rows[i].ledger_id, rows.rows[i].entry_id)
+        finally:
+            end_alone(&rows.use)
         rows.keep_after(cutoff)
 
     def ledger_ids(self):

@@ -1,5 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from .due_rows cimport DueRows
+from .one_at_a_time cimport Use
 from .plain_bitmap cimport Numbers
 
 
@@ -16,7 +18,9 @@ cdef class PositionUnion:
     cdef int32_t* slots             # owned hash table of indexes in `ledgers`, -1: free
     cdef int32_t mask               # its size minus one
     cdef int32_t last
+    cdef Use use
 
+    cdef int add_all(self, DueRows rows) except -1
     cdef LedgerNumbers* ledger(self, int64_t ledger_id) noexcept nogil
     cdef bint widen(self) noexcept nogil
     # Add a serialised bitmap of a ledger. BAD_FIELD: `group` has already added one of this ledger.

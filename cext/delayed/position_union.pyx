@@ -9,6 +9,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from .due_rows cimport DueRows
+from .one_at_a_time cimport begin_alone, begin_reading, end_alone, end_reading
 from .plain_bitmap cimport add_bitmap, add_number, forget_numbers, plain_bitmap
 from .status cimport BAD_FIELD, NO_MEMORY, OK
 
@@ -23,7 +24,7 @@ cdef inline int32_t home(int64_t ledger_id, int32_t mask) noexcept nogil:
 
 @cython.final
 cdef class PositionUnion:
-    """A set of (ledger_id, entry_id) that only grows. Not thread-safe."""
+    """A set of (ledger_id, entry_id) that only grows. One thread at a time."""
 
     def __cinit__(self):
         self.slots = <int32_t*>malloc(FIRST_SLOTS * sizeof(int32_t))
@@ -100,20 +101,34 @@ cdef class PositionUnion:
 
     def add_rows(self, DueRows rows not None):
         """Add the positions of the rows."""
+        begin_reading(&rows.use, rows)
+        try:
+            self.add_all(rows)
+        finally:
+            end_reading(&rows.use)
+
+    cdef int add_all(self, DueRows rows) except -1:
         cdef LedgerNumbers* found
         cdef int64_t i
         cdef int rc = OK
+        begin_alone(&self.use, self)
         with nogil:
             for i in range(rows.count):
                 found = self.ledger(rows.rows[i].ledger_id)
                 rc = NO_MEMORY if found == NULL else add_number(&found.entries, <uint32_t>rows.rows[i].entry_id)
                 if rc != OK:
                     break
+        end_alone(&self.use)
         if rc != OK:
             raise MemoryError
+        return 0
 
     def bitmaps(self):
         """[(ledger_id, serialised roaring bitmap of its entry ids), …], ledgers in order of arrival. The bitmaps are
         plain: arrays and bitsets, no runs."""
         cdef int32_t i
-        return [(self.ledgers[i].ledger_id, plain_bitmap(&self.ledgers[i].entries)) for i in range(self.n)]
+        begin_alone(&self.use, self)
+        try:
+            return [(self.ledgers[i].ledger_id, plain_bitmap(&self.ledgers[i].entries)) for i in range(self.n)]
+        finally:
+            end_alone(&self.use)

@@ -13,6 +13,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .due_rows cimport DueRow, DueRows, MAX_INDEX_BYTES, encode_rows, segment_end, sort_rows
+from .one_at_a_time cimport Use, begin_alone, begin_reading, end_alone, end_reading
 from .output cimport Output, ensure_room
 from .plain_bitmap cimport (
     BITSET_BYTES,
@@ -220,6 +221,7 @@ cdef class SegmentEncoder:
     cdef Encoded* encoded       # owned
     cdef int64_t n_encoded
     cdef int64_t encoded_room
+    cdef Use use
 
     def __cinit__(self, int64_t time_step_ms, int64_t most):
         self.time_step_ms = time_step_ms
@@ -386,32 +388,39 @@ cdef class SegmentEncoder:
         of the metadata, min_schedule_timestamp, max_schedule_timestamp), …], stop): the rows [first, stop) are encoded;
         stop is `first` if none are left. Not `whole`: more rows may follow, so the last segment, which they may extend,
         is left out."""
-        cdef const DueRow* held = rows.rows
+        cdef const DueRow* held
         cdef Encoded* done
-        cdef int64_t n = rows.count
+        cdef int64_t n
         cdef int64_t i, end
         cdef int rc = OK
-        if first < 0:
-            raise IndexError(f"row {first}")
-        self.n_encoded = self.out.size = 0
-        with nogil:
-            while first < n and self.out.size < ENOUGH_BYTES:
-                end = segment_end(held, n, first, self.time_step_ms, self.most)
-                if end == n and not whole:
-                    break
-                rc = self.encode_segment(held + first, end - first)
-                if rc != OK:
-                    break
-                first = end
-        if rc != OK:
-            raise MemoryError
-        found = []
-        for i in range(self.n_encoded):
-            done = &self.encoded[i]
-            found.append((
-                PyBytes_FromStringAndSize(<const char*>self.out.first + done.entry, done.part - done.entry),
-                PyBytes_FromStringAndSize(<const char*>self.out.first + done.part, done.end - done.part),
-                done.min_at,
-                done.max_at,
-            ))
-        return found, first
+        begin_alone(&self.use, self)
+        try:
+            if first < 0:
+                raise IndexError(f"row {first}")
+            self.n_encoded = self.out.size = 0
+            begin_reading(&rows.use, rows)
+            held, n = rows.rows, rows.count
+            with nogil:
+                while first < n and self.out.size < ENOUGH_BYTES:
+                    end = segment_end(held, n, first, self.time_step_ms, self.most)
+                    if end == n and not whole:
+                        break
+                    rc = self.encode_segment(held + first, end - first)
+                    if rc != OK:
+                        break
+                    first = end
+            end_reading(&rows.use)
+            if rc != OK:
+                raise MemoryError
+            found = []
+            for i in range(self.n_encoded):
+                done = &self.encoded[i]
+                found.append((
+                    PyBytes_FromStringAndSize(<const char*>self.out.first + done.entry, done.part - done.entry),
+                    PyBytes_FromStringAndSize(<const char*>self.out.first + done.part, done.end - done.part),
+                    done.min_at,
+                    done.max_at,
+                ))
+            return found, first
+        finally:
+            end_alone(&self.use)

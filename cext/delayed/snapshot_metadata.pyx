@@ -16,6 +16,7 @@ from libc.stdlib cimport free, realloc
 
 from seglog.errors import CorruptDelayedIndexError
 
+from .one_at_a_time cimport Use, begin_alone, end_alone
 from .position_union cimport PositionUnion
 from .protobuf_span cimport skip_field, span_bytes, span_tag, span_uvarint
 from .span cimport Span
@@ -121,6 +122,7 @@ cdef class MetadataReader:
     cdef int64_t passed             # the number of segments in earlier entries
     cdef int64_t last_at
     cdef bint has_begun
+    cdef Use use
 
     def __cinit__(self):
         self.times = c_array.clone(TIMES, 0, False)
@@ -212,27 +214,33 @@ cdef class MetadataReader:
         cdef int64_t i
         cdef bint found = True
         cdef int rc = OK
-        self.find_segments(entry)
-        with nogil:
-            for i in range(self.n):
-                if self.segments[i].max_at <= after:
-                    continue
-                while True:
-                    rc = next_bitmap(&self.segments[i].fields, &found, &ledger_id, &bitmap)
-                    if rc != OK or not found:
-                        break
-                    rc = positions.add(self.passed + i, ledger_id, bitmap.p, bitmap.end - bitmap.p)
+        begin_alone(&self.use, self)
+        try:
+            self.find_segments(entry)
+            begin_alone(&positions.use, positions)
+            with nogil:
+                for i in range(self.n):
+                    if self.segments[i].max_at <= after:
+                        continue
+                    while True:
+                        rc = next_bitmap(&self.segments[i].fields, &found, &ledger_id, &bitmap)
+                        if rc != OK or not found:
+                            break
+                        rc = positions.add(self.passed + i, ledger_id, bitmap.p, bitmap.end - bitmap.p)
+                        if rc != OK:
+                            break
                     if rc != OK:
                         break
-                if rc != OK:
-                    break
-        if rc == NO_MEMORY:
-            raise MemoryError
-        if rc != OK:
-            raise CorruptDelayedIndexError(
-                f"segment {self.passed + i + 1} of a snapshot: the bitmap of ledger {ledger_id} cannot be read: "
-                f"{words(rc)}", file=entry.name
-            )
+            end_alone(&positions.use)
+            if rc == NO_MEMORY:
+                raise MemoryError
+            if rc != OK:
+                raise CorruptDelayedIndexError(
+                    f"segment {self.passed + i + 1} of a snapshot: the bitmap of ledger {ledger_id} cannot be read: "
+                    f"{words(rc)}", file=entry.name
+                )
+        finally:
+            end_alone(&self.use)
 
     def describe(self, Window entry not None):
         """Read an entry: [(min_schedule_timestamp, max_schedule_timestamp, {ledger_id: serialised bitmap}), …] of its
@@ -242,21 +250,25 @@ cdef class MetadataReader:
         cdef int64_t i
         cdef bint found = True
         cdef int rc
-        self.find_segments(entry)
-        described = []
-        for i in range(self.n):
-            bitmaps = {}
-            while True:
-                rc = next_bitmap(&self.segments[i].fields, &found, &ledger_id, &bitmap)
-                if rc != OK:
-                    self.refuse(rc, entry, self.segments[i].fields.p)
-                if not found:
-                    break
-                if ledger_id in bitmaps:
-                    raise CorruptDelayedIndexError(
-                        f"segment {self.passed + i + 1} of a snapshot: ledger {ledger_id} has two bitmaps",
-                        file=entry.name,
-                    )
-                bitmaps[ledger_id] = PyBytes_FromStringAndSize(<const char*>bitmap.p, bitmap.end - bitmap.p)
-            described.append((self.segments[i].min_at, self.segments[i].max_at, bitmaps))
-        return described
+        begin_alone(&self.use, self)
+        try:
+            self.find_segments(entry)
+            described = []
+            for i in range(self.n):
+                bitmaps = {}
+                while True:
+                    rc = next_bitmap(&self.segments[i].fields, &found, &ledger_id, &bitmap)
+                    if rc != OK:
+                        self.refuse(rc, entry, self.segments[i].fields.p)
+                    if not found:
+                        break
+                    if ledger_id in bitmaps:
+                        raise CorruptDelayedIndexError(
+                            f"segment {self.passed + i + 1} of a snapshot: ledger {ledger_id} has two bitmaps",
+                            file=entry.name,
+                        )
+                    bitmaps[ledger_id] = PyBytes_FromStringAndSize(<const char*>bitmap.p, bitmap.end - bitmap.p)
+                described.append((self.segments[i].min_at, self.segments[i].max_at, bitmaps))
+            return described
+        finally:
+            end_alone(&self.use)

@@ -15,6 +15,7 @@ cimport cython
 from seglog.errors import InvalidArgumentError
 
 from .key_map cimport TURN, KeyMap, seg_key_expect, seg_key_get, seg_key_hash, seg_key_put
+from .one_at_a_time cimport check_free
 from .protobuf_span cimport skip_field, span_bytes, span_tag, span_uvarint
 from .span cimport Span, load_u32
 from .status cimport BAD_COUNT, BAD_FIELD, BAD_SIZE, OK, SHORT, raise_status
@@ -187,6 +188,7 @@ cdef class BatchedMessages:
         cdef int64_t place, before
         cdef MessageView* view
         cdef bint is_deleted
+        check_free(&latest.use, latest)
         check_entry(entry_number)
         if counts.ob_descr.itemsize != sizeof(int) or entry_number >= len(counts):
             raise InvalidArgumentError(f"no count of entry {entry_number}")
@@ -221,6 +223,7 @@ cdef class BatchedMessages:
         cdef MessageView* view
         cdef int64_t found
         cdef list kept = []
+        latest.check_readable()
         if entry_number != -1:
             check_entry(entry_number)
         for first in range(0, self.count, TURN):

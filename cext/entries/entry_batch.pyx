@@ -16,6 +16,7 @@ from .batch_builder cimport append_record
 from .batch_encode cimport EncodedBatch, begin_encoded
 from .batch_header cimport BatchHeader
 from .entry_frame cimport FrameView, MessageFieldsView, read_frame, read_message_fields
+from .one_at_a_time cimport Use, begin_alone, end_alone
 from .output cimport Output, ensure_room
 from .protobuf_span cimport store_uvarint
 from .record_view cimport RecordView
@@ -109,13 +110,14 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
 
 @cython.final
 cdef class EntryBatch:
-    """An empty batch. Not thread-safe. A call that raises changes nothing.
+    """An empty batch. One thread at a time. A call that raises changes nothing.
 
     `taken`: the batch that was taken last; the caller sets it to None.
     """
     cdef EncodedBatch made          # None: no entry is waiting
     cdef public EncodedBatch taken
     cdef Output scratch             # an entry with its broker's part
+    cdef Use use
 
     def __dealloc__(self):
         free(self.scratch.first)
@@ -130,19 +132,27 @@ cdef class EntryBatch:
         cdef int64_t size
         cdef Py_ssize_t number
         cdef object entry
-        if PyList_GET_SIZE(timestamps) != PyList_GET_SIZE(entries):
-            raise InvalidArgumentError(f"{PyList_GET_SIZE(entries)} entries and {PyList_GET_SIZE(timestamps)} times")
-        self._begin(&before, &size)
+        begin_alone(&self.use, self)
         try:
-            for number in range(PyList_GET_SIZE(entries)):
-                entry = entries[number]
-                if not PyBytes_CheckExact(entry):
-                    raise TypeError(f"entry {number} is bytes, not {type(entry).__name__}")
-                self._append(
-                    <const uint8_t*>PyBytes_AS_STRING(entry), PyBytes_GET_SIZE(entry), timestamps[number])
-        except BaseException:
-            self._undo(&before, size)
-            raise
+            if PyList_GET_SIZE(timestamps) != PyList_GET_SIZE(entries):
+                raise InvalidArgumentError(
+                    f"{PyList_GET_SIZE(entries)} entries and {PyList_GET_SIZE(timestamps)} times")
+            self._begin(&before, &size)
+            try:
+                for number in range(PyList_GET_SIZE(entries)):
+                    # A number that is not an int is asked for its value, by code that may do anything.
+                    if number >= PyList_GET_SIZE(entries) or number >= PyList_GET_SIZE(timestamps):
+                        raise InvalidArgumentError("the lists changed while they were read")
+                    entry = entries[number]
+                    if not PyBytes_CheckExact(entry):
+                        raise TypeError(f"entry {number} is bytes, not {type(entry).__name__}")
+                    self._append(
+                        <const uint8_t*>PyBytes_AS_STRING(entry), PyBytes_GET_SIZE(entry), timestamps[number])
+            except BaseException:
+                self._undo(&before, size)
+                raise
+        finally:
+            end_alone(&self.use)
 
     def add_checked(
         self, CheckedEntries checked not None, Py_ssize_t first, Py_ssize_t stop, int64_t broker_timestamp,
@@ -159,43 +169,47 @@ cdef class EntryBatch:
         cdef object entry
         cdef const uint8_t* data
         cdef uint8_t* p
-        if not 0 <= first <= stop <= PyList_GET_SIZE(checked.entries):
-            raise IndexError(f"entries {first} to {stop} of {PyList_GET_SIZE(checked.entries)}")
-        if index < -1 or (puts_timestamp and broker_timestamp < 0):
-            raise InvalidArgumentError(f"no broker's part: time {broker_timestamp}, index {index}")
-        self._begin(&before, &size)
+        begin_alone(&self.use, self)
         try:
-            for number in range(first, stop):
-                entry = <object>PyList_GET_ITEM(checked.entries, number)
-                data = <const uint8_t*>PyBytes_AS_STRING(entry)
-                if not puts_timestamp and not puts_index:
-                    self._append(data, PyBytes_GET_SIZE(entry), checked.times[number])
-                    continue
-                if puts_index:
-                    if index > INT64_MAX - checked.counts[number]:
-                        raise InvalidArgumentError("no index is left: they are int64")
-                    index += checked.counts[number]
-                self.scratch.size = 0
-                if ensure_room(&self.scratch, MAX_BROKER_BYTES + PyBytes_GET_SIZE(entry)) != OK:
-                    raise MemoryError
-                p = self.scratch.first + BROKER_HEAD_BYTES
-                if puts_timestamp:
-                    p[0] = 0x08
-                    p = store_uvarint(p + 1, <uint64_t>broker_timestamp)
-                if puts_index:
-                    p[0] = 0x10
-                    p = store_uvarint(p + 1, <uint64_t>index)
-                store_u16(self.scratch.first, BROKER_MAGIC)
-                store_u32(self.scratch.first + 2, <uint32_t>(p - self.scratch.first - BROKER_HEAD_BYTES))
-                memcpy(p, data, PyBytes_GET_SIZE(entry))
-                p += PyBytes_GET_SIZE(entry)
-                self._append(
-                    self.scratch.first, p - self.scratch.first,
-                    broker_timestamp if puts_timestamp else checked.times[number])
-        except BaseException:
-            self._undo(&before, size)
-            raise
-        return index
+            if not 0 <= first <= stop <= PyList_GET_SIZE(checked.entries):
+                raise IndexError(f"entries {first} to {stop} of {PyList_GET_SIZE(checked.entries)}")
+            if index < -1 or (puts_timestamp and broker_timestamp < 0):
+                raise InvalidArgumentError(f"no broker's part: time {broker_timestamp}, index {index}")
+            self._begin(&before, &size)
+            try:
+                for number in range(first, stop):
+                    entry = <object>PyList_GET_ITEM(checked.entries, number)
+                    data = <const uint8_t*>PyBytes_AS_STRING(entry)
+                    if not puts_timestamp and not puts_index:
+                        self._append(data, PyBytes_GET_SIZE(entry), checked.times[number])
+                        continue
+                    if puts_index:
+                        if index > INT64_MAX - checked.counts[number]:
+                            raise InvalidArgumentError("no index is left: they are int64")
+                        index += checked.counts[number]
+                    self.scratch.size = 0
+                    if ensure_room(&self.scratch, MAX_BROKER_BYTES + PyBytes_GET_SIZE(entry)) != OK:
+                        raise MemoryError
+                    p = self.scratch.first + BROKER_HEAD_BYTES
+                    if puts_timestamp:
+                        p[0] = 0x08
+                        p = store_uvarint(p + 1, <uint64_t>broker_timestamp)
+                    if puts_index:
+                        p[0] = 0x10
+                        p = store_uvarint(p + 1, <uint64_t>index)
+                    store_u16(self.scratch.first, BROKER_MAGIC)
+                    store_u32(self.scratch.first + 2, <uint32_t>(p - self.scratch.first - BROKER_HEAD_BYTES))
+                    memcpy(p, data, PyBytes_GET_SIZE(entry))
+                    p += PyBytes_GET_SIZE(entry)
+                    self._append(
+                        self.scratch.first, p - self.scratch.first,
+                        broker_timestamp if puts_timestamp else checked.times[number])
+            except BaseException:
+                self._undo(&before, size)
+                raise
+            return index
+        finally:
+            end_alone(&self.use)
 
     def take(self, int64_t base_offset):
         """Return the waiting entries as one batch, EncodedBatch. Then no entry is waiting.
@@ -203,11 +217,15 @@ cdef class EntryBatch:
         Raises InvalidArgumentError if no entry is waiting.
         """
         cdef EncodedBatch made = self.made
-        if made is None or made.batch.count == 0:
-            raise InvalidArgumentError("a batch of no entries")
-        # One statement: if an exception reaches the caller next, the batch is either still waiting or in `taken`.
-        self.taken, self.made = made._sealed(None, base_offset), None
-        return self.taken
+        begin_alone(&self.use, self)
+        try:
+            if made is None or made.batch.count == 0:
+                raise InvalidArgumentError("a batch of no entries")
+            # One statement: if an exception reaches the caller next, the batch is either still waiting or in `taken`.
+            self.taken, self.made = made._sealed(None, base_offset), None
+            return self.taken
+        finally:
+            end_alone(&self.use)
 
     cdef int _begin(self, BatchHeader* before, int64_t* size) except -1:
         if self.made is None:

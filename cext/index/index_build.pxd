@@ -1,6 +1,7 @@
 """Builds indexes from batch headers. See index_build.pyx."""
 from libc.stdint cimport int32_t, int64_t
 
+from .one_at_a_time cimport Use
 from .output cimport Output
 
 
@@ -29,6 +30,7 @@ cdef class IndexBuilder:
     cdef readonly int64_t index_interval_bytes
     cdef readonly bint is_tagged
     cdef int64_t offset_entry_size
+    cdef Use use
 
     # Index one batch, which follows the last one added. If not OK, nothing has changed.
     cdef int try_one(self, int64_t last_offset, int64_t max_timestamp, int64_t size_bytes) noexcept nogil

@@ -26,6 +26,7 @@ from libc.stdlib cimport free
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 
 from .index_search cimport TIME_ENTRY_SIZE, entry_size_of
+from .one_at_a_time cimport begin_alone, check_free, end_alone
 from .output cimport Output, ensure_room
 from .segment_scan cimport BatchTable
 from .span cimport store_u32, store_u64
@@ -84,6 +85,7 @@ cdef class IndexBuilder:
         had added all of them.
         """
         cdef int64_t offset = last_offset_entry[0]
+        check_free(&self.use, self)
         if self.now.end_position or self.now.offset_entries or self.now.time_entries:
             raise InvalidArgumentError("only a new index builder can continue existing files")
         self.now.offset_entries = offset_entries
@@ -115,6 +117,7 @@ cdef class IndexBuilder:
         if start == stop:
             return
         shift = file_position - table.rows[start].position
+        begin_alone(&self.use, self)
         with nogil:
             while i < stop:
                 status = self.add_batch(
@@ -123,6 +126,7 @@ cdef class IndexBuilder:
                 if status != OK:
                     break
                 i += 1
+        end_alone(&self.use)
         if status == OK:
             return
         self.now = before
@@ -138,6 +142,7 @@ cdef class IndexBuilder:
         """
         cdef int64_t entries = self.now.offset_entries
         cdef int status
+        check_free(&self.use, self)
         if size_bytes < 0:
             raise InvalidArgumentError(f"invalid batch size {size_bytes}")
         status = self.try_one(last_offset, max_timestamp, size_bytes)
@@ -259,23 +264,27 @@ cdef class IndexBuilder:
     def finish(self):
         """Add the closing time entry, for which the last slot of a full time index is reserved. May be repeated."""
         cdef int status = OK if self.is_tagged else self.add_time_entry()
+        check_free(&self.use, self)
         if status != OK:
             raise_status(status, -1, -1)
 
     def take_offset_entries(self):
         """Return the bytes to append to the `.index` file: all entries since the last call."""
+        check_free(&self.use, self)
         taken = PyBytes_FromStringAndSize(<const char*>self.offset_index.first, self.offset_index.size)
         self.offset_index.size = 0
         return taken
 
     def take_time_entries(self):
         """Return the bytes to append to the `.timeindex` file: all entries since the last call."""
+        check_free(&self.use, self)
         taken = PyBytes_FromStringAndSize(<const char*>self.time_index.first, self.time_index.size)
         self.time_index.size = 0
         return taken
 
     def take_minute_entries(self):
         """Return the bytes to append to the `.time.index` file: all entries since the last call."""
+        check_free(&self.use, self)
         taken = PyBytes_FromStringAndSize(<const char*>self.minute_index.first, self.minute_index.size)
         self.minute_index.size = 0
         return taken

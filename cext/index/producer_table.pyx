@@ -350,11 +350,12 @@ cdef class ProducerTable:
 
     def open_transactions(self):
         """Return [(first offset, producer id)] of the producers with an open transaction, in no order."""
-        cdef Py_ssize_t row
+        cdef Py_ssize_t row = 0
         cdef Producer* producer
         found = []
-        for row in range(self.n):
+        while row < self.n:         # asked each time: a new tuple may start a garbage collection, and that anything
             producer = self.row(row)
+            row += 1
             if producer.first_offset >= 0:
                 found.append((producer.first_offset, producer.producer_id))
         return found

@@ -48,6 +48,7 @@ cdef class QuietAppender:
             or last_offset > self.quiet_until_offset
             or base_offset < end.next_offset
             or not self._takes_batches
+            or self._builder.use.is_alone
             or self._builder.try_one(last_offset, max_timestamp, size_bytes) != OK
         ):
             return False

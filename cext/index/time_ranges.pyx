@@ -17,6 +17,7 @@ from .batch_header cimport CODEC_MASK, CODEC_NONE, TIMESTAMP_TYPE_BIT, BatchHead
 from .batch_payload cimport check_count, open_records, raise_batch
 from .crc cimport update_crc32c
 from .legacy_records cimport find_inner_base, parse_inner_message
+from .one_at_a_time cimport Use, begin_alone, check_free, end_alone
 from .output cimport Output, ensure_room
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
@@ -79,6 +80,7 @@ cdef class TimeRangesBuilder:
     cdef int64_t next_offset
     cdef int64_t last_position
     cdef uint32_t last_crc
+    cdef Use use
 
     def __cinit__(self, int64_t base_offset, int64_t run_bytes):
         if not 0 < run_bytes < 1 << 31:
@@ -94,19 +96,23 @@ cdef class TimeRangesBuilder:
         """Add the next batches, whose checksums were checked. Raises what reading their records raises."""
         cdef Py_ssize_t slot
         cdef const BatchHeader* row
-        for slot in range(table.n):
-            row = &table.rows[slot]
-            if row.position != self.end:
-                raise InvalidArgumentError(f"a batch at byte {row.position}, expected at {self.end}")
-            if row.last_offset < self.next_offset:
-                raise InvalidArgumentError(f"a batch up to {row.last_offset} after offset {self.next_offset - 1}")
-            self.add_times(table.window, row, decompress)
-            self.end = row.position + row.size_bytes
-            self.next_offset = row.last_offset + 1      # (parse_header: never the last int64)
-            self.last_position = row.position
-            self.last_crc = row.crc
-            if self.end - self.position >= self.run_bytes and self.end_run() != OK:
-                raise MemoryError
+        begin_alone(&self.use, self)
+        try:
+            for slot in range(table.n):
+                row = &table.rows[slot]
+                if row.position != self.end:
+                    raise InvalidArgumentError(f"a batch at byte {row.position}, expected at {self.end}")
+                if row.last_offset < self.next_offset:
+                    raise InvalidArgumentError(f"a batch up to {row.last_offset} after offset {self.next_offset - 1}")
+                self.add_times(table.window, row, decompress)
+                self.end = row.position + row.size_bytes
+                self.next_offset = row.last_offset + 1      # (parse_header: never the last int64)
+                self.last_position = row.position
+                self.last_crc = row.crc
+                if self.end - self.position >= self.run_bytes and self.end_run() != OK:
+                    raise MemoryError
+        finally:
+            end_alone(&self.use)
 
     def finish(self):
         """Return the bytes of the file."""
@@ -116,6 +122,7 @@ cdef class TimeRangesBuilder:
         cdef const uint8_t* source
         cdef Range total
         cdef int step = RUN_BYTES
+        check_free(&self.use, self)
         if self.end > self.position and self.end_run() != OK:
             raise MemoryError
         count = self.runs.size // RUN_BYTES

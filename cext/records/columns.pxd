@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from .arena cimport Arena, ArenaPool
 from .batch_header cimport BatchHeader
 from .column_decoder cimport seg_columns
+from .one_at_a_time cimport Use
 from .segment_scan cimport BatchTable
 from .window cimport Window
 
@@ -38,6 +39,7 @@ cdef class ColumnChunks:
     cdef bint _include_control
     cdef int32_t _is_mapped         # chunks with views are views of the window's bytes
     cdef public int64_t next_batch
+    cdef Use use
 
     # The next chunk, None at the end. Columns decoded `without` some (seg_columns.without) are only for kernels that
     # know this: nothing prevents access to the missing ones.

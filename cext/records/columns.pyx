@@ -24,6 +24,7 @@ from .column_decoder cimport (
 from .column_layout cimport lay_out, lay_out_headers, move_binary, use_up
 from .legacy_records cimport find_inner_base
 from .batch_payload cimport check_count, open_records, raise_batch
+from .one_at_a_time cimport begin_alone, end_alone
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .status cimport LIMIT, NO_SPACE, OK
@@ -491,7 +492,7 @@ cdef class ColumnChunks:
     """An iterator of Columns; see chunks().
 
     An error is raised after the chunk of the batches before it, and leaves `next_batch` at the bad batch: add one to
-    continue after it, or get the same error again. Not thread-safe.
+    continue after it, or get the same error again.
     """
 
     def __init__(self):
@@ -510,21 +511,25 @@ cdef class ColumnChunks:
 
     cdef Columns take(self, int32_t without):
         cdef Columns columns
-        while self.next_batch < self._stop:
-            columns = new_columns(self._pool)
-            columns.c.without = without
-            columns.c.is_mapped = self._is_mapped and without & SEG_VIEWS != 0
-            try:
-                columns._fill(self._table, self._start, self.next_batch, self._stop, self._chunk_bytes,
-                              self._check_crc, self._include_control)
-            except Exception:
+        begin_alone(&self.use, self)
+        try:
+            while self.next_batch < self._stop:
+                columns = new_columns(self._pool)
+                columns.c.without = without
+                columns.c.is_mapped = self._is_mapped and without & SEG_VIEWS != 0
+                try:
+                    columns._fill(self._table, self._start, self.next_batch, self._stop, self._chunk_bytes,
+                                  self._check_crc, self._include_control)
+                except Exception:
+                    self.next_batch = columns._next_batch
+                    if columns.c.rows == 0:
+                        self._start = self.next_batch + 1
+                        raise
+                    # Return the chunk first; the next call meets the same error with nothing before it.
+                    return columns
                 self.next_batch = columns._next_batch
-                if columns.c.rows == 0:
-                    self._start = self.next_batch + 1
-                    raise
-                # Return the chunk first; the next call meets the same error with nothing before it.
-                return columns
-            self.next_batch = columns._next_batch
-            if columns.c.rows > 0:
-                return columns
-        return None
+                if columns.c.rows > 0:
+                    return columns
+            return None
+        finally:
+            end_alone(&self.use)

@@ -6,6 +6,7 @@ gives the bytes of a batch's records for any format and codec.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport TIMESTAMP_TYPE_BIT, BatchHeader
+from .one_at_a_time cimport Use
 from .record_view cimport RecordView
 from .span cimport Span, near_varint, near_varlong, span_varint, span_varlong
 from .status cimport BAD_HEADER, BAD_KEY_SIZE, BAD_SIZE, BAD_VALUE_SIZE, BAD_VARINT, OK, SHORT
@@ -186,7 +187,9 @@ cdef class RecordIterator:
     cdef bint in_order              # whether offsets must be those of a log; false for what a producer sends
     cdef Record given_last          # the record given last, and the one before it
     cdef Record given_before
+    cdef Use use
 
+    cdef Record advance(self)
     cdef int parse_next(self, RecordView* out) noexcept
     cdef bint open_next(self) except -1
     cdef int fail(self, int status) except -1

@@ -13,6 +13,7 @@ from .batch_header cimport (
 )
 from .batch_payload cimport open_records
 from .legacy_records cimport parse_inner_message, parse_message
+from .one_at_a_time cimport Use, begin_alone, check_free, end_alone
 from .record_batch cimport batch_of, iterate
 from .record_view cimport RecordView
 from .span cimport Span, load_i16, load_i32, load_i64
@@ -422,6 +423,7 @@ cdef class BatchFinder:
     """
     cdef Window window
     cdef int64_t budget
+    cdef Use use
 
     def __cinit__(self, Window window not None):
         self.window = window
@@ -430,9 +432,13 @@ cdef class BatchFinder:
     def find(self, int64_t position, int64_t min_offset=-1):
         """As find_batch."""
         cdef int64_t found
-        with nogil:
-            found = self.search(max(position, 0), min_offset)
-        return found
+        begin_alone(&self.use, self)
+        try:
+            with nogil:
+                found = self.search(max(position, 0), min_offset)
+            return found
+        finally:
+            end_alone(&self.use)
 
     def behind(self, BatchTable table not None, int64_t min_offset=-1):
         """As find_batch, after the batch that ended the table's scan; counts that batch's checksum in the budget.
@@ -441,6 +447,7 @@ cdef class BatchFinder:
         """
         cdef BatchHeader row
         cdef int64_t passed = 1
+        check_free(&self.use, self)
         if header_in(self.window, self.window.size, table.end, &row) == OK:
             if table.stop_ == BAD_CRC:
                 self.budget -= row.size_bytes

@@ -25,6 +25,7 @@ from .batch_attributes cimport timestamp_type_of
 from .batch_header cimport CODEC_MASK, BatchHeader, bounds_time
 from .column_decoder cimport SEG_HEADERS, SEG_KEY, SEG_VALUE, SEG_VIEWS, seg_binary, seg_columns, seg_view
 from .columns cimport ColumnChunks, Columns
+from .one_at_a_time cimport Use, begin_alone, check_free, end_alone
 from .segment_scan cimport BatchTable
 
 import sys
@@ -412,7 +413,7 @@ def topic_rows(BatchTable table not None, pool not None, RowLayout layout not No
 
 @cython.final
 cdef class TopicRowChunks:
-    """An iterator of TopicRows; see topic_rows(), and ColumnChunks about errors. Not thread-safe."""
+    """An iterator of TopicRows; see topic_rows(), and ColumnChunks about errors."""
     cdef ColumnChunks _chunks
     cdef BatchTable _table
     cdef RowLayout _layout
@@ -421,6 +422,7 @@ cdef class TopicRowChunks:
     cdef int64_t _stop_offset
     cdef int64_t _low
     cdef int64_t _high
+    cdef Use use
 
     def __init__(self):
         raise TypeError("TopicRowChunks come from topic_rows()")
@@ -431,12 +433,25 @@ cdef class TopicRowChunks:
 
     def skip_batch(self):
         """Continue after the batch that raised."""
+        check_free(&self.use, self)
         self._chunks.next_batch += 1
 
     def __iter__(self):
         return self
 
     def __next__(self):
+        cdef TopicRows rows
+        begin_alone(&self.use, self)
+        try:
+            rows = self.advance()
+        finally:
+            end_alone(&self.use)
+        if rows is None:
+            raise StopIteration
+        return rows
+
+    cdef TopicRows advance(self):
+        """The next rows; None at the end."""
         cdef Columns columns
         cdef TopicRows rows
         cdef int64_t first
@@ -447,7 +462,7 @@ cdef class TopicRowChunks:
             columns = self._chunks.take(self._layout.without | (SEG_VIEWS if self.can_view() else 0))
             if columns is None:
                 if self._chunks.next_batch >= self._stop:
-                    raise StopIteration
+                    return None
                 continue
             decoded = columns.c.rows
             with nogil:

@@ -1,6 +1,5 @@
 """The position of an entry in a managed ledger."""
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple, overload
 
 from seglog.errors import InvalidArgumentError
@@ -63,7 +62,7 @@ class Positions(Sequence[Position]):
         return sum(len(ids) for _, ids in self._runs)
 
     def __iter__(self) -> Iterator[Position]:
-        return chain.from_iterable((Position(ledger_id, n) for n in ids) for ledger_id, ids in self._runs)
+        return (Position(ledger_id, n) for ledger_id, ids in self._runs for n in ids)
 
     @overload
     def __getitem__(self, at: int) -> Position: ...

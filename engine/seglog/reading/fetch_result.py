@@ -7,11 +7,11 @@ name.
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_packer import BatchPacker
 from seglog._kernels.batch_survey import find_position, tally
+from seglog._kernels.chained import Chained
 from seglog._kernels.message_packer import MessagePacker
 from seglog._kernels.packer import Packer
 from seglog._kernels.segment_scan import BatchTable
@@ -168,7 +168,7 @@ class ConvertedFetch:
         first = next(pieces, None)
         # It holds nothing for the client: only transaction markers, aborted transactions or compacted batches.
         self.is_empty = first is None
-        self._pieces: Iterator[memoryview] | None = None if first is None else chain((first,), pieces)
+        self._pieces: Iterator[memoryview] | None = None if first is None else Chained(((first,), pieces))
 
     def __repr__(self) -> str:
         return f"<ConvertedFetch from offset {self.offset}: of {self.size_bytes} bytes on disk>"

@@ -8,9 +8,9 @@ order. The caller must undo records that were returned and then cut away: the ne
 import abc
 import time
 from collections.abc import Iterator
-from itertools import chain
 from typing import Protocol
 
+from seglog._kernels.chained import Chained
 from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
@@ -99,7 +99,7 @@ class Followable(LogReader, abc.ABC):
         """
         following = Following(self, start, timeout, isolation, on_out_of_range)
         # No Python between two records.
-        return chain.from_iterable(table.records(first, end, control) for _, table, first, end in following.tables())
+        return Chained(table.records(first, end, control) for _, table, first, end in following.tables())
 
     def follow_tables(
         self, start: "int | Time" = "end", *, timeout: float | None = None,

@@ -7,10 +7,10 @@ they are open; otherwise it raises OffsetOutOfRangeError.
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
+from seglog._kernels.chained import Chained
 from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -92,7 +92,7 @@ class LogReader(LogLookup):
         UnsupportedVersionError at the first batch of a later record format.
         """
         # No Python between two records.
-        return chain.from_iterable(read_runs(
+        return Chained(read_runs(
             self, start, stop, since=since, until=until, isolation=isolation, on_out_of_range=on_out_of_range,
             control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
         ))
@@ -132,7 +132,7 @@ class LogReader(LogLookup):
         extent = self._current()
         start, stop = _index(start), _index(stop)
         on_lost = lost_sink(on_corrupt, lost)
-        return chain.from_iterable(
+        return Chained(
             _select(self, extent, start, stop, since, until, isolation, control, on_lost, None)
         )
 
@@ -308,7 +308,7 @@ def _get(log: LogReader, offset: int) -> Record:
         raise out_of_range(extent, offset, log.path)
     # list(), though there is at most one record, so that the rest of the batch is checked, too.
     runs = _runs(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)
-    for record in list(chain.from_iterable(runs)):
+    for record in list(Chained(runs)):
         return record
     if offset >= extent.log_end_offset:
         raise out_of_range(extent, offset, log.path)

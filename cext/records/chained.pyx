@@ -1,0 +1,81 @@
+"""Iterators one after another, as itertools.chain.from_iterable, for iterators that several threads may meet.
+
+chain drops its source when a second thread's call raises (a generator's "already executing"), while the first is still
+in it: that ends the interpreter. Here the second thread is refused before it reaches anything.
+"""
+cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from .one_at_a_time cimport Use, begin_alone, end_alone
+from .record_batch cimport Record, RecordIterator
+
+
+cdef extern from "Python.h":
+    PyObject* PyIter_Next(object iterator) except? NULL
+
+
+@cython.final
+cdef class Chained:
+    """Chained(iterables): the items of each iterable, which is asked for when the one before it has ended.
+
+    An error of `iterables` itself ends the iteration; after an error of one of them, its next item is asked for.
+    """
+    cdef object source              # None: it has ended
+    cdef object active              # None: the next one is to be asked for
+    cdef Use use
+
+    def __init__(self, iterables):
+        self.source = iter(iterables)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef RecordIterator records
+        cdef Record record = None
+        cdef PyObject* item = NULL
+        begin_alone(&self.use, self)
+        try:
+            if type(self.active) is RecordIterator:
+                # Fast path: nearly all that is chained is records.
+                records = <RecordIterator>self.active
+                begin_alone(&records.use, records)
+                try:
+                    record = records.advance()
+                finally:
+                    end_alone(&records.use)
+            if record is None:
+                item = self.advance()
+        finally:
+            end_alone(&self.use)
+        if record is not None:
+            return record
+        if item == NULL:
+            raise StopIteration
+        given = <object>item
+        Py_DECREF(given)            # the reference that `advance` gave
+        return given
+
+    cdef PyObject* advance(self) except? NULL:
+        """A new reference to the next item; NULL at the end."""
+        cdef PyObject* item
+        while True:
+            if self.active is None:
+                if self.source is None:
+                    return NULL
+                try:
+                    item = PyIter_Next(self.source)
+                    if item == NULL:
+                        self.source = None
+                        return NULL
+                    iterable = <object>item
+                    Py_DECREF(iterable)
+                    self.active = iter(iterable)
+                except BaseException:
+                    self.source = None
+                    raise
+            item = PyIter_Next(self.active)
+            if item != NULL:
+                return item
+            self.active = None
