@@ -117,7 +117,7 @@ def command(
         raise NotALogError(
             "neither a partition directory nor a log dir", file=src, hint="pass a directory, such as orders-0"
         )
-    is_partition = not src.is_dir() or bool(names.log_files(src))
+    is_partition = not src.is_dir() or names.has_segments(src)
     if is_partition and topics:
         raise click.UsageError("--topic needs a log dir: SRC is a single partition")
     if backup is not None and str(backup).startswith("--"):

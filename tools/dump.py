@@ -212,7 +212,7 @@ def _note_lost(ranges: int) -> None:
 
 
 def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:
-    if len(paths) != 1 or not paths[0].is_dir() or not names.log_files(paths[0]):
+    if len(paths) != 1 or not paths[0].is_dir() or not names.has_segments(paths[0]):
         raise click.UsageError("--follow takes one partition directory")
     if on_corrupt != "raise":
         raise click.UsageError("--follow cannot be combined with --on-corrupt skip")

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.errors import InvalidArgumentError, NotALogError, UnfinishedChangeError
 from seglog.format import names
+from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
 
 
@@ -33,9 +34,9 @@ class Place:
     def log_bytes(self) -> int:
         """The bytes of its .log files, for a progress bar: 0 if it cannot be listed now."""
         try:
-            logs = [self.only] if self.only is not None else self.logs or names.log_files(self.directory)
+            logs = [self.only] if self.only is not None else self.logs or list(settled_log_files(self.directory))
             return sum(log.stat().st_size for log in logs)
-        except OSError:
+        except (OSError, UnfinishedChangeError):
             return 0
 
     def open(self, settings: Mapping[str, object] | None = None) -> Partition:
@@ -59,11 +60,16 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
         logs = names.log_files(path.parent)
         if path.name in {log.name for log in logs}:
             return [Place(path.parent, only=path, logs=logs)]
+        if names.is_swapped_log(path.name) and path.is_file():
+            return [Place(path.parent, only=path)]
         raise NotALogError(
             "not a segment: its name must be its base offset in 20 digits and .log", file=path,
             hint="pass a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
         )
-    if logs := names.log_files(path):
+    logs, is_swapping = names.log_files_and_swaps(path)
+    if is_swapping:
+        return [Place(path)]
+    if logs:
         return [Place(path, logs=logs)]
     places = _partitions_in(path, marked, unreadable)
     if not places:
@@ -83,9 +89,9 @@ def _partitions_in(log_dir: Path, marked: bool, unreadable: bool) -> Sequence[Pl
 def _is_partition(path: Path, unreadable: bool) -> bool:
     """Whether it has segments. `unreadable`: also accept a directory or a link that cannot be listed."""
     if not unreadable:
-        return path.is_dir() and bool(names.log_files(path))
+        return path.is_dir() and names.has_segments(path)
     try:
-        return bool(names.log_files(path))
+        return names.has_segments(path)
     except NotADirectoryError:
         return False
     except OSError:

@@ -121,11 +121,16 @@ class CorruptSettingsError(SeglogError):
 
 
 class UnfinishedChangeError(SeglogError):
-    """The directory is in the middle of a change (a `.swap` file of a compaction): the files with the usual names are
-    not the whole log. A broker that starts on the directory completes the change."""
+    """The directory is in the middle of a change: a compaction died before its new segments (`.swap` files) took the
+    place of the old ones, so the files with the usual names are not the whole log. Readers see the log as the change
+    would leave it, if every `.swap` file is whole; this error says that one is damaged, or cannot be checked where it
+    is stored. `seglog recover` completes the change, and so does a broker that starts on the directory."""
 
     code = "unfinished_change"
-    hint = "start a broker on it (or on a copy), stop the broker cleanly, then run again"
+    hint = (
+        "`seglog recover DIR --mode quarantine --in-place` completes the change and repairs what is damaged (without"
+        " --in-place it shows what would be lost); a broker that starts on the directory completes it, too"
+    )
 
 
 class ProtocolError(SeglogError):

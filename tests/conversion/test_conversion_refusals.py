@@ -331,12 +331,11 @@ def test_a_torn_end_of_an_earlier_segment_is_damage(tmp_path, target):
         convert(source, target)
 
 
-@pytest.mark.parametrize("name", ["00000000000000000000.log.swap", "00000000000000000000.index.swap"])
-def test_an_unfinished_compaction_is_refused(source, target, name):
-    (source / name).write_bytes(b"")
+def test_an_unfinished_compaction_with_a_damaged_segment_is_refused(source, target):
+    (source / "00000000000000000000.log.swap").write_bytes(b"x" * 100)
     with pytest.raises(UnfinishedChangeError) as e:
         convert(source, target)
-    assert e.value.file == str(source / name)
+    assert e.value.file == str(source / "00000000000000000000.log.swap")
 
 
 def test_a_source_that_grew_since_the_plan_is_refused(tmp_path, target):

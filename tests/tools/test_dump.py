@@ -380,6 +380,6 @@ def test_a_dump_of_three_records_lists_its_directory_once(tmp_path, options):
         seglog("dump", *options, directory)
     finally:
         sys.setprofile(None)
-    assert listed == ["log_files"]
-    assert returns.count("log_files") == 1
+    assert listed == ["log_files_and_swaps"]
+    assert returns.count("log_files_and_swaps") == 1
     assert len(returns) <= 10, returns

@@ -47,7 +47,7 @@ def _options_bytes(profile: Profile, config: LogConfig) -> bytes:
 
 def _decides(name: str) -> bool:
     parsed = names.parse_file_name(name)
-    is_segment_file = parsed is not None and not parsed.state and parsed.suffix in _CARRIED
+    is_segment_file = parsed is not None and parsed.state in ("", names.SWAP_SUFFIX) and parsed.suffix in _CARRIED
     return is_segment_file or name in (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, SETTINGS_FILE)
 
 

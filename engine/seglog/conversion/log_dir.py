@@ -72,7 +72,7 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
         raise NotALogError("a file, not a log dir", file=log_dir, hint=_HINT)
     with refusals("list", log_dir):
         found = [child.name for child in log_dir.iterdir() if is_topics_name(child.name)]
-        found = [name for name in found if (log_dir / name).is_dir() and names.log_files(log_dir / name)]
+        found = [name for name in found if (log_dir / name).is_dir() and names.has_segments(log_dir / name)]
     return [log_dir / name for name in choose_partitions(found, topics, log_dir)]
 
 

@@ -15,7 +15,7 @@ from seglog.conversion.inputs import made_from
 from seglog.conversion.losses import Losses, LossSurvey
 from seglog.conversion.proof import Proof
 from seglog.conversion.segment import tables_in_order
-from seglog.errors import InvalidArgumentError, UnfinishedChangeError, UnsupportedCompressionTypeError
+from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import TO_TAGGED, Profile, version_words
@@ -312,18 +312,8 @@ def end_offsets(source: Partition) -> list[int]:
 
 
 def _names_in(source: Partition) -> list[str]:
-    """Return the names in the source directory.
-
-    Raises UnfinishedChangeError for a `.swap` file: then the files with the usual names are not the log.
-    """
     with refusals("list", source.path):
-        found = sorted(entry.name for entry in source.path.iterdir())
-    for name in found:
-        if name.endswith(names.SWAP_SUFFIX):
-            raise UnfinishedChangeError(
-                "a compaction was about to put this segment in place", file=source.path / name
-            )
-    return found
+        return sorted(entry.name for entry in source.path.iterdir())
 
 
 def _left_behind(
@@ -338,7 +328,10 @@ def _left_behind(
         suffixes = (*suffixes, names.MINUTE_INDEX_SUFFIX)
     carried = {
         names.PARTITION_METADATA,
-        *(names.file_name(s.base_offset, suffix) for s in segments for suffix in suffixes),
+        *(
+            names.file_name(s.base_offset, suffix, state)
+            for s in segments for suffix in suffixes for state in ("", names.SWAP_SUFFIX)
+        ),
     }
     if keeps_epochs:
         carried.add(names.LEADER_EPOCH_CHECKPOINT)

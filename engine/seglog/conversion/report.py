@@ -12,7 +12,7 @@ from seglog.conversion.plan import Plan, Result
 from seglog.conversion.proof import Proof
 from seglog.errors import SeglogError
 from seglog.format.checked_json import format_json
-from seglog.format.names import log_files
+from seglog.reading.listing import settled_log_files
 
 VERSION = 1
 _FORMAT = "seglog-conversion-report"
@@ -68,8 +68,8 @@ class PartitionRow:
         """Make the row of a partition that an earlier run has converted."""
         files = [target / file for segment in proof.segments for file in segment.target.files]
         return cls(
-            source.name, "skipped", segments=len(files), records=proof.records, bytes_in=_size_of(log_files(source)),
-            bytes_out=_size_of(files), digest=proof.sha256,
+            source.name, "skipped", segments=len(files), records=proof.records,
+            bytes_in=_size_of(settled_log_files(source)), bytes_out=_size_of(files), digest=proof.sha256,
         )
 
     @classmethod

@@ -22,6 +22,7 @@ from seglog.conversion.plan import Progress
 from seglog.errors import CorruptRecordError, InvalidConfigError, StorageError
 from seglog.format import names
 from seglog.format.conversion_profile import Profile, slices
+from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
@@ -171,7 +172,7 @@ def _told(policy: TopicPolicy, where: TopicPartition, cleaned: Mapping[TopicPart
 
 
 def _look(partition: Partition, policy: TopicPolicy, cleaned_to: int | None, progress: Progress) -> PartitionUpgrade:
-    total = sum(path.stat().st_size for path in names.log_files(partition.path))
+    total = sum(path.stat().st_size for path in settled_log_files(partition.path))
     done, damaged = 0, False
     found: list[tuple[Segment, SegmentAge]] = []
     for segment in partition.segments:

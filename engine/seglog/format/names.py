@@ -68,7 +68,7 @@ METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_T
 
 MAX_OFFSET = 2**63 - 1
 
-
+_LOGS_AND_SWAPS = (*LOG_SUFFIXES, *(suffix + SWAP_SUFFIX for suffix in LOG_SUFFIXES))
 
 # What may follow the twenty digits, and its parts. No regular expression: a directory may have thousands of names.
 _ENDINGS = {suffix + state: (suffix, state) for suffix in SUFFIXES for state in ("", *STATES)}
@@ -113,14 +113,21 @@ def parse_base_offset(name: str) -> int:
 def log_files(directory: str | os.PathLike[str]) -> list[Path]:
     """Return the .log files of a directory, by base offset, or its .tlog files if it has any; empty if there are none.
 
-    Leaves out files that are deleted, cleaned or to be swapped in. state.directory_dialect says whether the directory
-    may be read as it is.
+    Leaves out files that are deleted, cleaned or to be swapped in: log.listing has the log as it will be then.
+    state.directory_dialect says whether the directory may be read as it is.
     """
+    return log_files_and_swaps(directory)[0]
+
+
+def log_files_and_swaps(directory: str | os.PathLike[str]) -> tuple[list[Path], bool]:
+    """Return `log_files`, and whether a log has yet to be swapped in, so that they are not the whole log."""
     with os.scandir(directory) as entries:
-        found = sorted(name for entry in entries if (name := entry.name).endswith(LOG_SUFFIXES) and is_log_file(name))
+        listed = [name for entry in entries if (name := entry.name).endswith(_LOGS_AND_SWAPS)]
+    found = sorted(filter(is_log_file, listed))
+    swaps = set(listed).difference(found)
     if TAGGED_LOG_SUFFIX in "".join(found):     # usually there is none, and nothing is called
         found = of_one_dialect(found)
-    return [Path(directory, name) for name in found]
+    return [Path(directory, name) for name in found], any(map(is_swapped_log, swaps))
 
 
 def of_one_dialect(found: list[str]) -> list[str]:
@@ -132,6 +139,18 @@ def is_log_file(name: str) -> bool:
     """Whether a file of this name is a .log or a .tlog."""
     parsed = parse_file_name(name)
     return parsed is not None and parsed.suffix in LOG_SUFFIXES and not parsed.state
+
+
+def is_swapped_log(name: str) -> bool:
+    """Whether a file of this name is a .log or a .tlog that is about to take the place of others."""
+    parsed = parse_file_name(name)
+    return parsed is not None and parsed.suffix in LOG_SUFFIXES and parsed.state == SWAP_SUFFIX
+
+
+def has_segments(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory has a segment, even if all that is left of it has yet to be swapped in."""
+    with os.scandir(directory) as entries:
+        return any(is_log_file(entry.name) or is_swapped_log(entry.name) for entry in entries)
 
 
 # --- partition directories -------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _in_path(source: str | os.PathLike[str]) -> list[PartitionSource]:
             with refusals("list", path):
                 below = [_partition(entry) for entry in path.iterdir()]
                 found += [
-                    here for here in below if here is not None and any(map(names.is_log_file, os.listdir(here.path)))
+                    here for here in below if here is not None and names.has_segments(here.path)
                 ]
     if not found:
         raise NotALogError(

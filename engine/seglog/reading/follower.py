@@ -45,6 +45,7 @@ from seglog.reading.open_readers import FOLLOWERS
 from seglog.reading.partition import Partition
 from seglog.reading.times import Time
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES
+from seglog.segment.index_file import minute_index_path
 from seglog.segment.positions import BatchPosition, TimestampOffset
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.segment import Segment
@@ -285,7 +286,7 @@ class Follower(Partition, Followable):
         active = PublishedEnd(end)
         growing = Segment(
             path, decompress=self.decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,
-            by_minute=path.with_suffix(names.MINUTE_INDEX_SUFFIX).exists(), last_opened=self.last_opened, inode=inode,
+            by_minute=minute_index_path(path).exists(), last_opened=self.last_opened, inode=inode,
         )
         self._growing = path, inode, growing
         return _Picture([*segments, growing], log_start_offset, epoch, is_told, active)

@@ -17,7 +17,7 @@ from seglog._kernels.index_search import OffsetIndexSearch, TimeIndexSearch, cou
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError
 from seglog.format import names
-from seglog.format.dialect import KAFKA, TAGGED, Dialect
+from seglog.format.dialect import KAFKA, TAGGED, Dialect, beside
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -161,4 +161,4 @@ TIME_INDEXES: Mapping[str, type[TimeIndex]] = {KAFKA.name: TimeIndex, TAGGED.nam
 
 def minute_index_path(log: Path) -> Path:
     """Return the path of the minute index beside a .log file."""
-    return log.with_suffix(names.MINUTE_INDEX_SUFFIX)
+    return beside(log, names.MINUTE_INDEX_SUFFIX)

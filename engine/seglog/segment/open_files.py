@@ -18,7 +18,7 @@ from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
-from seglog.format.dialect import Dialect
+from seglog.format.dialect import Dialect, beside
 from seglog.fs.mapping import Mapping
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.open_settings import SegmentOpenSettings
@@ -167,7 +167,7 @@ class SegmentFiles:
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
         if entries == 0 or suffix not in self._dialect.indexes:
             return None
-        path = self._path.with_suffix(suffix)
+        path = beside(self._path, suffix)
         if entries is None:
             whole = _mapping_or_none(path, copy=not self._owned)
             return None if whole is None else kind(whole, self._base_offset, path=path)

@@ -28,7 +28,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
-from seglog.format.dialect import Dialect, dialect_of
+from seglog.format.dialect import Dialect, beside, dialect_of
 from seglog.fs.refusals import refusals
 from seglog.segment.batches import (
     SCAN_BATCHES,
@@ -80,6 +80,7 @@ class Segment:
     end_offset = NO_END
     _directory: Path        # if the path is made at its first use
     _inode: int | None = None
+    _is_swap = False        # a compaction has yet to give it its name (log.listing)
     _closed = False
     _retired = False
     _kept = False
@@ -116,6 +117,8 @@ class Segment:
         self.is_last = is_last and published is None
         self.published, self._files, self.recently_used = published, None, False
         self._inode = inode
+        if path.name.endswith(names.SWAP_SUFFIX):
+            self._is_swap = True
         self._access = SegmentOpenSettings(
             decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes,
             dialect_of(path),
@@ -194,8 +197,17 @@ class Segment:
             raise LogClosedError("the log was closed", file=self.path)
         if self._retired:
             raise replaced(self.path)
+        if self._is_swap:
+            self._follow_swap()
         if self._inode is not None and _inode_of(self.path) not in (None, self._inode):
             raise replaced(self.path)
+
+    def _follow_swap(self) -> None:
+        """Take the file's new name: a writer may have swapped it in since it was listed."""
+        if not os.path.lexists(self.path):
+            swapped_in = self.path.with_name(self.path.name.removesuffix(names.SWAP_SUFFIX))
+            if self._inode is not None and _inode_of(swapped_in) == self._inode:
+                self.path, self._is_swap, self._transactions = swapped_in, False, None
 
     @property
     def window(self) -> Window:
@@ -209,6 +221,8 @@ class Segment:
             return self.published.at.position
         if self._files is not None or self.is_last:
             return len(self.window)
+        if self._is_swap:
+            self._follow_swap()
         try:
             with refusals("read", self.path):
                 return file_size(self.path)         # of most segments nothing else is needed
@@ -248,12 +262,25 @@ class Segment:
             return self._kept_transactions
         held = self._transactions
         if held is None:    # two threads may make one each: the later one is kept
-            held = self._transactions = HeldTransactionIndex(self.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
+            held = self._transactions = HeldTransactionIndex(beside(self.path, names.TRANSACTION_INDEX_SUFFIX))
         index = held.now()
+        if index is None and not self._access.owned:
+            index = self._half_swapped_transactions()
         if self._kept:              # superseded in this moment
             return self._kept_transactions
         self._refuse_if_gone()      # without its entries, aborted records would look committed
         return index
+
+    def _half_swapped_transactions(self) -> TransactionIndex | None:
+        """The .txnindex if it lacks its final name although the log has it, or the other way round: a compaction
+        renames one file after the other. Its entries are true of the log before the compaction and after it.
+        """
+        plain = self.path.with_name(names.file_name(self.base_offset, names.TRANSACTION_INDEX_SUFFIX))
+        for path in (plain.with_name(plain.name + names.SWAP_SUFFIX), plain):
+            held = HeldTransactionIndex(path)
+            if (index := held.now()) is not None:
+                return index
+        return None
 
     def close(self) -> None:
         """Let go of the files for good. Idempotent; what was taken from the segment stays readable."""

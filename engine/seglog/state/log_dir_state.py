@@ -219,8 +219,8 @@ def _refuse_partition(path: Path) -> None:
     """A log dir may have the name of a partition, but no segments."""
     if names.parse_partition_dir(path.name) is not None:
         with refusals("list", path):
-            logs = names.log_files(path)
-        if logs:
+            is_partition = names.has_segments(path)
+        if is_partition:
             raise NotALogError(
                 "expected a log dir, found a partition directory", file=path,
                 hint="pass the directory above it",

@@ -90,7 +90,7 @@ def recover(
     fs = fs or OsFileSystem()
     now_ms = (clock or SystemClock()).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
-    if source.is_dir() and not names.log_files(source):
+    if source.is_dir() and not names.has_segments(source):
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     dialect = directory_dialect(source).dialect if source.is_dir() else KAFKA
     settings = LogConfig.of({**(config or {}), "recovery.mode": mode, DIALECT_SETTING: dialect.name})

@@ -12,6 +12,7 @@ from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
 from seglog.config import LogConfig
 from seglog.errors import CorruptIndexError, StorageError
+from seglog.format.dialect import beside
 from seglog.fs.mapping import read_file
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, IndexFile, OffsetIndex, TimeIndex
 from seglog.segment.segment import Segment
@@ -63,10 +64,10 @@ class IndexCheck:
         self._loose: list[int] = []
 
     def _path(self, suffix: str) -> str:
-        return str(self._segment.path.with_suffix(suffix))
+        return str(beside(self._segment.path, suffix))
 
     def _open(self, kind: type[Index], suffix: str, corrupt: str) -> Index | None:
-        path = self._segment.path.with_suffix(suffix)
+        path = beside(self._segment.path, suffix)
         try:
             # (A copy: a broker truncates its indexes.)
             index = kind(read_file(path), self._segment.base_offset, path=path)

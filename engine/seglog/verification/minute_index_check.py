@@ -6,9 +6,8 @@ an entry that does not, so a wrong file costs time but never gives a wrong answe
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptIndexError, StorageError
-from seglog.format import names
 from seglog.fs.mapping import read_file
-from seglog.segment.index_file import MINUTE_MS, MinuteIndex
+from seglog.segment.index_file import MINUTE_MS, MinuteIndex, minute_index_path
 from seglog.segment.segment import Segment
 from seglog.verification.findings import Finding
 
@@ -17,7 +16,7 @@ class MinuteIndexCheck:
     """The check of one segment; its file, if any, is read at creation."""
 
     def __init__(self, segment: Segment, findings: list[Finding]) -> None:
-        self._path = segment.path.with_suffix(names.MINUTE_INDEX_SUFFIX)
+        self._path = minute_index_path(segment.path)
         self._findings = findings
         self._entries: list[tuple[int, int]] = []
         self._slot = 0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from seglog.format.dialect import dialect_of
+from seglog.format.dialect import beside, dialect_of
 from seglog.verification.findings import Finding
 
 LOOKS = 4
@@ -23,7 +23,7 @@ Identity = Sequence[tuple[int, int] | None]
 
 def identity_of_segment(log: Path) -> Identity:
     """Return the identity of a segment's .log and its index files."""
-    return [_identity(log), *(_identity(log.with_suffix(suffix)) for suffix in dialect_of(log).indexes)]
+    return [_identity(log), *(_identity(beside(log, suffix)) for suffix in dialect_of(log).indexes)]
 
 
 def size_of(path: Path) -> int:

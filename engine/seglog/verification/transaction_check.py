@@ -10,6 +10,7 @@ from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionError
 from seglog.format import names
+from seglog.format.dialect import beside
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
@@ -33,7 +34,7 @@ class TransactionCheck:
 
     def begin(self, segment: Segment) -> None:
         """Read the segment's .txnindex before its .log is mapped, so that each entry's marker is in the map."""
-        self._file = str(segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX))
+        self._file = str(beside(segment.path, names.TRANSACTION_INDEX_SUFFIX))
         self._listed: dict[int, AbortedTransaction] = {}
         self._markers: set[int] = set()
         self._readable = False

@@ -16,6 +16,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.lock import is_locked
+from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
@@ -79,7 +80,7 @@ def verify_partition(
     check = _PartitionCheck(partition, level, progress, interval_given=interval_given, witness_every=witness_every)
     check.see([(segment.path, segment.is_last) for segment in partition.segments])
     for _ in range(LOOKS):
-        logs = names.log_files(partition.path)
+        logs = list(settled_log_files(partition.path))
         if check.report.segments or not logs or partition.only is not None:
             break
         # Retention was faster than the walk: the log now has other segments.
@@ -146,7 +147,7 @@ class _PartitionCheck:
         if not os.path.lexists(log):
             return          # removed meanwhile: its findings no longer matter
         if is_last:
-            self._active = log.stem
+            self._active = f"{segment.base_offset:020d}"
         self._walk, self._transactions = walk, transactions
         self.report.findings += found
         self.report.witnessed += self._is_witnessed(is_last)
