@@ -99,6 +99,7 @@ def rollback_topics(
                 hint="name partitions as their directories are named, such as orders-3",
             )
         # Also when a rollback goes on: since it stopped, somebody may have put a partition where one was taken out.
+        goal.check_ours(chosen)
         goal.check_unchanged(chosen)
         if not is_part:
             journal = journal.now(store, ROLLING_BACK)

@@ -75,6 +75,10 @@ class Target(ABC):
         """Raises InvalidArgumentError if one has changed since it was published."""
 
     @abstractmethod
+    def check_ours(self, partitions: Iterable[str]) -> None:
+        """Raises InvalidArgumentError if one in the target is not known to be the one that was published."""
+
+    @abstractmethod
     def take_back(self, partitions: Iterable[str]) -> list[str]:
         """Move them from the target back into `staged`. Returns those that were in the target."""
 
@@ -188,20 +192,23 @@ class RenamedTarget(Target):
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
-            path = self.place(partition)
-            if not self._store.exists(path):
+            path, outcome = self.place(partition), self.workplace.outcome(partition)
+            if outcome is None or not self._store.exists(path):
                 continue
-            outcome = self.workplace.outcome(partition)
-            if outcome is None or self._store.exists(self.workplace.staged(partition)):
-                raise InvalidArgumentError(
-                    "the partition is not the one that this conversion made: a rollback would remove it", file=path,
-                    hint="move it away, and run again",
-                )
             logs = {f.name: f.size_bytes for f in self._store.files(path) if f.name.endswith(names.LOG_SUFFIXES)}
             if logs != outcome.logs:
                 raise InvalidArgumentError(
                     "the partition has changed since it was published: a rollback would lose the changes", file=path,
                     hint="keep it with --finalize, or remove it by hand",
+                )
+
+    def check_ours(self, partitions: Iterable[str]) -> None:
+        for partition in filter(self.has, partitions):
+            is_staged = self._store.exists(self.workplace.staged(partition))
+            if is_staged or self.workplace.outcome(partition) is None:
+                raise InvalidArgumentError(
+                    "the partition is not the one that this conversion made: a rollback would remove it",
+                    file=self.place(partition), hint="move it away, and run again",
                 )
 
     def take_back(self, partitions: Iterable[str]) -> list[str]:
@@ -322,6 +329,9 @@ class ManifestTarget(Target):
         former = TopicsManifest(now.serial, {**before, **self._former()})
         store.write(workplace.within("former.json"), former.to_bytes())
         self._put(now.replaced(ours))
+
+    def check_ours(self, partitions: Iterable[str]) -> None:
+        """Does nothing: the prefix of a version tells whose it is."""
 
     def check_unchanged(self, partitions: Iterable[str]) -> None:
         """Objects do not change, so only another manifest can have changed a partition."""

@@ -48,11 +48,11 @@ class MortalFs(UnsyncedFs):
         if name not in MortalFs.CHANGES:
             return found
 
-        def counted(*arguments):
+        def counted(*arguments, **more):
             self.left -= 1
             if self.left < 0:
                 raise Died
-            return found(*arguments)
+            return found(*arguments, **more)
 
         return counted
 
