@@ -47,17 +47,20 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @config_option
 @click.option("--tls-cert", type=PATH, help="Encrypt connections: a file with the certificate chain.")
 @click.option("--tls-key", type=PATH, help="The file with the private key, if it is not in --tls-cert.")
+@click.option("--tls-client-ca", type=PATH,
+              help="Accept only clients with a certificate of these authorities: a file with their certificates.")
 @click.option("--sasl-users", type=PATH, help="Require a password (SASL PLAIN): a file with lines `name:password`.")
 @click.option("--http", metavar="HOST:PORT",
               help="Serve a web page with topics, groups and lag at this address, and metrics for Prometheus at "
               "/metrics.")
 @click.option("--insecure", is_flag=True,
-              help="Allow an address that other machines can reach, without TLS or passwords.")
+              help="Allow an address that other machines can reach without TLS, or without passwords and client "
+              "certificates: whoever reaches it reads, writes and deletes everything, or reads passwords and records.")
 @json_option
 def command(
     directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
-    settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, sasl_users: Path | None,
-    http: str | None, insecure: bool, as_json: bool,
+    settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
+    sasl_users: Path | None, http: str | None, insecure: bool, as_json: bool,
 ) -> int:
     """Let Kafka clients produce to and consume from the log dir DIR, which is created if it does not exist.
 
@@ -68,8 +71,8 @@ def command(
     is_new = not directory.exists()
     server = serve(
         directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
-        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key), http=http,
-        insecure=insecure,
+        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
+        http=http, insecure=insecure,
     )
     with end, server:
         if as_json:
@@ -134,12 +137,13 @@ def _users(path: Path) -> dict[str, str]:
     return users
 
 
-def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
     if certificate is None:
-        if key is not None:
-            raise InvalidArgumentError("--tls-key without --tls-cert")
+        for option, path in (("--tls-key", key), ("--tls-client-ca", client_ca)):
+            if path is not None:
+                raise InvalidArgumentError(f"{option} without --tls-cert")
         return None
-    for path in (certificate, key):
+    for path in (certificate, key, client_ca):
         if path is not None:
             path.open("rb").close()     # OpenSSL does not name the file that it cannot read
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -150,4 +154,10 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
             "not a certificate with its key, in PEM", file=certificate,
             hint="if the key is in a separate file, pass it with --tls-key",
         ) from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise InvalidArgumentError("not certificates in PEM", file=client_ca) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -133,8 +133,9 @@ def serve(
     `advertise`: the address to tell clients, if it is not the one that they connected to. `http`: the address and port
     of the page and the metrics.
 
-    Raises InvalidArgumentError for an address beyond this machine if neither `tls` nor `users` is given, unless
-    `insecure`; `with` raises what `LogDir` raises, and StorageError if the server cannot listen on the address.
+    Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
+    certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
+    the server cannot listen on the address.
     """
     from seglog.coordinators.coordinator_config import CoordinatorConfig
     from seglog.endpoint.addresses import checked_listen, parse_address
@@ -148,13 +149,13 @@ def serve(
     if topics is not None and not isinstance(topics, Mapping):
         raise InvalidArgumentError(
             f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
-    host, port = checked_listen(listen, is_safe=insecure or tls is not None or users is not None)
+    host, port = checked_listen(listen, users=users, tls=tls, insecure=insecure)
     options = ServerOptions(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
         config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
         topics=dict(topics or {}),
         # The page asks for no password.
-        http=None if http is None else checked_listen(http, is_safe=insecure),
+        http=None if http is None else checked_listen(http, users=None, tls=None, insecure=insecure),
     )
     # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)
@@ -167,6 +168,9 @@ def _check_access(users: object, tls: object) -> None:
         isinstance(text, str) for pair in users.items() for text in pair
     )):
         raise InvalidArgumentError("users must be a mapping of names to passwords, all of them text")
+    without = [name for name, password in (users or {}).items() if not (name and password)]
+    if without:
+        raise InvalidArgumentError(f"a user needs a name and a password, and {without[0]!r} lacks one")
 
 
 def _sorted_out(

@@ -289,12 +289,53 @@ def test_records_of_megabytes_go_and_come_by_tls(in_memory, certificate):
                 pass
 
 
+def server_context(certificate, *, asks_clients=None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "certificate", certificate / "key")
+    if asks_clients is not None:
+        context.load_verify_locations(certificate / "certificate")
+        context.verify_mode = asks_clients
+    return context
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
-def test_it_does_not_listen_to_other_machines_unasked(tmp_path, listen):
-    with pytest.raises(InvalidArgumentError, match="other machines"):
-        seglog.serve(tmp_path, listen=listen)
-    seglog.serve(tmp_path, listen=listen, insecure=True)
-    seglog.serve(tmp_path, listen=listen, users={"alice": "secret"})
+def test_it_does_not_listen_to_other_machines_unasked(tmp_path, certificate, caplog, listen):
+    users, tls = {"alice": "secret"}, server_context(certificate)
+    optional = server_context(certificate, asks_clients=ssl.CERT_OPTIONAL)
+    for lacking, arguments in (
+        ("authentication and TLS", {}), ("authentication", {"tls": tls}), ("authentication", {"tls": optional}),
+        ("TLS", {"users": users}),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"other machines, and without {lacking} anyone"):
+            seglog.serve(tmp_path, listen=listen, **arguments)
+        caplog.clear()
+        seglog.serve(tmp_path, listen=listen, insecure=True, **arguments)
+        assert f"and without {lacking} anyone there can" in caplog.text
+    seglog.serve(tmp_path, listen=listen, users=users, tls=tls)
+    seglog.serve(tmp_path, listen=listen, tls=server_context(certificate, asks_clients=ssl.CERT_REQUIRED))
+
+
+@pytest.mark.parametrize("users", [{"alice": ""}, {"": "secret"}])
+def test_no_user_is_without_a_password(tmp_path, users):
+    with pytest.raises(InvalidArgumentError, match="needs a name and a password"):
+        seglog.serve(tmp_path, users=users)
+
+
+def test_a_client_without_the_certificate_that_is_required_is_not_served(in_memory, certificate):
+    here = server_context(certificate, asks_clients=ssl.CERT_REQUIRED)
+    with served_with(in_memory, tls=here) as server:
+        for is_known in (True, False):
+            there = ssl.create_default_context(cafile=certificate / "certificate")
+            if is_known:
+                there.load_cert_chain(certificate / "certificate", certificate / "key")
+            def wrap(sock, there=there):
+                return there.wrap_socket(sock, server_hostname="127.0.0.1")
+            if is_known:
+                with WireClient(server, wrap=wrap) as client:
+                    assert produced(client).base_offset == 0
+            else:       # with TLS 1.3 the client hears of it when it reads
+                with pytest.raises((ssl.SSLError, ConnectionError)), WireClient(server, wrap=wrap) as client:
+                    produced(client)
 
 
 @pytest.mark.parametrize("arguments", [

@@ -98,6 +98,7 @@ def test_a_second_server_in_one_process_is_refused(tmp_path):
     (["--listen", "nonsense"], "invalid address 'nonsense'"),
     (["--config", "no.such.key=1"], "no such key"),
     (["--topic", "orders:0"], "topic:partitions"),
+    (["--tls-client-ca", "authorities"], "--tls-client-ca without --tls-cert"),
 ])
 def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
     done = subprocess.run(

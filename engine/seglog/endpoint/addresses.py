@@ -1,8 +1,13 @@
 """Parsing of addresses as users write them, and a check of which ones other machines can reach."""
 import ipaddress
+import logging
 import socket
+import ssl
+from collections.abc import Mapping
 
 from seglog.errors import InvalidArgumentError
+
+_LOG = logging.getLogger(__name__)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -19,16 +24,38 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def checked_listen(text: str, *, is_safe: bool) -> tuple[str, int]:
-    """Parse an address to listen on. It must be a loopback address unless the server `is_safe` (TLS, users or
-    --insecure). Raises InvalidArgumentError."""
+def checked_listen(
+    text: str, *, users: Mapping[str, str] | None, tls: ssl.SSLContext | None, insecure: bool
+) -> tuple[str, int]:
+    """Parse an address to listen on. Beyond loopback, clients must be authenticated, by users or by certificates that
+    `tls` requires, and encrypted, unless `insecure`. Raises InvalidArgumentError."""
     host, port = parse_address(text)
-    if not is_safe and not _is_loopback(host):
+    lacking = _lacking(users, tls)
+    if not lacking or is_loopback(host):
+        return host, port
+    danger = "read along, passwords too" if lacking == ["TLS"] else "read, write and delete everything"
+    if insecure:
+        _LOG.warning(
+            "insecure: %s can be reached from other machines, and without %s anyone there can %s", text,
+            " and ".join(lacking), danger)
+    else:
         raise InvalidArgumentError(
-            f"{text} can be reached from other machines, and anyone there could read and delete everything",
-            hint="listen on 127.0.0.1, or use TLS or users (SASL), or pass --insecure to allow it",
+            f"{text} can be reached from other machines, and without {' and '.join(lacking)} anyone there could "
+            f"{danger}",
+            hint="listen on 127.0.0.1; or use TLS together with users (SASL) or with client certificates that are "
+            "required; or pass --insecure: then nothing protects the data from that network",
         )
     return host, port
+
+
+def _lacking(users: Mapping[str, str] | None, tls: ssl.SSLContext | None) -> list[str]:
+    """What a server would need beyond loopback."""
+    lacking = []
+    if users is None and (tls is None or tls.verify_mode is not ssl.CERT_REQUIRED):
+        lacking.append("authentication")
+    if tls is None:
+        lacking.append("TLS")
+    return lacking
 
 
 def _is_host(host: str) -> bool:
@@ -39,7 +66,8 @@ def _is_host(host: str) -> bool:
         return False
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether no other machine can reach an address of this host name. Raises InvalidArgumentError."""
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except socket.gaierror as error:

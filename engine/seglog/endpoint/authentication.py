@@ -23,11 +23,11 @@ class Authentication:
     has_failed      the connection must be closed after the answer is sent
     """
 
-    def __init__(self, users: Mapping[str, str] | None) -> None:
-        """`users`: passwords by name; None: no authentication."""
+    def __init__(self, users: Mapping[str, str] | None, principal: str = ANONYMOUS) -> None:
+        """`users`: passwords by name; None: no authentication. `principal`: who the client is without a password."""
         self._users = users
         self._has_shaken_hands = False
-        self.principal = ANONYMOUS
+        self.principal = principal
         self.is_done = users is None
         self.takes_tokens = False
         self.has_failed = False
@@ -59,7 +59,7 @@ class Authentication:
         self.takes_tokens = False
         parts = bytes(token).split(b"\0")
         known = False
-        if len(parts) == 3 and self._users is not None:
+        if len(parts) == 3 and parts[2] and self._users is not None:
             authorization_id, name, password = parts
             expected = self._users.get(name.decode("utf-8", "replace"))
             # Compared even for an unknown name, so that the time it takes does not reveal which names exist.

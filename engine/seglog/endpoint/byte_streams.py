@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from seglog.reading.fetch_result import FetchSlice
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _TLS_PIECE_BYTES = 64 << 10
 _PIECE_BYTES_MAX = 1 << 20
+# Of the parts of a subject (RFC 2253).
+_SHORT_NAMES = {
+    "commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "localityName": "L",
+    "stateOrProvinceName": "ST", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
+}
 
 
 class ByteStream(Protocol):
@@ -209,6 +214,14 @@ class TlsStream:
             else:
                 await self._flush()
                 return
+
+    def subject(self) -> str | None:
+        """The subject of the client's certificate, as Kafka writes it: "CN=alice,O=example"; None: it has none."""
+        found = (self._tls.getpeercert() or {}).get("subject")
+        if not found:
+            return None
+        pairs: list[tuple[str, str]] = [pair for names in reversed(cast("Any", found)) for pair in names]
+        return ",".join(f"{_SHORT_NAMES.get(name, name)}={value}" for name, value in pairs)
 
     async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
         while True:

@@ -20,7 +20,7 @@ from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC
 from seglog.coordinators.transactions import TransactionCoordinator
-from seglog.endpoint.authentication import Authentication
+from seglog.endpoint.authentication import ANONYMOUS, Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
 from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.configs import Configs
@@ -232,6 +232,7 @@ class Server:
         with contextlib.closing(plain):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             stream: ByteStream = plain
+            principal = ANONYMOUS
             if options.tls is not None:
                 stream = tls = TlsStream(plain, options.tls)
                 try:
@@ -240,10 +241,12 @@ class Server:
                 except (OSError, TimeoutError) as error:        # ssl.SSLError is an OSError
                     _LOG.info("no TLS with %s: %s", client_host, error)
                     return
+                if (subject := tls.subject()) is not None:
+                    principal = f"User:{subject}"
             here = sock.getsockname()[:2]
             connection = Connection(
                 stream, self.requests, options.config, self._memory, self._converters, self.traffic,
-                Authentication(options.users), client_host, options.advertised or (here[0], here[1]),
+                Authentication(options.users, principal), client_host, options.advertised or (here[0], here[1]),
             )
             task = asyncio.current_task()
             assert task is not None
