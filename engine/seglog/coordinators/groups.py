@@ -174,7 +174,7 @@ class GroupCoordinator:
             removed = group.offsets.remove(group.expired_offsets(self.now_ms(), retention_ms))
             is_over = self._drop_if_over(group)
             if removed or is_over:
-                _LOG.info("group %s: %d offsets have expired", group.group_id, len(removed))
+                _LOG.info("group %.200a: %d offsets have expired", group.group_id, len(removed))
                 self.store.remove(group, removed, lambda error: None)
 
     def overview(self) -> list[GroupOverview]:

@@ -113,7 +113,7 @@ class InternalTopic:
                 )
                 written = log.append_batch(batch, from_coordinator=True, wait=False)
         except SeglogError as error:
-            _LOG.warning("%s: nothing was written for %r: %s", self.name, key, error)
+            _LOG.warning("%s: nothing was written for %.200a: %s", self.name, key, error)
             done(error_of(error), None)
             return
         self.report(log, written, lambda error: done(error, None if error else written.result.first_offset))

@@ -167,7 +167,7 @@ class _Loader:
             try:
                 read_group(self._group(group_id), value)
             except SeglogError as error:
-                _LOG.warning("%s: ignored the members of group %s: the format of their record is not Kafka 3.9's: %s",
+                _LOG.warning("%s: ignored the members of group %.200a: their record's format is not Kafka 3.9's: %s",
                              OFFSETS_TOPIC, group_id, error)
         return {
             group_id: group for group_id, group in self._offsets.items()

@@ -343,7 +343,7 @@ class Rebalancing:
         if left_ms > 0:
             member.session = self._timer.call_in(left_ms, partial(self._end_session, group, member))
         elif not member.is_kept_waiting:
-            _LOG.info("group %s: member %s has sent no heartbeat", group.group_id, member.member_id)
+            _LOG.info("group %.200a: member %.200a has sent no heartbeat", group.group_id, member.member_id)
             self._remove(group, member, f"the session of member {member.member_id} ended")
 
     # --- the rebalance -------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Rebalancing:
         self._stop_waiting_for_syncs(group)
         was_empty = group.state is GroupState.EMPTY
         group.become(_PREPARING, self._now_ms())
-        _LOG.info("group %s: a rebalance after generation %d: %s", group.group_id, group.generation, reason)
+        _LOG.info("group %.200a: a rebalance after generation %d: %.200a", group.group_id, group.generation, reason)
         if was_empty:
             delay_ms = self._config.group_initial_rebalance_delay_ms
             # A delay of 0 ends in the next turn of the loop, so that the join that began this is answered like one that
@@ -476,4 +476,4 @@ class Rebalancing:
 
 def _warn_of_unwritten(group: Group, error: Errors) -> None:
     if error is not Errors.NONE:
-        _LOG.warning("group %s is now empty, but this could not be written: %s", group.group_id, error.name)
+        _LOG.warning("group %.200a is now empty, but this could not be written: %s", group.group_id, error.name)

@@ -273,7 +273,8 @@ class TransactionCoordinator:
         if self._ending.get(transaction.transactional_id) is task:
             del self._ending[transaction.transactional_id]
         if not task.cancelled() and task.exception() is not None:
-            _LOG.error("%s: the transaction stays prepared", transaction.transactional_id, exc_info=task.exception())
+            _LOG.error(
+                "%.200a: the transaction stays prepared", transaction.transactional_id, exc_info=task.exception())
 
     async def _end(self, transaction: Transaction) -> None:
         commit = transaction.state is TransactionState.PREPARE_COMMIT
@@ -282,7 +283,7 @@ class TransactionCoordinator:
             marked = await asyncio.gather(*(self._mark(transaction, where, commit) for where in left))
             left = [where for where, is_marked in zip(left, marked, strict=True) if not is_marked]
             if left:
-                _LOG.warning("%s: no marker could be written to %s", transaction.transactional_id, left)
+                _LOG.warning("%.200a: no marker could be written to %s", transaction.transactional_id, left)
                 await asyncio.sleep(_MARKER_RETRY_MS / 1000)
         while True:
             stored: PendingAnswer[Errors] = PendingAnswer()
@@ -302,9 +303,9 @@ class TransactionCoordinator:
             await self.logs.durable(log, written)
         except (InvalidProducerEpochError, InvalidTxnStateError) as error:
             # A producer with a later epoch has written here, which ended what this one left open.
-            _LOG.warning("%s: %s-%d needs no marker: %s", transaction.transactional_id, *where, error)
+            _LOG.warning("%.200a: %s-%d needs no marker: %s", transaction.transactional_id, *where, error)
         except SeglogError as error:
-            _LOG.warning("%s: %s-%d: %s", transaction.transactional_id, *where, error)
+            _LOG.warning("%.200a: %s-%d: %s", transaction.transactional_id, *where, error)
             return False
         if where[0] == OFFSETS_TOPIC:
             self.groups.end_transaction(producer_id, [where[1]], commit=commit)
@@ -319,7 +320,7 @@ class TransactionCoordinator:
         self._abort_later()
         now_ms = self._now_ms()
         for transaction in [one for one in self._transactions.values() if one.is_overdue(now_ms)]:
-            _LOG.warning("%s: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
+            _LOG.warning("%.200a: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
                          transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
             self._fence(transaction, lambda error: None)
 

@@ -21,6 +21,7 @@ class Authentication:
     is_done         every request is allowed
     takes_tokens    the next frame is a token without a header, as after SaslHandshake v0
     has_failed      the connection must be closed after the answer is sent
+    tried           the name that was given with a wrong password, or what else was wrong
     """
 
     def __init__(self, users: Mapping[str, str] | None, principal: str = ANONYMOUS) -> None:
@@ -31,12 +32,14 @@ class Authentication:
         self.is_done = users is None
         self.takes_tokens = False
         self.has_failed = False
+        self.tried = ""
 
     def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         if self.is_done:
             return SaslHandshakeResponse(error_code=Errors.ILLEGAL_SASL_STATE)
         if mechanism != _MECHANISM:
             self.has_failed = True
+            self.tried = f"mechanism {mechanism}"
             return SaslHandshakeResponse(error_code=Errors.UNSUPPORTED_SASL_MECHANISM, mechanisms=[_MECHANISM])
         self._has_shaken_hands = True
         self.takes_tokens = version == 0
@@ -45,6 +48,7 @@ class Authentication:
     def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         if self.is_done or not self._has_shaken_hands:
             self.has_failed = not self.is_done
+            self.tried = "no handshake"
             return SaslAuthenticateResponse(
                 error_code=Errors.ILLEGAL_SASL_STATE,
                 error_message="SaslAuthenticate request received without, or after, authentication")
@@ -61,6 +65,7 @@ class Authentication:
         known = False
         if len(parts) == 3 and parts[2] and self._users is not None:
             authorization_id, name, password = parts
+            self.tried = name.decode("utf-8", "replace")
             expected = self._users.get(name.decode("utf-8", "replace"))
             # Compared even for an unknown name, so that the time it takes does not reveal which names exist.
             known = hmac.compare_digest((expected or "").encode(), password) and expected is not None

@@ -138,24 +138,28 @@ class Configs:
 
     async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
         return AlterConfigsResponse(responses=await self._altered(
-            request, AlterConfigsResponse.AlterConfigsResourceResponse, _replacing))
+            request, context, AlterConfigsResponse.AlterConfigsResourceResponse, _replacing))
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(responses=await self._altered(
-            request, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, _incremental))
+            request, context, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, _incremental))
 
-    async def _altered(self, request: Any, row_of: Callable[..., _Row], changes_of: _ChangesOf) -> list[_Row]:
+    async def _altered(
+        self, request: Any, context: RequestContext, row_of: Callable[..., _Row], changes_of: _ChangesOf
+    ) -> list[_Row]:
         rows = []
         for resource in request.resources:
-            error, message = await self._change(resource, changes_of, request.validate_only)
+            error, message = await self._change(resource, changes_of, request.validate_only, context)
             rows.append(row_of(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name))
         return rows
 
-    async def _change(self, resource: Any, changes_of: _ChangesOf, validate_only: bool) -> tuple[Errors, str | None]:
+    async def _change(
+        self, resource: Any, changes_of: _ChangesOf, validate_only: bool, context: RequestContext
+    ) -> tuple[Errors, str | None]:
         kind, name = resource.resource_type, resource.resource_name
         try:
             names = [config.name for config in resource.configs]
@@ -176,6 +180,7 @@ class Configs:
                 checked, {} if log is None else {name: log.settings[name].value for name in COSTS})
             if not validate_only:
                 await self._topics.configure(name, changes)
+                context.log_configured(name, changes)
         except SeglogError as error:
             return error_of(error), message_of(error)
         return Errors.NONE, None

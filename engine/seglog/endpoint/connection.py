@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from seglog.endpoint.authentication import Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream
 from seglog.endpoint.converted_records import ConvertedRecords
 from seglog.endpoint.frame_reader import FrameReader, RequestMemory
+from seglog.endpoint.peer import Peer
 from seglog.endpoint.requests import DroppedError, Requests
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import ProtocolError, SeglogError
@@ -30,9 +32,9 @@ class Connection:
     def __init__(
         self, stream: ByteStream, requests: Requests, config: ServerConfig, memory: RequestMemory,
         converters: Executor, traffic: "ServerCounters", authentication: Authentication, client_host: str,
-        address: tuple[str, int],
+        address: tuple[str, int], peer: Peer, logged_in: Callable[[], object],
     ) -> None:
-        """`address`: the server's address, as this client sees it."""
+        """`address`: the server's address, as this client sees it. `logged_in`: called when it is authenticated."""
         self._stream = stream
         self._requests = requests
         self._config = config
@@ -44,6 +46,8 @@ class Connection:
         self._authentication = authentication
         self._client_host = client_host
         self._host, self._port = address
+        self.peer = peer
+        self._logged_in = logged_in
         # Whether it waits to read or to send, and since when: neither may take forever.
         self._reads_since: float | None = time.monotonic()
         self._is_sending = False
@@ -70,7 +74,7 @@ class Connection:
         except DroppedError:
             pass
         except ProtocolError as error:
-            _LOG.warning("closed the connection of %s: %s", self._client_host, error)
+            self._requests.security.refused(self._client_host, error)
         except (OSError, ssl.SSLError):
             pass        # the client left
         except SeglogError as error:        # a file that cannot be read while it is sent
@@ -89,16 +93,26 @@ class Connection:
         self._reads_since = time.monotonic()
         if authentication.takes_tokens:
             token = await self._frames.next(limit, least_bytes=0)
-            return token is not None and await self._take_token(bytes(token))
+            if token is None:
+                return False
+            is_taken = authentication.takes(bytes(token))
+            self._frames.done()
+            await self._note_login()
+            if is_taken:
+                await self._send([b"\0\0\0\0"])
+            return is_taken
         frame = await self._frames.next(limit)
         if frame is None:
             return False
         self._reads_since = None
         self._traffic.received_bytes += len(frame) + 4
+        is_login = not authentication.is_done
         segments = await self._requests.answer(
-            frame, authentication, self._client_host, self._host, self._port)
+            frame, authentication, self._client_host, self._host, self._port, self.peer)
         del frame
         self._frames.done()
+        if is_login:
+            await self._note_login()
         if segments is not None:
             await self._send(segments)
         return not authentication.has_failed
@@ -168,12 +182,15 @@ class Connection:
 
     # --- in its task -----------------------------------------------------------------------------
 
-    async def _take_token(self, token: bytes) -> bool:
-        self._frames.done()
-        if not self._authentication.takes(token):
-            return False
-        await self._send([b"\0\0\0\0"])
-        return True
+    async def _note_login(self) -> None:
+        """After a request before authentication: tell who has logged in, and delay the answer to a wrong password."""
+        authentication, security = self._authentication, self._requests.security
+        if authentication.is_done:
+            security.logged_in(self._client_host, authentication.principal)
+            self._logged_in()
+        elif authentication.has_failed:
+            security.login_failed(self._client_host, authentication.tried)
+            await asyncio.sleep(self._config.connection_failed_authentication_delay_ms / 1000)
 
     async def _send(self, segments: list[Any]) -> None:
         stream, traffic = self._stream, self._traffic

@@ -43,25 +43,30 @@ class _Look(NamedTuple):
 
 
 class Fetch:
-    """The handler of one API. `converters`: threads in which records are converted for old clients."""
+    """The handler of one API. `converters`: threads in which records are converted for old clients. `max_wait_ms`: the
+    longest wait for records, whatever a client asks."""
 
-    def __init__(self, topics: Topics, polls: LongPolls, converters: Executor, max_bytes: int) -> None:
+    def __init__(
+        self, topics: Topics, polls: LongPolls, converters: Executor, max_bytes: int, max_wait_ms: int
+    ) -> None:
         self._topics = topics
         self._polls = polls
         self._converters = converters
         self._max_bytes = max_bytes
+        self._max_wait_ms = max_wait_ms
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.FETCH: self.fetch}
 
     async def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
         if request.session_id and request.session_epoch != _FINAL_EPOCH:
             return FetchResponse(error_code=Errors.FETCH_SESSION_ID_NOT_FOUND)
-        until = time.monotonic() + max(0, request.max_wait_ms) / 1000
+        until = time.monotonic() + min(max(0, request.max_wait_ms), self._max_wait_ms) / 1000
         look = await self._look(request, context)
         while not look.is_final and look.size_bytes < request.min_bytes and look.ends:
             left_s = until - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or context.peer.is_gone:
                 break
-            with self._polls.waiting_for([log for log, _ in look.ends]) as grown:
+            logs = [log for log, _ in look.ends]
+            with self._polls.waiting_for(logs) as grown, context.peer.watched(grown.set):
                 if all(not log.closed and log.log_end_offset == end for log, end in look.ends):
                     try:
                         async with asyncio.timeout(left_s):

@@ -72,12 +72,13 @@ class GroupAdministration:
         ])
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        row = DeleteGroupsResponse.DeletableGroupResult
         return DeleteGroupsResponse(results=[
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=await self._delete(group_id))
+            row(group_id=group_id, error_code=await self._delete(group_id, context))
             for group_id in dict.fromkeys(request.groups_names)
         ])
 
-    async def _delete(self, group_id: str) -> Errors:
+    async def _delete(self, group_id: str, context: RequestContext) -> Errors:
         error = self._coordinator.check(group_id, may_be_empty=True)
         if error is not None:
             return error
@@ -90,4 +91,5 @@ class GroupAdministration:
             group.forget_pending(member_id)
         removed = group.offsets.remove(group.offsets.partitions())
         group.become(GroupState.DEAD, self._coordinator.now_ms())
+        context.log_deleted("group", group_id)
         return await self._coordinator.remove(group, removed)

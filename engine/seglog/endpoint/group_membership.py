@@ -1,4 +1,5 @@
 """Members' requests: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
+from functools import partial
 
 from seglog.coordinators.group_member import JoinResult, SyncResult
 from seglog.coordinators.groups import GroupCoordinator
@@ -110,7 +111,9 @@ class GroupMembership:
             needs_known_id=context.version >= 4 and request.group_instance_id is None,
             may_skip_assignment=context.version >= 9,
         ), answer.give)
-        return await answer
+        # If the client leaves, the group goes on without this answer; its session ends the member.
+        with context.peer.watched(partial(answer.give, JoinResult(member_id, Errors.REBALANCE_IN_PROGRESS))):
+            return await answer
 
     async def sync_group(self, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
         result = await self._sync(request, context)
@@ -135,7 +138,8 @@ class GroupMembership:
             {assigned.member_id: bytes(assigned.assignment) for assigned in request.assignments},
             answer.give,
         )
-        return await answer
+        with context.peer.watched(partial(answer.give, SyncResult(Errors.REBALANCE_IN_PROGRESS))):
+            return await answer
 
     async def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
         error = self._coordinator.check(request.group_id)

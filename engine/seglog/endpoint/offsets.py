@@ -129,13 +129,13 @@ class Offsets:
                 row = _DeleteRow(partition_index=part.partition_index, low_watermark=-1)
                 rows.append(row)
                 try:
-                    await self._delete(topic.name, part.offset, row)
+                    await self._delete(topic.name, part.offset, row, context)
                 except SeglogError as error:
                     row.error_code = error_of(error)
             answered.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=rows))
         return DeleteRecordsResponse(topics=answered)
 
-    async def _delete(self, name: str, offset: int, row: _DeleteRow) -> None:
+    async def _delete(self, name: str, offset: int, row: _DeleteRow, context: RequestContext) -> None:
         topic = self._topics.topic(name)
         log = await self._topics.opened(name, row.partition_index)
         if topic is None or log is None:
@@ -147,6 +147,7 @@ class Offsets:
         else:
             before = log.high_watermark if offset == _HIGH_WATERMARK else offset
             row.low_watermark = await self._topics.run(log.delete_records, before)
+            context.log_deleted("records before", f"{name}-{row.partition_index} {before}")
 
 
 def _offsets_before(log: Log, timestamp: int, count: int) -> list[int]:

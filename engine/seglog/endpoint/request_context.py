@@ -2,6 +2,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from seglog.endpoint.peer import Peer
+from seglog.endpoint.security_log import SecurityLog
+
 
 class RequestContext(NamedTuple):
     """What a handler gets besides the request itself.
@@ -10,6 +13,7 @@ class RequestContext(NamedTuple):
     client_host     as Kafka shows it: "/127.0.0.1"
     host, port      where this client finds the only node
     principal       the client's name: "User:alice", or "User:ANONYMOUS" without authentication
+    peer            whether the client is still there, for handlers that wait
     """
 
     version: int
@@ -18,6 +22,14 @@ class RequestContext(NamedTuple):
     host: str
     port: int
     principal: str = "User:ANONYMOUS"
+    peer: Peer = Peer()
+    security: SecurityLog = SecurityLog()
+
+    def log_deleted(self, what: str, names: object) -> None:
+        self.security.deleted(self.client_host, self.principal, what, names)
+
+    def log_configured(self, topic: str, changes: object) -> None:
+        self.security.configured(self.client_host, self.principal, topic, changes)
 
 
 # Answers a request; None: there is no answer (Produce with acks=0).

@@ -12,7 +12,9 @@ from seglog.coordinators.refusals import error_of
 from seglog.endpoint.authentication import BEFORE, Authentication
 from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.faults import Fault, PlannedFaults
+from seglog.endpoint.peer import Peer
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
+from seglog.endpoint.security_log import SecurityLog
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
 from seglog.wire.codec import API_VERSIONS, decode_request, encode_response
 from seglog.wire.error_codes import Errors
@@ -30,6 +32,7 @@ class Requests:
 
     counts      requests by (API key, version)
     faults      planned by tests of clients
+    security    what is deleted, configured and refused is told here
     """
 
     def __init__(self, *handlers: Mapping[ApiKey, Handler], at_once: Mapping[ApiKey, AtOnce]) -> None:
@@ -38,12 +41,14 @@ class Requests:
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
         self.faults = PlannedFaults()
+        self.security = SecurityLog()
         # `answer` handles the APIs in BEFORE itself: they concern the connection, which handlers do not see.
         served = {*self.handlers, *BEFORE}
         self._versions = {key: span for key, span in sorted(API_VERSIONS.items()) if key in served}
 
     async def answer(
-        self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int
+        self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int,
+        peer: Peer,
     ) -> list[Any] | None:
         """The segments of the answer; None: there is no answer. After ProtocolError or DroppedError, close the
         connection."""
@@ -72,7 +77,8 @@ class Requests:
         elif key in BEFORE:
             response = self._of_connection(key, version, request, authentication)
         else:
-            context = RequestContext(version, header.client_id, client_host, host, port, authentication.principal)
+            context = RequestContext(
+                version, header.client_id, client_host, host, port, authentication.principal, peer, self.security)
             response = await self._handled(key, request, context)
         if fault is not None and fault.drops_after:
             raise DroppedError

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
 import ssl
 import time
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from seglog.clock import SystemClock
-from seglog.config import Fsync
+from seglog.config import MAX_INT, Fsync
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
@@ -32,6 +33,7 @@ from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
 from seglog.endpoint.offsets import Offsets
 from seglog.endpoint.page import Page
+from seglog.endpoint.peer import Peer, leave_closed
 from seglog.endpoint.produce import Produce
 from seglog.endpoint.requests import Requests
 from seglog.endpoint.server_metrics import ServerCounters
@@ -55,6 +57,7 @@ _IDLE_LOOK_S = 1.0
 # The coordinator ends transactions: a log that times out transactions by itself could abort one being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
 _NO_FILES_PAUSE_S = 0.1
+_OTHER_FILES = 32       # the listeners, the loop, locks, files that are read in between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,10 @@ class Server:
         self._options = options
         self.traffic = ServerCounters()
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
+        # Those of clients that are not authenticated yet, and since when, the oldest first.
+        self._logging_in: dict[asyncio.Task[None], float] = {}
+        self._connections_max = min(options.config.max_connections, _connections_room())
+        self._logging_in_max = max(1, min(options.config.max_connections_logging_in, self._connections_max // 4))
         self._services: list[asyncio.Task[None]] = []
         self._listener: socket.socket | None = None
         self.page: Page | None = None
@@ -114,7 +121,10 @@ class Server:
         produce = Produce(self.topics, self._durability, self.transactions.verify)
         self.requests = Requests(
             produce.HANDLERS,
-            Fetch(self.topics, self._polls, self._converters, options.config.fetch_max_bytes).HANDLERS,
+            Fetch(
+                self.topics, self._polls, self._converters, options.config.fetch_max_bytes,
+                options.config.connections_max_idle_ms,
+            ).HANDLERS,
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
             TopicAdmin(self.topics, options.config, self._deleted).HANDLERS,
@@ -210,17 +220,25 @@ class Server:
                 _LOG.warning("could not accept a connection: %s", error)
                 await asyncio.sleep(_NO_FILES_PAUSE_S)
                 continue
-            if len(self._tasks) >= self._options.config.max_connections:
+            if len(self._tasks) >= self._connections_max:
                 sock.close()
                 continue
             self.traffic.accepted += 1
             task = loop.create_task(self._serve(sock, f"/{peer[0]}"))
             self._tasks[task] = None
+            if self._asks_for_login:
+                self._logging_in[task] = time.monotonic()
+                if len(self._logging_in) > self._logging_in_max:
+                    # The oldest, not the newest: idle connections must not keep anybody out.
+                    oldest = next(iter(self._logging_in))
+                    del self._logging_in[oldest]
+                    oldest.cancel()
             self.traffic.connections = len(self._tasks)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
+        self._logging_in.pop(task, None)
         self.traffic.connections = len(self._tasks)
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("a connection failed", exc_info=error)
@@ -231,36 +249,57 @@ class Server:
         plain = PlainStream(sock, loop)
         with contextlib.closing(plain):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            task = asyncio.current_task()
+            assert task is not None
             stream: ByteStream = plain
             principal = ANONYMOUS
             if options.tls is not None:
                 stream = tls = TlsStream(plain, options.tls)
                 try:
-                    async with asyncio.timeout(options.config.connections_max_idle_ms / 1000):
-                        await tls.shake_hands()
-                except (OSError, TimeoutError) as error:        # ssl.SSLError is an OSError
-                    _LOG.info("no TLS with %s: %s", client_host, error)
+                    await tls.shake_hands()
+                except OSError as error:        # ssl.SSLError is one
+                    self.requests.security.refused(client_host, error)
                     return
                 if (subject := tls.subject()) is not None:
                     principal = f"User:{subject}"
+                if options.users is None:
+                    self._logging_in.pop(task, None)
+                    if subject is not None:
+                        self.requests.security.logged_in(client_host, principal)
             here = sock.getsockname()[:2]
             connection = Connection(
                 stream, self.requests, options.config, self._memory, self._converters, self.traffic,
                 Authentication(options.users, principal), client_host, options.advertised or (here[0], here[1]),
+                Peer(sock.fileno()), lambda: self._logging_in.pop(task, None),
             )
-            task = asyncio.current_task()
-            assert task is not None
             self._tasks[task] = connection
             await connection.run()
 
+    @property
+    def _asks_for_login(self) -> bool:
+        return self._options.users is not None or self._options.tls is not None
+
     async def _close_idle(self) -> None:
         max_s = self._options.config.connections_max_idle_ms / 1000
+        login_max_s = self._options.config.connections_login_timeout_ms / 1000
         while True:
-            await asyncio.sleep(min(_IDLE_LOOK_S, max_s))
+            await asyncio.sleep(min(_IDLE_LOOK_S, max_s, login_max_s))
             now = time.monotonic()
+            leave_closed(connection.peer for connection in self._tasks.values() if connection is not None)
+            for task, since in list(self._logging_in.items()):
+                if now - since > login_max_s:
+                    del self._logging_in[task]
+                    task.cancel()
             for task, connection in list(self._tasks.items()):
                 if connection is not None and connection.idle_s(now) > max_s:
                     task.cancel()
+
+
+def _connections_room() -> int:
+    """How many connections may be open, so that enough descriptors are left for logs: they use the other half."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_INT if soft == resource.RLIM_INFINITY else max(1, soft // 2 - _OTHER_FILES)
 
 
 def _listener(host: str, port: int) -> socket.socket:

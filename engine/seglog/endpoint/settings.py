@@ -32,8 +32,26 @@ class ServerConfig(Settings):
         low=1,
     )
     sasl_server_max_receive_size: int = setting(
-        512 << 10, "sasl.server.max.receive.size", "bytes", "largest request of a client that is not authenticated yet",
-        "BrokerSecurityConfigs.DEFAULT_SASL_SERVER_MAX_RECEIVE_SIZE",
+        16 << 10, "sasl.server.max.receive.size", "bytes", "largest request of a client that is not authenticated yet",
+        "BrokerSecurityConfigs.DEFAULT_SASL_SERVER_MAX_RECEIVE_SIZE is 512 KiB, for Kerberos, which is not available",
+        low=1,
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100, "connection.failed.authentication.delay.ms", "ms",
+        "how long the answer to a wrong password is delayed",
+        "BrokerSecurityConfigs / ServerConfigs.FAILED_AUTHENTICATION_DELAY_MS_DEFAULT",
+    )
+    connections_login_timeout_ms: int = setting(
+        10_000, "connections.login.timeout.ms", "ms",
+        "a connection is closed if it is not authenticated, or TLS is not set up, within this time",
+        "ours: in Kafka, connections.max.idle.ms is the only limit",
+        low=1, high=MAX_LONG,
+    )
+    max_connections_logging_in: int = setting(
+        200, "max.connections.logging.in", "connections",
+        "maximum number of connections that are not authenticated yet, and at most a quarter of all; one more closes "
+        "the oldest of them",
+        "ours: in Kafka, they count as any other connection",
         low=1,
     )
     queued_max_request_bytes: int = setting(
@@ -45,12 +63,15 @@ class ServerConfig(Settings):
     )
     connections_max_idle_ms: int = setting(
         600_000, "connections.max.idle.ms", "ms",
-        "a connection is closed if no complete request arrives, and no part of an answer is taken, for so long",
+        "a connection is closed if no complete request arrives, and no part of an answer is taken, for so long; a "
+        "fetch waits no longer for records, whatever the client asks",
         "SocketServerConfigs.CONNECTIONS_MAX_IDLE_MS_DEFAULT; in Kafka, a part of a request counts, too",
         low=1, high=MAX_LONG,
     )
     max_connections: int = setting(
-        MAX_INT, "max.connections", "connections", "maximum number of connections; further ones are closed at once",
+        MAX_INT, "max.connections", "connections",
+        "maximum number of connections, and at most half of the files that the process may open, since logs need the "
+        "others; further ones are closed at once",
         "SocketServerConfigs.MAX_CONNECTIONS_DEFAULT; in Kafka, they wait",
         low=1,
     )

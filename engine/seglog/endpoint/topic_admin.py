@@ -204,6 +204,7 @@ class TopicAdmin:
                 row.error_code, row.error_message = error_of(error), message_of(error)
                 continue
             row.name, row.topic_id = topic.name, topic.topic_id
+            context.log_deleted("topic", topic.name)
             if self._deleted is not None and partitions:
                 await self._deleted([(topic.name, number) for number in range(partitions)])
         return DeleteTopicsResponse(responses=rows)
