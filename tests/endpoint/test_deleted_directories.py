@@ -38,7 +38,7 @@ def crashed(in_memory, monkeypatch):
     return in_memory
 
 
-def refused(fs, path):
+def refused(fs, path, within=None):
     raise StorageError("permission denied", file=path)
 
 
