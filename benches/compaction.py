@@ -13,10 +13,10 @@ from benches.runner import Bench, Fresh, Goal
 from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.compacted.raw_message import raw_message
 from seglog.ledger.entry import Entry, build_entry
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_batch_entry
 from seglog.ledger.message_position import last_message
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 

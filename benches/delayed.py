@@ -9,11 +9,11 @@ from contextlib import closing
 from sortedcontainers import SortedList
 
 from benches.runner import Bench, Goal
-from seglog import BucketDelayedDeliveryTracker, InMemoryDelayedDeliveryTracker
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
+from seglog.pulsar import BucketDelayedDeliveryTracker, InMemoryDelayedDeliveryTracker
 
 NOW = 1_700_000_000_000
 LEDGER = 50_000

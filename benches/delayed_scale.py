@@ -15,13 +15,13 @@ from contextlib import closing
 from pathlib import Path
 
 from benches.runner import Bench
-from seglog import BucketDelayedDeliveryTracker, DelayedDelivery, ManagedLedger
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.entry import build_entry, pulsar_pb
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage
+from seglog.pulsar import BucketDelayedDeliveryTracker, DelayedDelivery, ManagedLedger
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -86,7 +86,7 @@ def half_acknowledged_batches(bench: Bench, directory: Path, scale: float) -> No
 
     def unit_us(size: int) -> float:
         config = {"managedLedgerMaxEntriesPerLedger": 10**7, "defaultRetentionTimeInMinutes": -1}
-        with seglog.ManagedLedger(directory / str(size), config=config, fsync="never") as topic:
+        with seglog.pulsar.ManagedLedger(directory / str(size), config=config, fsync="never") as topic:
             metadata = pulsar_pb().MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
             topic.add_entries([build_entry(metadata, b"x")] * (moves * ROUNDS + size))
             cursor = topic.open_cursor("one", "earliest")
@@ -186,12 +186,12 @@ def idle_polls(bench: Bench, directory: Path, scale: float) -> None:
 
     def unit_us(size: int) -> float:
         config = {"enableShareDelayedMessageIndex": True}
-        with seglog.ManagedLedger(directory / str(size), fsync="never") as topic:
+        with seglog.pulsar.ManagedLedger(directory / str(size), fsync="never") as topic:
             metadata = pulsar_pb().MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
             metadata.deliver_at_time = 2**60
             topic.add_entry(build_entry(metadata, b"x"))
             cursors = [topic.open_cursor(f"s{n}", "earliest") for n in range(size)]
-            with seglog.DelayedDelivery(topic, config) as delayed:
+            with seglog.pulsar.DelayedDelivery(topic, config) as delayed:
                 dispatcher = delayed.dispatcher(cursors[0])
                 dispatcher.read()
 

@@ -88,7 +88,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     _adding(bench, entries)
     with ExitStack() as stack:
         topic = stack.enter_context(
-            seglog.ManagedLedger(directory / "topic", config=BOTH, fsync="never", clock=ManualClock(NOW_MS))
+            seglog.pulsar.ManagedLedger(directory / "topic", config=BOTH, fsync="never", clock=ManualClock(NOW_MS))
         )
         log = stack.enter_context(seglog.open(directory / "peer-0", fsync="never", config=LOG))
         for n in range(0, count, BATCH):
@@ -97,9 +97,9 @@ def run(bench: Bench, directory: Path, records: int) -> None:
             log.append_many([(None, entry) for entry in entries[n : n + BATCH]])
         _reading(bench, topic, log, count)
         _seeking(bench, topic, count)
-        stored = [bytes(entry.data) for entry in topic.read_entries(seglog.Position(0, 0), 5 * BATCH)]
+        stored = [bytes(entry.data) for entry in topic.read_entries(seglog.pulsar.Position(0, 0), 5 * BATCH)]
     if bench.wanted("ledger file, 1 KB entries"):
-        with seglog.Ledger.create(directory / "ledger-1", 1, fsync="never") as ledger:
+        with seglog.pulsar.Ledger.create(directory / "ledger-1", 1, fsync="never") as ledger:
             for entry in entries[:BATCH]:
                 ledger.add(entry)
             taken = ledger.length_bytes / sum(map(len, entries[:BATCH]))
@@ -126,15 +126,15 @@ def _adding(bench: Bench, entries: list[bytes]) -> None:
     def log_at(path: Path) -> seglog.Log:
         return seglog.open(path, fsync="never", config=LOG)
 
-    def topic_at(path: Path, config: dict[str, object]) -> seglog.ManagedLedger:
-        topic = seglog.ManagedLedger(path, config=config, fsync="never")
+    def topic_at(path: Path, config: dict[str, object]) -> seglog.pulsar.ManagedLedger:
+        topic = seglog.pulsar.ManagedLedger(path, config=config, fsync="never")
         topic.add_entry(entries[0])     # creates its first ledger, as opening creates the log's segment
         return topic
 
     peer = fresh_in(log_at, lambda log: [log.append_many(batch) for batch in records])
     cases = {
         "ledger add, a batch of 1000": fresh_in(
-            lambda path: seglog.Ledger.create(path, 1, fsync="never"),
+            lambda path: seglog.pulsar.Ledger.create(path, 1, fsync="never"),
             lambda ledger: [ledger.add_many(batch) for batch in batches],
         ),
         "managed ledger add, of 1000": fresh_in(
@@ -151,10 +151,10 @@ def _adding(bench: Bench, entries: list[bytes]) -> None:
         bench.compare(case, len(entries) / 1e6, "M/s", contenders, {("seglog", "Log.append_many"): Goal(0.7)})
 
 
-def _reading(bench: Bench, topic: seglog.ManagedLedger, log: seglog.Log, count: int) -> None:
+def _reading(bench: Bench, topic: seglog.pulsar.ManagedLedger, log: seglog.Log, count: int) -> None:
     chance = random.Random(5)
     numbers = [chance.randrange(count) for _ in range(min(count, 20_000))]
-    positions = [seglog.Position(0, n) for n in numbers]
+    positions = [seglog.pulsar.Position(0, n) for n in numbers]
     read = topic.read
     bench.compare(
         "managed ledger read one", len(numbers) / 1e6, "M/s",
@@ -163,7 +163,7 @@ def _reading(bench: Bench, topic: seglog.ManagedLedger, log: seglog.Log, count: 
     )
 
 
-def _seeking(bench: Bench, topic: seglog.ManagedLedger, count: int) -> None:
+def _seeking(bench: Bench, topic: seglog.pulsar.ManagedLedger, count: int) -> None:
     chance = random.Random(6)
     times = [NOW_MS + chance.randrange(count) for _ in range(SEEKS)]
 

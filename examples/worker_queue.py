@@ -8,7 +8,7 @@ is acknowledged when it is done, so each is done at least once.
 """
 import sys
 
-from seglog import DelayedDelivery, ManagedLedger
+from seglog.pulsar import DelayedDelivery, ManagedLedger
 
 TRIES, FIRST_RETRY_S = 4, 0.05
 

@@ -58,7 +58,7 @@ def a_log(directory):
 
 
 def a_topic(directory):
-    with seglog.ManagedLedger(directory / "orders") as topic, DelayedDelivery(topic) as delayed:
+    with seglog.pulsar.ManagedLedger(directory / "orders") as topic, DelayedDelivery(topic) as delayed:
         cursor = topic.open_cursor("billing", "earliest")
         with delayed.dispatcher(cursor) as dispatcher:
             for n in range(20):

@@ -48,7 +48,7 @@ def test_a_read_of_one_record_from_an_offset_on(log, calls):
 
 
 def test_an_entry_of_a_managed_ledger(in_memory, calls):
-    with seglog.ManagedLedger(in_memory / "orders") as topic:
+    with seglog.pulsar.ManagedLedger(in_memory / "orders") as topic:
         for n in range(3):
             topic.add_entry(message(n))
         entry = message(3)
@@ -62,7 +62,7 @@ def test_a_read_that_meets_five_delayed_entries(in_memory, calls, kind):
         tracker = InMemoryDelayedDeliveryTracker(clock=clock)
     else:
         tracker = BucketDelayedDeliveryTracker(InMemoryBucketSnapshotStorage(), clock=clock, worker=InlineWorker())
-    with seglog.ManagedLedger(in_memory / "orders", clock=clock) as topic:
+    with seglog.pulsar.ManagedLedger(in_memory / "orders", clock=clock) as topic:
         index = DelayedIndex(tracker, topic, topic.open_cursor("one", "earliest"))
         dispatcher = Dispatcher(topic, topic.open_cursor("one"), index)
         counts = []

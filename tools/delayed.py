@@ -8,9 +8,9 @@ import click
 from seglog.clock import SystemClock
 from seglog.delayed.worker import IdleWorker, InlineWorker, Worker
 from seglog.errors import CorruptDelayedIndexError, InvalidArgumentError, SnapshotMissingError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import Manifest
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex
 from seglog.topic.delayed_policies import stored_policies

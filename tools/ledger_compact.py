@@ -9,8 +9,8 @@ from seglog.ledger.compacted.compacted_ledger import CompactedLedger
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.closed import ClosedManagedLedger
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, open_compacted, pointed_to
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.topic_compaction import CompactionReport, PulsarTopicCompactionService, plan_compaction
 

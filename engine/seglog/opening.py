@@ -1,4 +1,4 @@
-"""The functions that open logs: `seglog.open`, `seglog.open_dir`, `seglog.open_topic` and `seglog.serve`.
+"""The functions that open logs: `seglog.open`, `seglog.open_dir` and `seglog.serve`.
 
 They are above `log/` and `upkeep/`, and pass the retention rule and the cleaner to each log: `log/` does not import
 the code that examines or rewrites logs.
@@ -21,8 +21,6 @@ from seglog.upkeep.retention import expired
 
 if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
-    from seglog.ledger.config import ManagedLedgerConfig
-    from seglog.ledger.managed.managed_ledger import ManagedLedger
 
 
 def open(
@@ -78,35 +76,6 @@ def open_dir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
         retention=expired, keeper=LogCleaner(cleaner, stays=True),
     )
-
-
-def open_topic(
-    path: str | os.PathLike[str],
-    *,
-    config: "Mapping[str, object] | ManagedLedgerConfig | None" = None,
-    fsync: Fsync = "batch",
-    clock: Clock | None = None,
-    fs: FileSystem | None = None,
-    create: bool = True,
-) -> "ManagedLedger":
-    """Open a topic's directory such as `topics/orders` to add to it, and create it if it does not exist.
-
-    If `config` has a compaction.threshold, the `ManagedLedger` compacts by itself, in keep_house() and in its thread.
-    The arguments are those of `ManagedLedger`. Raises what `ManagedLedger` raises, and CorruptManifestError if the
-    pointer to the compacted ledger was lost.
-    """
-    # Imported here: a process that opens only logs would load twice as much.
-    from seglog.ledger.managed.managed_ledger import ManagedLedger
-    from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
-
-    topic = ManagedLedger(path, config=config, fsync=fsync, clock=clock, fs=fs, create=create)
-    if topic.config.compaction_threshold_bytes:
-        try:
-            PulsarTopicCompactionService(topic)
-        except BaseException:
-            topic.close()
-            raise
-    return topic
 
 
 def serve(

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.tools.cli import COMMANDS, cli
 from seglog.tools.terminal import display_options
 from seglog.topic.delayed_delivery import DelayedDelivery

@@ -8,9 +8,9 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.ledger.entry import Entry
 from seglog.ledger.ledger import LOG_NAME, Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.hexwalk import readable
 from support.keyed_topic import keyed_batch

@@ -25,7 +25,8 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, pa
 
 
 @pytest.mark.parametrize("name", sorted(
-    name for name in {*dir(seglog.ManagedLedger), *dir(seglog.Cursor)} - INNER if not name.startswith("_")
+    name for name in {*dir(seglog.pulsar.ManagedLedger), *dir(seglog.pulsar.ManagedCursor)} - INNER
+    if not name.startswith("_")
 ))
 def test_whatever_they_can_be_asked_is_on_the_page(name):
     assert re.search(rf"\b{name}\b", PAGE.read_text())

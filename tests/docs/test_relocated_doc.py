@@ -4,9 +4,9 @@ from pathlib import Path
 
 from seglog.clock import ManualClock
 from seglog.ledger.ledger import Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedEntries
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from support.pages import check_part
 from support.topics import delayed
 

@@ -36,13 +36,14 @@ def handle(request, tmp_path):
             with seglog.open_partition(tmp_path / "data" / "orders-0") as partition:
                 yield partition, lambda: list(partition.read())
         case "managed ledger":
-            with seglog.ManagedLedger(tmp_path / "topic") as topic:
+            with seglog.pulsar.ManagedLedger(tmp_path / "topic") as topic:
                 yield topic, topic.flush
         case "ledger":
-            with seglog.Ledger.create(tmp_path / "ledger", 1) as ledger:
+            with seglog.pulsar.Ledger.create(tmp_path / "ledger", 1) as ledger:
                 yield ledger, lambda: ledger.add(b"entry")
         case "delayed delivery":
-            with seglog.ManagedLedger(tmp_path / "topic") as topic, seglog.DelayedDelivery(topic) as delivery:
+            pulsar = seglog.pulsar
+            with pulsar.ManagedLedger(tmp_path / "topic") as topic, pulsar.DelayedDelivery(topic) as delivery:
                 yield delivery, topic.flush
 
 

@@ -16,8 +16,8 @@ from seglog._kernels.entry_frame import broker_fields, entry_timestamp, put_brok
 from seglog.errors import CorruptRecordError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
+from seglog.pulsar import ManagedLedger
 from support.entries import golden_entries
 
 IS_FULL = bool(os.environ.get("SEGLOG_TORTURE") or os.environ.get("SEGLOG_SANITIZE"))

@@ -10,7 +10,7 @@ import pytest
 
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.topics import at, message, numbers, positions
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))

@@ -17,9 +17,9 @@ from seglog.errors import (
 from seglog.format.checked_json import format_json
 from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch, bitmap
 from seglog.ledger.managed.cursor_file import FORMAT, CursorState, cursor_path
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import ledger_directory
 from seglog.ledger.position import EARLIEST, LATEST
+from seglog.pulsar import ManagedLedger
 from support.topics import at, batch, message, numbers, positions
 
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 3, "defaultRetentionTimeInMinutes": -1}

@@ -10,7 +10,7 @@ import pytest
 
 from seglog.errors import LogFailedError, StorageError
 from seglog.ledger.ledger import Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.segment.growing_files import GROWING_FILES
 from support.descriptors import descriptors_of, rest, rest_while_syncs_fail
 from support.interrupts import interrupted_at_each_opcode
@@ -26,7 +26,7 @@ MANY = """
 import os, resource, sys
 path, topics, descriptors = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.topics import message, numbers
 opened = [ManagedLedger(f"{path}/orders-{n}") for n in range(topics)]
 for turn in range(3):

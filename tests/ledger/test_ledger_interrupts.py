@@ -10,7 +10,7 @@ from collections import deque
 import pytest
 
 from seglog.ledger.ledger import Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.faultfs import RecordingFs
 from support.interrupts import interrupted_at_each_opcode
 from support.topics import message, numbers

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.faultfs import RecordingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers
@@ -87,7 +87,7 @@ def test_a_crash_while_it_is_recovered_is_recovered(tmp_path):
 
 CHILD = """
 import sys
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.topics import batch
 path, begin = sys.argv[1], int(sys.argv[2])
 config = {"managedLedgerMaxEntriesPerLedger": 50, "brokerEntryMetadataInterceptors": "index",

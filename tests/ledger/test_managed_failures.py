@@ -10,8 +10,8 @@ from seglog._kernels.shield import work_in_background
 from seglog.clock import ManualClock
 from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.tail import ManagedTail
+from seglog.pulsar import ManagedLedger
 from support.faultfs import FailingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers

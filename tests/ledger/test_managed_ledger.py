@@ -23,9 +23,9 @@ from seglog.errors import (
 )
 from seglog.format.checked_json import format_json
 from seglog.ledger.ledger import LOG_NAME, Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import FILE_NAME, FORMAT, Manifest
 from seglog.ledger.position import EARLIEST, LATEST, Position
+from seglog.pulsar import ManagedLedger
 from support.entries import golden_entries
 from support.topics import at, batch, message, numbers, positions
 
@@ -381,7 +381,7 @@ def test_one_process_writes(path):
     with ManagedLedger(path) as topic:
         with pytest.raises(LogLockedError):
             ManagedLedger(path)
-        code = f"from seglog.ledger.managed.managed_ledger import ManagedLedger; ManagedLedger({str(path)!r})"
+        code = f"from seglog.pulsar import ManagedLedger; ManagedLedger({str(path)!r})"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "LogLockedError" in found.stderr
         topic.add_entry(message(0))

@@ -6,7 +6,7 @@ a ledger must not be sealed with bytes that are on no disk.
 import pytest
 
 from seglog.clock import ManualClock
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.lives import Life, every_end
 from support.topics import message, numbers
 

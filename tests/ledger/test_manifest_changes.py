@@ -10,8 +10,8 @@ from seglog.fs.files import OsFile, OsFileSystem
 from seglog.ledger.ledger_metadata import LedgerEnd
 from seglog.ledger.managed import manifest
 from seglog.ledger.managed.closed import ClosedManagedLedger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import LedgerInfo, Manifest, ManifestFile
+from seglog.pulsar import ManagedLedger
 from support.faultfs import RecordingFs
 from support.topics import message
 

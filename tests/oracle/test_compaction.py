@@ -8,7 +8,7 @@ from seglog.ledger.compacted.raw_message import raw_message
 from seglog.ledger.entry import Entry
 from seglog.ledger.entry_fields import entry_fields
 from seglog.ledger.ledger import Ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.compacted_reader import pulsar_messages
 from seglog.upkeep.compacted_conversion import FORMS
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

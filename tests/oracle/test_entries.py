@@ -8,8 +8,8 @@ from seglog.clock import ManualClock
 from seglog.format.payload_compression import PayloadCodec
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.entry_fields import entry_fields
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_batch_entry, build_message_entry
+from seglog.pulsar import ManagedLedger
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 from support.pulsar_oracle import write_stream
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from seglog import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from support.command import seglog_json
 from support.outside.disk import Disk, write_tree
 from support.outside.logs import MODES, TOPIC_KINDS, failing_calls, record_topic
@@ -110,7 +110,7 @@ def states_behind(script, fault, says, directory, recorder, count):
 
 SEALS_TWICE = """
 import sys
-from seglog import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.errors import LogFailedError
 from support.outside.topic_worker import entry_of
 topic = ManagedLedger(sys.argv[1], fsync="never")
@@ -134,7 +134,7 @@ def test_a_seal_whose_last_sync_failed_is_made_durable_by_the_next_opening(in_me
 
 ACKNOWLEDGES_TWICE = """
 import sys
-from seglog import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.errors import LogFailedError
 from support.outside.topic_worker import CONFIG, entry_of
 topic = ManagedLedger(sys.argv[1], config=CONFIG)

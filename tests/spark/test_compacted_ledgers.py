@@ -2,7 +2,7 @@
 import pytest
 
 from seglog.errors import InvalidArgumentError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.spark import convert_compacted_ledgers
 from seglog.upkeep.compacted_conversion import FORMS
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

@@ -5,7 +5,7 @@ import pytest
 
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.ledger import LOG_NAME
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.command import seglog, seglog_json
 from support.topics import delayed, message, numbers

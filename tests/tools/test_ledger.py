@@ -8,9 +8,9 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import FILE_NAME
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.segment.segment import Segment
 from support.command import seglog, seglog_json
 from support.entries import DAMAGED, golden_entries

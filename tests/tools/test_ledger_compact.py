@@ -3,8 +3,8 @@ import pytest
 
 from seglog.errors import NotALogError, ProofMismatchError
 from seglog.ledger.compacted import compacted_ledger
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep import compacted_conversion
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.ledger_recover import plan_recovery

@@ -16,7 +16,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.reading.partition import Partition
 from seglog.tools import report
 from seglog.tools.cli import cli

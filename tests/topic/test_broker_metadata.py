@@ -2,7 +2,7 @@
 import pytest
 
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.compacted_reader import read_compacted
 from seglog.topic.dispatcher import Dispatcher
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

@@ -7,10 +7,10 @@ from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.ledger.compacted.batch import open_batch
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_position import MessagePosition
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import EntryView
+from seglog.pulsar import ManagedLedger
 from seglog.topic.compacted_reader import PayloadMessage, pulsar_messages, read_compacted
 from seglog.topic.compaction_service import TopicCompactionService
 from seglog.upkeep import topic_compaction

@@ -6,7 +6,7 @@ import pytest
 
 from seglog.clock import ManualClock
 from seglog.delayed.worker import BackgroundWorker, InlineWorker
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, numbers
 

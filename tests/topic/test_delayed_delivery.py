@@ -13,7 +13,7 @@ from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import InvalidArgumentError, LogClosedError, LogFailedError, StorageError, TooManyDelayedError
 from seglog.ledger.managed.cursor_file import CursorState
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR

@@ -11,8 +11,8 @@ from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import BackgroundWorker, InlineWorker
 from seglog.errors import InvalidArgumentError, InvalidConfigError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import build_message_entry
+from seglog.pulsar import ManagedLedger
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import batch, delayed, message, numbers

@@ -10,7 +10,7 @@ import pytest
 
 from seglog.clock import ManualClock
 from seglog.delayed.worker import InlineWorker
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic import delayed_index
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import batch, delayed, message, numbers

@@ -11,8 +11,8 @@ from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import LogClosedError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.dispatcher import Dispatcher
 from support.topics import delayed, message, numbers
 

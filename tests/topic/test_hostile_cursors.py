@@ -14,8 +14,8 @@ from seglog.delayed.worker import InlineWorker
 from seglog.errors import CorruptDelayedIndexError, CorruptManifestError
 from seglog.format.checked_json import format_json
 from seglog.ledger.managed.cursor_file import FORMAT, VERSION, cursor_path
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message, numbers
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from seglog.errors import LogClosedError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.dispatcher import Dispatcher

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.interrupts import with_loses_exits
 from support.topics import delayed

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from seglog.clock import ManualClock
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message
 
@@ -24,10 +24,10 @@ def looks_of_an_idle_poll(path, subscriptions, monkeypatch):
             dispatcher = deliveries.dispatcher(cursors[0])
             assert len(dispatcher.read()) == 1
             dispatcher.read()
-            where = Cursor.mark_delete_position
+            where = ManagedCursor.mark_delete_position
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    Cursor, "mark_delete_position",
+                    ManagedCursor, "mark_delete_position",
                     property(lambda cursor: asked.append(cursor) or where.fget(cursor)),
                 )
                 assert dispatcher.read() == []

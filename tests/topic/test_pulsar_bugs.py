@@ -12,7 +12,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.storage import InMemoryBucketSnapshotStorage
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import StorageError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.dispatcher import Dispatcher
 from support.topics import delayed, message, numbers

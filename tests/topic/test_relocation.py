@@ -7,8 +7,8 @@ from pyroaring import BitMap
 from seglog.clock import ManualClock
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import InvalidArgumentError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import seglog_json

@@ -4,11 +4,11 @@ from contextlib import suppress
 
 import pytest
 
-from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import InvalidArgumentError, InvalidConfigError, SeglogError
 from seglog.ledger.ledger import Ledger
+from seglog.pulsar import DelayedDelivery, ManagedLedger, Position
 from support.topics import batch, delayed, message
 
 NOW = 1_700_000_000_000

@@ -14,10 +14,10 @@ from seglog.ledger.compacted.raw_message import message_id_bytes, raw_message, r
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, build_entry
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.message_batch import batch_of
 from seglog.ledger.message_position import MessagePosition
 from seglog.ledger.position import EARLIEST, Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.compaction_phases import CompactionPhases
 from seglog.upkeep.ledger_recover import plan_recovery
@@ -494,14 +494,14 @@ def test_delayed_messages_do_not_notice(tmp_path):
 
 def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
     config = {"compaction.threshold": 500}
-    with seglog.open_topic(tmp_path / "t", config=config) as topic:
+    with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
         topic.keep_house()
-        service = seglog.PulsarTopicCompactionService(topic)
+        service = seglog.pulsar.PulsarTopicCompactionService(topic)
         assert len(compacted(service)) == 1
-        reader = seglog.read_compacted(topic, service)
-        assert reader.read_next().position == seglog.MessagePosition(0, 7, -1, 1007)
-    with seglog.open_topic(tmp_path / "other") as topic:
+        reader = seglog.pulsar.read_compacted(topic, service)
+        assert reader.read_next().position == seglog.pulsar.MessagePosition(0, 7, -1, 1007)
+    with seglog.pulsar.ManagedLedger(tmp_path / "other") as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
         topic.keep_house()
         assert COMPACTION_CURSOR not in topic.cursors
@@ -522,9 +522,9 @@ def test_the_keys_of_what_was_compacted_need_no_budget(tmp_path):
 
 
 def test_what_one_service_compacted_every_service_of_the_topic_reads(tmp_path):
-    """open_topic makes one, and who reads makes another: the topic is trimmed behind what the first compacted."""
+    """A ledger that compacts by itself has one, and a reader another: the topic is trimmed behind the first."""
     config = {"compaction.threshold": 1, "managedLedgerMaxEntriesPerLedger": 3}
-    with seglog.open_topic(tmp_path / "t", config=config) as topic:
+    with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         subscription = topic.open_cursor("sub", "earliest")
         entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]
         topic.add_entries(entries[:6])

@@ -19,7 +19,7 @@ from seglog.errors import LogFailedError, SeglogError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, DIRECTORY, LEDGER_PROPERTY
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.faultfs import FailingFs, RecordingFs
 from support.keyed_topic import keyed, keyed_batch, read_all
@@ -248,7 +248,7 @@ def test_a_topic_trimmed_behind_an_error_reads_the_same(tmp_path):
 
 CHILD = """
 import random, sys
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.keyed_topic import keyed_batch
 path, begin, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

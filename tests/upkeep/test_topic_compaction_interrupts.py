@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from seglog.ledger.managed.compacted_home import DIRECTORY
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.pulsar import ManagedLedger
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.interrupts import Interrupter
 from support.keyed_topic import keyed, keyed_batch, read_all
@@ -78,14 +78,14 @@ def test_an_interrupt_before_the_cursor_is_written_leaves_its_pointer_to_be_writ
     service = PulsarTopicCompactionService(topic)
     for name in ("_mark_delete", "_write"):
         with monkeypatch.context() as patch:
-            real, calls = getattr(Cursor, name), count()
+            real, calls = getattr(ManagedCursor, name), count()
 
             def once(cursor, *arguments, real=real, calls=calls):
                 if cursor.name == "__compaction" and not next(calls):
                     raise KeyboardInterrupt
                 return real(cursor, *arguments)
 
-            patch.setattr(Cursor, name, once)
+            patch.setattr(ManagedCursor, name, once)
             with pytest.raises(KeyboardInterrupt):
                 service.compact()
         service.compact()

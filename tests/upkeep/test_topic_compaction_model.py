@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import Position
+from seglog.pulsar import ManagedLedger
 from seglog.topic.compacted_reader import read_compacted
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService

@@ -15,9 +15,9 @@ from seglog._kernels.crc import crc32c
 from seglog.clock import ManualClock
 from seglog.format.checked_json import format_json
 from seglog.ledger.entry import Entry
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.managed.manifest import FILE_NAME
 from seglog.ledger.managed.relocated_entries import FORMAT_PROPERTY, RelocatedEntries
+from seglog.pulsar import ManagedLedger
 from seglog.segment.column_stats import column_stats_bytes, column_stats_path
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from seglog.errors import InvalidArgumentError, SeglogError, StorageError
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.spark.cluster import Cluster, Progress
 from seglog.upkeep.compacted_conversion import FORMS, digest_of
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
@@ -60,7 +60,7 @@ def convert_compacted_ledgers(
 def convert_one(path: str, to: str) -> ConvertedLedger:
     """Run one task. A StorageError of the machine is raised, so that Spark retries elsewhere."""
     try:
-        with ManagedLedger(path, create=False) as topic:
+        with OpenManagedLedger(path, create=False) as topic:
             service = PulsarTopicCompactionService(topic)
             before = service.compacted_ledger
             if before is None:

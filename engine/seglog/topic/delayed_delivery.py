@@ -33,8 +33,8 @@ from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedEr
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.ledger_metadata import checked_properties
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.message_batch import build_message_entry
 from seglog.ledger.position import Position
@@ -61,13 +61,13 @@ class DelayedDelivery(OpenHandle):
 
     def __init__(
         self,
-        managed_ledger: ManagedLedger,
+        managed_ledger: OpenManagedLedger,
         config: Mapping[str, object] | DelayedDeliveryConfig | None = None,
         *,
         clock: Clock | None = None,
         new_worker: Callable[[], Worker] | None = None,
     ) -> None:
-        if not isinstance(managed_ledger, ManagedLedger):
+        if not isinstance(managed_ledger, OpenManagedLedger):
             raise InvalidArgumentError(f"delayed delivery needs a ManagedLedger, not {managed_ledger!r}")
         if not isinstance(config, DelayedDeliveryConfig):
             config = DelayedDeliveryConfig.of({} if config is None else config)
@@ -94,7 +94,7 @@ class DelayedDelivery(OpenHandle):
     @classmethod
     def as_found(
         cls,
-        managed_ledger: ManagedLedger,
+        managed_ledger: OpenManagedLedger,
         *,
         clock: Clock | None = None,
         new_worker: Callable[[], Worker] = IdleWorker,
@@ -223,10 +223,10 @@ class DelayedDelivery(OpenHandle):
 
     # --- indexes, trackers, dispatchers ------------------------------------------------------
 
-    def index(self, cursor: Cursor) -> DelayedIndex:
+    def index(self, cursor: ManagedCursor) -> DelayedIndex:
         """The index with the delayed messages of a subscription: its own, or the shared one. Raises LogClosedError if
         this is closed, InvalidArgumentError if `cursor` is not a cursor of this managed ledger."""
-        if not isinstance(cursor, Cursor) or self._managed_ledger.cursors.get(cursor.name) not in (cursor, None):
+        if not isinstance(cursor, ManagedCursor) or self._managed_ledger.cursors.get(cursor.name) not in (cursor, None):
             raise InvalidArgumentError(f"no cursor of this managed ledger: {cursor!r}", file=self._managed_ledger.path)
         with self._lock:
             if self._is_closed:
@@ -240,16 +240,16 @@ class DelayedDelivery(OpenHandle):
                 found = self._indexes[name] = self._open(cursor)
             return found
 
-    def tracker(self, cursor: Cursor) -> DelayedDeliveryTracker:
+    def tracker(self, cursor: ManagedCursor) -> DelayedDeliveryTracker:
         """The tracker with the delayed messages of a subscription. Raises what `index` raises."""
         return self.index(cursor).tracker
 
-    def dispatcher(self, cursor: Cursor) -> Dispatcher:
+    def dispatcher(self, cursor: ManagedCursor) -> Dispatcher:
         """A dispatcher for a subscription, for all threads that read it. Raises InvalidArgumentError if the
         subscription has an open dispatcher already, and LogClosedError if this is closed."""
         return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock)
 
-    def _open(self, cursor: Cursor) -> DelayedIndex:
+    def _open(self, cursor: ManagedCursor) -> DelayedIndex:
         if not self.config.bucket_tracker:
             in_memory = InMemoryDelayedDeliveryTracker(self.config, clock=self._clock, decisions=cursor)
             return DelayedIndex(in_memory, self._managed_ledger, cursor)
@@ -258,7 +258,7 @@ class DelayedDelivery(OpenHandle):
             return SharedDelayedIndex(self._open_buckets(owner), self._managed_ledger)
         return DelayedIndex(self._open_buckets(cursor), self._managed_ledger, cursor)
 
-    def _open_buckets(self, owner: Cursor) -> BucketDelayedDeliveryTracker:
+    def _open_buckets(self, owner: ManagedCursor) -> BucketDelayedDeliveryTracker:
         storage = LedgerSnapshotStorage(
             snapshot_directory(self._managed_ledger.path, owner.name),
             owner=owner,
@@ -296,7 +296,7 @@ class DelayedDelivery(OpenHandle):
             used = {snapshot_directory(self._managed_ledger.path, name) for name in cursors}
         remove_snapshots(self._managed_ledger.fs, self._managed_ledger.path, besides=used)
 
-    def _share_moves(self, building: Cursor | None, subscriptions: list[Cursor]) -> None:
+    def _share_moves(self, building: ManagedCursor | None, subscriptions: list[ManagedCursor]) -> None:
         """Take over the times of messages that single subscriptions rescheduled into the shared index. A message has
         one time there: the latest of its subscriptions' times, so that none gets it early."""
         decided = {cursor.name: _decided(cursor).moved for cursor in subscriptions}
@@ -320,12 +320,12 @@ class DelayedDelivery(OpenHandle):
                 shared[position] = max(*times, shared.get(position, 0))
         building.update_properties(_properties(shared))
 
-    def _waits_for(self, cursor: Cursor, position: Position) -> bool:
+    def _waits_for(self, cursor: ManagedCursor, position: Position) -> bool:
         """Whether the entry exists, and the subscription has not acknowledged it."""
         there = cursor.is_aside(position) or self._managed_ledger.is_valid(position)
         return there and not cursor.is_acknowledged(position)
 
-    def _settle(self, owner: Cursor, cursors: list[Cursor], kinds: tuple[str, ...]) -> None:
+    def _settle(self, owner: ManagedCursor, cursors: list[ManagedCursor], kinds: tuple[str, ...]) -> None:
         """Apply the decisions in `owner`'s properties of these kinds to `cursors`, and remove the properties."""
         ours = {name: value for name, value in owner.properties.items() if name.startswith(kinds)}
         if not ours:
@@ -390,7 +390,7 @@ def _delay_ms(delay: timedelta | float) -> int:
     return delay_ms
 
 
-def _decided(cursor: Cursor) -> Amendments:
+def _decided(cursor: ManagedCursor) -> Amendments:
     """The decisions about single messages in a cursor's properties. Raises CorruptDelayedIndexError."""
     amendments = Amendments()
     amendments.read(cursor.properties)
@@ -404,7 +404,7 @@ def _properties(moved: Mapping[tuple[int, int], int]) -> dict[str, str | None]:
     return {name: value for name, value in amendments.properties().items() if name.startswith(MOVED)}
 
 
-def _existing(managed_ledger: ManagedLedger, amendments: Amendments) -> Iterator[Position]:
+def _existing(managed_ledger: OpenManagedLedger, amendments: Amendments) -> Iterator[Position]:
     """The cancelled positions whose entries exist."""
     extent = managed_ledger.extent
     for ledger_id, ids in sorted(amendments.cancelled_in.items()):

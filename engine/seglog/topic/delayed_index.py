@@ -19,8 +19,8 @@ from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
@@ -71,7 +71,7 @@ class Reader(Protocol):
     """A reader of scheduled messages: a Dispatcher. All methods but `close` are called with the index's lock held."""
 
     @property
-    def cursor(self) -> Cursor: ...
+    def cursor(self) -> ManagedCursor: ...
 
     def take_scheduled(self, positions: Sequence[Position]) -> None:
         """Take messages that are due."""
@@ -91,7 +91,9 @@ class DelayedIndex:
     Raises InvalidArgumentError if another index uses the tracker.
     """
 
-    def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+    def __init__(
+        self, tracker: DelayedDeliveryTracker, managed_ledger: OpenManagedLedger, cursor: ManagedCursor
+    ) -> None:
         self.tracker = tracker
         # Guards the readers and their state.
         self.lock = tracker.lock
@@ -103,10 +105,10 @@ class DelayedIndex:
         self._is_reading = False
         self._own = [cursor]
         # The cursors that notify this index, and the list of subscriptions at the last check.
-        self._told: set[Cursor] = set()
-        self._told_of: list[Cursor] = []
+        self._told: set[ManagedCursor] = set()
+        self._told_of: list[ManagedCursor] = []
         # The list of subscriptions, the slowest of them, and its position then.
-        self._least: tuple[list[Cursor], Cursor, Position] | None = None
+        self._least: tuple[list[ManagedCursor], ManagedCursor, Position] | None = None
         # Entries that the index need not read, although its cursor has not passed them.
         self._skip: Callable[[Position], bool] | None = None
         self._forgotten_to = EARLIEST
@@ -213,11 +215,11 @@ class DelayedIndex:
             if reader in self.readers:
                 self.readers.remove(reader)
 
-    def is_of(self, cursor: Cursor) -> bool:
+    def is_of(self, cursor: ManagedCursor) -> bool:
         """Whether the tracker has the messages of this subscription, not of a deleted one with the same name."""
         return cursor is self._cursor
 
-    def subscriptions(self) -> list[Cursor]:
+    def subscriptions(self) -> list[ManagedCursor]:
         """The cursors whose messages the tracker has; it forgets what all of them have passed. Returns the same list
         object until the cursors change."""
         return self._own
@@ -318,7 +320,7 @@ class DelayedIndex:
         with self.lock:
             readers = {reader.cursor: reader for reader in self.readers}
 
-            def wants(cursor: Cursor, position: Position) -> bool:
+            def wants(cursor: ManagedCursor, position: Position) -> bool:
                 if not cursor.is_aside(position):
                     return False
                 reader = readers.get(cursor)
@@ -453,16 +455,16 @@ class SharedDelayedIndex(DelayedIndex):
     longer known here.
     """
 
-    def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: ManagedLedger) -> None:
+    def __init__(self, tracker: DelayedDeliveryTracker, managed_ledger: OpenManagedLedger) -> None:
         # The list of subscriptions, and the number of changes that it reflects.
-        self._subscribed: tuple[int, list[Cursor]] = -1, []
+        self._subscribed: tuple[int, list[ManagedCursor]] = -1, []
         super().__init__(tracker, managed_ledger, managed_ledger.open_cursor(BUILDING_CURSOR, "earliest"))
         self._skip = self._is_over
 
-    def is_of(self, cursor: Cursor) -> bool:
+    def is_of(self, cursor: ManagedCursor) -> bool:
         return True
 
-    def subscriptions(self) -> list[Cursor]:
+    def subscriptions(self) -> list[ManagedCursor]:
         changes = self._managed_ledger.cursor_changes
         if changes != self._subscribed[0]:
             cursors = self._managed_ledger.cursors.items()

@@ -27,8 +27,8 @@ from seglog._kernels.shield import unheard
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.ledger.managed.cursor import DEFAULT_READ, Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import DEFAULT_READ, ManagedCursor
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.position import Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
 from seglog.topic.delayed_index import DelayedIndex, Fate
@@ -55,8 +55,8 @@ class Dispatcher:
 
     def __init__(
         self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
+        managed_ledger: OpenManagedLedger,
+        cursor: ManagedCursor,
         tracker: DelayedDeliveryTracker | DelayedIndex,
         *,
         clock: Clock | None = None,
@@ -89,7 +89,7 @@ class Dispatcher:
         return f"<Dispatcher {self._cursor.name}: {len(self._replay)} to replay>"
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> ManagedCursor:
         """The cursor whose entries are dispatched."""
         return self._cursor
 

@@ -24,7 +24,7 @@ from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
 from seglog.ledger.ledger_recovery import LedgerCheck, check_ledger
 from seglog.ledger.managed.compacted_home import compacted_ids, is_compacted_home
 from seglog.ledger.managed.cursor_file import CursorState, cursor_files
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.manifest import LEDGER_PREFIX, LedgerInfo, Manifest, ledger_directory
 from seglog.ledger.managed.relocated_entries import DIRECTORY as RELOCATED
 from seglog.ledger.snapshot_storage import DIRECTORY as SNAPSHOTS
@@ -64,7 +64,7 @@ class RecoveryPlan:
                 infos = (replace(info, end=ends.get(info.ledger_id, info.end)) for info in manifest.ledgers)
                 left = tuple(info for info in infos if info.end is None or info.end.entries)
                 manifest.with_(ledgers=left).write(fs, self.path)
-        ManagedLedger(self.path, fs=fs).close()
+        OpenManagedLedger(self.path, fs=fs).close()
 
     def _make_manifest(self, fs: FileSystem) -> None:
         infos, state = [], BrokerState()

@@ -41,8 +41,8 @@ from seglog.ledger.managed.compacted_home import (
     open_compacted,
     pointed_to,
 )
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST, Position
@@ -186,8 +186,8 @@ class _Shared:
 class PulsarTopicCompactionService(TopicCompactionService):
     """Compacts a managed ledger as Pulsar does, and reads the result. The caller still owns the managed ledger.
 
-    Several services of one managed ledger share the compacted ledger, such as that of `seglog.open_topic` and one to
-    read with.
+    Several services of one managed ledger share the compacted ledger, such as the one of a ManagedLedger that
+    compacts by itself and one to read with.
 
     `name`: the topic's name in the ledger's properties; by default the directory's name. If the configuration has a
     compaction.threshold, the managed ledger's keep_house() compacts from now on.
@@ -195,8 +195,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
     Raises CorruptManifestError if the pointer to the compacted ledger, or the ledger, was lost.
     """
 
-    def __init__(self, managed_ledger: ManagedLedger, *, name: str | None = None) -> None:
-        if not isinstance(managed_ledger, ManagedLedger):
+    def __init__(self, managed_ledger: OpenManagedLedger, *, name: str | None = None) -> None:
+        if not isinstance(managed_ledger, OpenManagedLedger):
             raise InvalidArgumentError(f"a service needs a ManagedLedger, not {managed_ledger!r}")
         self._topic = managed_ledger
         self._name = managed_ledger.path.name if name is None else name
@@ -286,7 +286,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     def _is_stale(self, report: CompactionReport) -> bool:
         return not report.rounds and _is_stale(self._ledger, self._topic.config)
 
-    def _compact(self, cursor: Cursor, end: Position, report: CompactionReport) -> None:
+    def _compact(self, cursor: ManagedCursor, end: Position, report: CompactionReport) -> None:
         """Do one round."""
         made = CompactionRound(self._topic, self._ledger, end)
         report.ledger_id = self._swap_in(cursor, made)
@@ -295,7 +295,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         report.keys += len(made.phases.latest)
         report.count.add(made.phases.count)
 
-    def _swap_in(self, cursor: Cursor, made: CompactionRound | ConversionRound) -> int:
+    def _swap_in(self, cursor: ManagedCursor, made: CompactionRound | ConversionRound) -> int:
         """Write what remains to a new ledger, use that from now on, and return its id."""
         topic = self._topic
         ledger_id = topic.new_ledger_id()
@@ -343,7 +343,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             ledger.abandon()    # interrupted: the next opening removes it
             raise
 
-    def _follow(self, cursor: Cursor | None) -> None:
+    def _follow(self, cursor: ManagedCursor | None) -> None:
         """Use the ledger to which the cursor points: another one than before if a compaction failed between the swap
         and its end. Raises CorruptManifestError if the pointer was lost, or the cursor has passed entries that were not
         compacted."""
@@ -352,7 +352,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             self._follow_to(pointer, cursor)
         self._shared.is_in_doubt = False
 
-    def _follow_to(self, pointer: int, cursor: Cursor | None) -> None:
+    def _follow_to(self, pointer: int, cursor: ManagedCursor | None) -> None:
         topic, ledger = self._topic, self._ledger
         mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position
         if ledger is None or ledger.ledger_id != pointer or not ledger.path.exists():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from seglog.errors import LogClosedError, LogFailedError
 from seglog.ledger.managed import relocated_entries
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.pulsar import ManagedLedger
 from seglog.topic import delayed_index
 from seglog.topic.delayed_delivery import DelayedDelivery
 from support.topics import delayed, message, numbers

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 
 from seglog.clock import ManualClock
-from seglog.ledger.managed.managed_ledger import ManagedLedger
 from seglog.ledger.position import EARLIEST, Position
+from seglog.pulsar import ManagedLedger
 from support import descriptors
 from support.topics import batch
 

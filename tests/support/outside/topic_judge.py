@@ -4,8 +4,8 @@ reads {"path", "name", "fsync", "now", "delayed"} and answers with the facts tha
 """
 from pathlib import Path
 
-from seglog import DelayedDelivery, ManagedLedger
 from seglog.clock import ManualClock
+from seglog.pulsar import DelayedDelivery, ManagedLedger
 from seglog.verification.ledger_check import check_managed_ledger
 from support.outside.judging import answer_all, is_turn
 from support.outside.topic_worker import CONFIG, cancelled_copies, config_of, contents, entry_of

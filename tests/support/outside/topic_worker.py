@@ -20,11 +20,11 @@ A position is [ledger id, entry id]. Notes (notes.py; the witness is topic_witne
 """
 from operator import itemgetter
 
-from seglog import DelayedDelivery, ManagedLedger, Position
 from seglog.clock import ManualClock
 from seglog.delayed.amendments import Amendments
 from seglog.ledger.entry import build_entry
 from seglog.ledger.managed.relocated_entries import RelocatedHome, positions_aside
+from seglog.pulsar import DelayedDelivery, ManagedLedger, Position
 from seglog.pulsar_pb.entry_pb2 import MessageMetadata
 from seglog.topic.delayed_index import BUILDING_CURSOR
 from support.outside.worker import Worker

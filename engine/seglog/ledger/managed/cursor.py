@@ -53,7 +53,7 @@ class _Repairing:
             self._repair()
 
 
-class Cursor:
+class ManagedCursor:
     """A subscription's cursor. Thread-safe. Methods raise LogClosedError once it or the managed ledger is closed."""
 
     def __init__(self, name: str, topic: ManagedReader, home: Home, state: CursorState) -> None:
@@ -77,7 +77,7 @@ class Cursor:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<Cursor {self.name}: up to {self.mark_delete_position}>"
+        return f"<ManagedCursor {self.name}: up to {self.mark_delete_position}>"
 
     # --- position -------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from seglog.fs.aside import make_directories
 from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, slowest, tidy
-from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursor_file import DIRECTORY, CursorState, cursor_files, cursor_path
 from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.managed.tail import ManagedTail
@@ -19,7 +19,7 @@ class ManagedCursors:
 
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
-        self.by_name: dict[str, Cursor] = {}
+        self.by_name: dict[str, ManagedCursor] = {}
         # How often one was created or deleted: notes about all of them are valid until this number changes.
         self.changes = 0
 
@@ -35,10 +35,12 @@ class ManagedCursors:
             if cursor_path(tail.path, state.name) != path:
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has the wrong name", file=path)
             state = replace(state, acknowledged=state.acknowledged.within(extent, next_ledger_id))
-            self.by_name[state.name] = Cursor(state.name, topic, self, state)
+            self.by_name[state.name] = ManagedCursor(state.name, topic, self, state)
         tidy(tail.fs, tail.path, self.by_name.get(COMPACTION_CURSOR))
 
-    def open(self, topic: ManagedReader, name: str, initial: object, properties: Mapping[str, str] | None) -> Cursor:
+    def open(
+        self, topic: ManagedReader, name: str, initial: object, properties: Mapping[str, str] | None
+    ) -> ManagedCursor:
         """See ManagedLedger.open_cursor."""
         tail = self._tail
         cursor_path(tail.path, name)
@@ -53,7 +55,7 @@ class ManagedCursors:
         checked = checked_properties({} if properties is None else properties)
         return tail.change_whole(lambda: self._open(topic, name, begin, checked))
 
-    def _open(self, topic: ManagedReader, name: str, begin: Position, properties: dict[str, str]) -> Cursor:
+    def _open(self, topic: ManagedReader, name: str, begin: Position, properties: dict[str, str]) -> ManagedCursor:
         tail = self._tail
         cursor = self.by_name.get(name)
         if cursor is None:
@@ -62,7 +64,7 @@ class ManagedCursors:
             state = CursorState(name, Acknowledgements(mark_delete), properties)
             make_directories(tail.fs, tail.path / DIRECTORY)
             state.write(tail.fs, tail.path)
-            cursor = self.by_name[name] = Cursor(name, topic, self, state)
+            cursor = self.by_name[name] = ManagedCursor(name, topic, self, state)
             self.changes += 1
         return cursor
 

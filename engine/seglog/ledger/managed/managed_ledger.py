@@ -35,7 +35,7 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed.appender import ManagedAppender
-from seglog.ledger.managed.cursor import Cursor
+from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursors import ManagedCursors
 from seglog.ledger.managed.manifest import FILE_NAME, NO_MANIFEST_HINT
 from seglog.ledger.managed.reader import ManagedReader
@@ -50,16 +50,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ManagedLedger(ManagedReader, Unclosed):
-    """Open a managed ledger's directory, and create it if it does not exist.
-
-    `config`: Pulsar's keys (docs/config.md). `fsync`: when an entry is on the disk: "batch": when it was added;
-    concurrent adds share one sync. "interval": after flush.ms. "never": when the system writes it or a ledger is
-    sealed. With `create=False` it must exist. Use it as a context manager, or close it.
-
-    Raises LogLockedError while it is being written, NotALogError, CorruptManifestError, UnsupportedVersionError,
-    StorageError; CorruptRecordError if each add to the last ledger was synced and it is damaged in the middle.
-    """
+class OpenManagedLedger(ManagedReader, Unclosed):
+    """A managed ledger that is open for writing. `seglog.pulsar.ManagedLedger` adds compaction by itself, and documents
+    arguments and errors."""
 
     # Every read uses these; the other attributes are in a dict, since a compiled base makes no room for them.
     __slots__ = ("_opened", "_shown", "config")
@@ -211,7 +204,7 @@ class ManagedLedger(ManagedReader, Unclosed):
     # --- cursors -----------------------------------------------------------------------------
 
     @property
-    def cursors(self) -> dict[str, Cursor]:
+    def cursors(self) -> dict[str, ManagedCursor]:
         """All cursors, by name."""
         return dict(self._cursors.by_name)
 
@@ -225,7 +218,7 @@ class ManagedLedger(ManagedReader, Unclosed):
         name: str,
         initial: Position | Literal["latest", "earliest"] = "latest",
         properties: Mapping[str, str] | None = None,
-    ) -> Cursor:
+    ) -> ManagedCursor:
         """Return the cursor of that name, created durably if there is none: always the same object.
 
         A new one begins after the last entry, at the first one, or at a position, with `properties`. Raises

@@ -16,8 +16,8 @@ from urllib.parse import quote
 from seglog.errors import CorruptRecordError, NotALogError, SeglogError
 from seglog.fs.aside import make_directories
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
-from seglog.ledger.managed.cursor import Cursor
-from seglog.ledger.managed.managed_ledger import ManagedLedger
+from seglog.ledger.managed.cursor import ManagedCursor
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.manifest import LEDGER_PREFIX
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
@@ -67,7 +67,7 @@ class RelocatedHome:
         self._users = 0
         self._entries: RelocatedEntries | None = None
 
-    def join(self, managed_ledger: ManagedLedger) -> "RelocatedEntries":
+    def join(self, managed_ledger: OpenManagedLedger) -> "RelocatedEntries":
         with self._lock:
             if self._entries is None:
                 self._entries = RelocatedEntries(managed_ledger)
@@ -90,7 +90,7 @@ class RelocatedEntries:
     another ledger: it may be in this one.
     """
 
-    def __init__(self, managed_ledger: ManagedLedger) -> None:
+    def __init__(self, managed_ledger: OpenManagedLedger) -> None:
         self._topic = managed_ledger
         self._fs = managed_ledger.fs
         # Guards the fields below. Held from a copy until its cursors have set the entry aside, so that it is not taken
@@ -220,6 +220,6 @@ def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
         yield entry_id, Position(ledger_id, of_entry), deliver_at
 
 
-def positions_aside(cursor: Cursor) -> Iterator[Position]:
+def positions_aside(cursor: ManagedCursor) -> Iterator[Position]:
     """Yield the entries that a cursor has set aside."""
     return (Position(ledger_id, entry_id) for ledger_id, ids in cursor.aside.items() for entry_id in ids)

@@ -1,0 +1,43 @@
+"""The public names of a module: listed once, in its stub (`__init__.pyi`, `pulsar.pyi`), imported at their first use.
+
+A line of the stub such as `from seglog.log.log import Log as Log` is what type checkers read, and where the name is
+found at run time. So importing the module costs next to nothing.
+"""
+import sys
+
+TYPE_CHECKING = False       # not typing.TYPE_CHECKING: importing typing takes longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def lazy_names(module: str, stub: str) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+    """`__getattr__` and `__dir__` of a module: the names that its stub lists, and `__all__`."""
+    listed: dict[str, str] = {}
+
+    def places() -> dict[str, str]:
+        if not listed:
+            listed.update(_listed(stub))
+        return listed
+
+    def get(name: str) -> object:
+        if name == "__all__":
+            return list(places())
+        if name.startswith("_") or name not in places():
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        place = places()[name]
+        if place == "seglog":       # the name of a module
+            return import_module(f"seglog.{name}")
+        found: object = getattr(import_module(place), name)
+        setattr(sys.modules[module], name, found)
+        return found
+
+    return get, lambda: sorted({*vars(sys.modules[module]), *places()})
+
+
+def _listed(stub: str) -> dict[str, str]:
+    """{name: the module that it is imported from}, of the lines `from MODULE import NAME as NAME`."""
+    with open(stub, encoding="utf-8") as lines:
+        words = [line.split() for line in lines if line.startswith("from ")]
+    return {line[3]: line[1] for line in words if line[4:] == ["as", line[3]]}
