@@ -7,6 +7,7 @@ import seglog
 from seglog.clock import SystemClock
 from seglog.errors import LogLockedError
 from seglog.format import names
+from seglog.verification.verify import verify
 from support.conversion import kept, row_of
 from support.kafka_oracle import VERSIONS, OracleError
 from support.written_logs import NOW, WRITERS, Producer, Writer, killed, topic_config, write
@@ -283,6 +284,9 @@ def test_a_broker_that_is_killed_leaves_a_log_that_opens_here(kafka_oracle, tmp_
         broker.produce("codec-none-0", 0, 50, NOW)
         before = consumed(broker.consume("codec-none-0").records)
     assert not (broker.log_dir / names.CLEAN_SHUTDOWN).exists()
+    reports = [verify(log.parent) for log in broker.log_dir.glob("*/*.log")]
+    assert [finding for report in reports for finding in report.findings if finding.severity != "note"] == []
+    assert {finding.code for report in reports for finding in report.findings} >= {"index_zero_tail"}
     writer = Writer(broker.log_dir / "codec-none-0", WRITERS["codec-none"].config)
     with writer.open() as log:
         assert log.recovery.repairs == log.recovery.lost == ()
