@@ -4,6 +4,7 @@ One base class, one class per meaning, named as in Kafka where Kafka has the err
 a stable `code` (the anchor in docs/errors.md) and the exit status that a command ends with; each instance
 may say which file, at which byte (`position`), after or at which record (`offset`), and what to do.
 """
+import errno
 import os
 from typing import Any, Self
 
@@ -270,12 +271,17 @@ class StorageError(SeglogError):
         self.errno = errno
 
 
+_FIX_IT, _FREE_SPACE = "fix the cause that the message names", "free space on that file system"
+
+
 class LogFailedError(StorageError):
     """The log is read-only because a write or sync failed: what is on the disk after the last sync is unknown, and a
     second sync may succeed although the first one lost data. Reopening the log recovers it."""
 
     code = "log_failed"
-    hint = "fix the cause that the first error names, then close the log and open it again: opening recovers it"
+    hint = (
+        f"{_FIX_IT}, and run the same command again; in a program, close the log and open it again: opening recovers it"
+    )
 
     @classmethod
     def since(cls, first: BaseException, what: str = "log") -> Self:
@@ -283,9 +289,10 @@ class LogFailedError(StorageError):
         if not isinstance(first, SeglogError):
             words = f"{type(first).__name__}: {first}".removesuffix(": ")
             return cls(f"the {what} is read-only after an error: {words}")
+        number = getattr(first, "errno", None)
         return cls(
-            f"the {what} is read-only after an error: {first.what}",
-            file=first.file, errno=getattr(first, "errno", None),
+            f"the {what} is read-only after an error: {first.what}", file=first.file, errno=number,
+            hint=cls.hint.replace(_FIX_IT, _FREE_SPACE) if number in (errno.ENOSPC, errno.EDQUOT) else None,
         )
 
 
@@ -341,8 +348,9 @@ class LogLockedError(SeglogError):
     code = "locked"
     exit_status = 5
     hint = (
-        "only one process can write a log: send it your records (over a socket or a queue), or stop it; to read while "
-        "it writes, use seglog.follow_partition or open_partition, which need no lock"
+        "stop that process, and run the same command again; only one process can write a log: in a program, send it "
+        "your records (over a socket or a queue), and read with seglog.follow_partition or open_partition, which need "
+        "no lock"
     )
 
 

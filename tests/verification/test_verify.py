@@ -403,7 +403,7 @@ def test_a_directory_that_is_no_log_is_refused(tmp_path):
 # --- empty indexes of small segments ---------------------------------------------------------
 
 
-def small_log(directory, batches, *, timestamps=True, interval=1):
+def small_log(directory, batches, *, interval=1):
     """A closed log within Kafka's default interval, with an index entry for each batch but the first."""
     with seglog.open(directory, config={"index.interval.bytes": interval}) as log:
         for n in range(batches):
@@ -428,12 +428,3 @@ def test_an_index_of_a_small_segment_that_never_had_an_entry_is_clean(tmp_path, 
     directory = small_log(tmp_path / "orders-0", batches, interval=interval)
     assert first_log(directory).with_suffix(".index").read_bytes() == b""
     assert verify(directory).findings == []
-
-
-def test_a_small_segment_without_timestamps_shows_nothing(copy):
-    directory = copy("v0-none-ct-k391")
-    for log in directory.glob("*.log"):
-        log.write_bytes(log.read_bytes()[:4000])
-        log.with_suffix(".index").write_bytes(b"")
-    found = {f.code for f in verify(directory, config={"segment.index.bytes": 8192}).findings}
-    assert "index_undecided" in found

@@ -218,7 +218,8 @@ def refuse_locked(source: Path) -> None:
     if found is not None:
         who, log_dir = found
         raise LogLockedError(
-            f"locked by {who}: a source that may change cannot be converted", file=log_dir / LOG_DIR_LOCK
+            f"locked by {who}: a source that may change cannot be converted", file=log_dir / LOG_DIR_LOCK,
+            hint=who.hint,
         )
 
 

@@ -47,6 +47,13 @@ TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a br
 _TURN_WAIT_S = 60.0                     # a turn takes a few syncs; after this, its holder is stopped or the disk dead
 _TURN_RETRY_S = 0.001
 _TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, which is empty
+_HINT_BROKER = (
+    "stop the broker, and run the same command again; what only reads works beside it: `seglog ls`, `verify`, `dump`, "
+    "and seglog.open_partition"
+)
+_HINT_ELSEWHERE = (
+    "stop the broker or the writer, which may be in a container or on another machine, and run the same command again"
+)
 _HINT_SELF = "close the log that is open for writing in this process, or use that one"
 
 
@@ -64,6 +71,13 @@ class Holder:
 
     pid: int | None
     name: str = ""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, for a LogLockedError; None for that of the class."""
+        if self.name == "java":
+            return _HINT_BROKER
+        return _HINT_ELSEWHERE if self.pid is None and not self.name else None
 
     def __str__(self) -> str:
         if self.pid is None:
@@ -455,7 +469,8 @@ def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
 
 
 def _locked_error(fd: int, path: str) -> LogLockedError:
-    return LogLockedError(f"locked by {_holder_of(fd, path) or Holder(None)}", file=path)
+    who = _holder_of(fd, path) or Holder(None)
+    return LogLockedError(f"locked by {who}", file=path, hint=who.hint)
 
 
 def _noted_entry(file: WritableFile, mode: LockMode, note: str) -> _Entry:

@@ -10,8 +10,8 @@ from types import TracebackType
 from seglog.errors import StorageError
 
 _REFUSALS = {
-    errno.ENOSPC: ("no space is left on the device", "free space on that file system, then run again"),
-    errno.EDQUOT: ("the disk quota is used up", "free space or raise the quota, then run again"),
+    errno.ENOSPC: ("no space is left on the device", "free space on that file system, and run the same command again"),
+    errno.EDQUOT: ("the disk quota is used up", "free space or raise the quota, and run the same command again"),
     errno.EFBIG: ("the file would be larger than this file system or limit allows",
                   "check `ulimit -f` and the file system's largest file"),
     errno.EACCES: ("permission denied", "run as the user who owns the files, or correct the permissions"),

@@ -219,7 +219,7 @@ def source_locked(store: Store, source: str, mode: LockMode = SHARED) -> Iterato
     who = holder(source)
     if who is not None:
         raise LogLockedError(
-            f"locked by {who}: a changing source cannot be converted", file=f"{source}/{LOG_DIR_LOCK}"
+            f"locked by {who}: a changing source cannot be converted", file=f"{source}/{LOG_DIR_LOCK}", hint=who.hint
         )
     # No lock file is created if the source stays unchanged.
     if mode is SHARED and not os.access(f"{source}/{LOG_DIR_LOCK}", os.R_OK | os.W_OK):

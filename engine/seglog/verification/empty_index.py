@@ -6,7 +6,7 @@ append has no entries, however long it is. Other evidence: a leader appends v2 b
 gets an entry with each one of the offset index, besides those from a close or a roll of the log.
 
 If the interval is not known, it may be far below its default: then a small segment needs entries, too. It is clean if
-it has one batch, since the first one never gets an entry, or if its time index shows that there was none.
+it has one batch, since the first one never gets an entry, or if its time index does not show that there were any.
 """
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -50,14 +50,9 @@ class EmptyIndex:
             self._records += records
         self._next_offset, self._last_position = table[-1].last_offset + 1, table[-1].position
 
-    @property
-    def is_within_default(self) -> bool:
-        """Whether no batch needs an entry at this interval."""
-        return self._wanted_at is None
-
     def judge(self, times: Times, *, interval_given: bool) -> str | None:
         """Return the finding's code, None if there is none. `times`: the time index's entries."""
-        if self.is_within_default:
+        if self._wanted_at is None:
             return None if interval_given or self._never_had_entries(times) else "index_undecided"
         was_emptied = self._has_entry_of_no_close(times) or self._was_written_by_a_leader(times)
         if interval_given:
@@ -67,12 +62,13 @@ class EmptyIndex:
         return "index_empty" if was_emptied else "index_undecided"
 
     def _never_had_entries(self, times: Times) -> bool:
-        """Whether this is certain for a segment within the default interval.
+        """Whether this is so, for all that can be seen, of a segment within the default interval.
 
         An entry of the offset index brings one of the time index. A single one of these comes from a close or a roll.
         (Or it came with the last batch, if the interval was that large: a search then reads a few batches more.)
+        Without timestamps there is nothing to judge by, and every such segment would have the note.
         """
-        return self._batches <= 1 or (self._largest >= 0 and len(times) <= 1)
+        return self._batches <= 1 or self._largest < 0 or len(times) <= 1
 
     def _has_entry_of_no_close(self, times: Times) -> bool:
         """Whether there is a time entry, other than the last, that reaches beyond the first interval.

@@ -165,8 +165,7 @@ class IndexCheck:
                 self._find("index_missing", self._dialect.offset_index)
         elif self._has_empty_index:
             code = self._empty.judge(self._times, interval_given=self._interval_given)
-            # (A small tagged log has nothing else to judge by, so every one would have this note.)
-            if code is not None and not (self._dialect.has_one_index and self._empty.is_within_default):
+            if code is not None:
                 expected = f"entries for {size} bytes of log"
                 if code == "index_undecided":
                     expected += " if index.interval.bytes, which is not known, is less than that"
