@@ -15,6 +15,7 @@ from seglog.verification.verify import LEVELS, names_interval, verify_partition
 from . import report as say
 from .cli import Command
 from .each_place import EachPlace
+from .losses import with_advice
 from .options import config_option, json_option, paths_argument, progress_option
 from .targets import Place
 
@@ -63,6 +64,7 @@ def command(
                     place, level, dict(settings), progress=progress.of(place),
                     witness_every=witness_every or int(witness),
                 )
+                report = with_advice(report, place, dict(settings))
                 _add(total, report)
                 places.unread += has_unreadable(report.findings)
                 progress.wipe()

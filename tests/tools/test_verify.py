@@ -1,9 +1,12 @@
 """`seglog verify`: its lines, its status. What it finds is tests/upkeep/test_verify.py's matter."""
 import json
+import re
+import shlex
 import shutil
 
 import pytest
 
+from seglog import open_partition
 from support.command import partition_of, seglog, seglog_json
 from support.golden import golden_cases, unpack
 
@@ -72,6 +75,31 @@ def test_text_says_where_what_and_what_to_do():
     assert facts.startswith("    found ")
     assert counts == "1 warning"
     assert fix == f"  try: seglog index rebuild {path}"
+
+
+FLIPPED = sorted(path.name for path in (unpack("kafka") / "corrupt").iterdir() if "--flip-" in path.name)
+
+
+def records_of(path):
+    with open_partition(path) as partition:
+        return sum(1 for batch in partition.batches() for _ in batch)
+
+
+@pytest.mark.parametrize("name", FLIPPED)
+def test_a_flipped_bit_names_the_command_and_both_losses(name, tmp_path):
+    """A broker loses what the real recovery removed; the command, what it removes when it runs."""
+    path = damaged(name)
+    recovered, = path.parent.glob("recovered-*")
+    whole = records_of(unpack("kafka") / "cases" / name.split("--")[0] / f"{name.split('--')[0]}-0")
+    finding, = (f for f in seglog_json("verify", path, status=1) if f.get("code") == "crc_mismatch")
+    command, loses, brokers = re.fullmatch(
+        r"`(seglog recover .* --mode quarantine)` loses (\d+) records?; a broker would lose (\d+); make a copy first",
+        finding["fix"]).groups()
+    copy = tmp_path / path.name
+    seglog(*shlex.split(command)[1:], "--out", copy, status=1)
+    assert whole - records_of(copy) == int(loses)
+    assert whole - records_of(recovered) == int(brokers)
+    assert f"  try: {finding['fix']}" in seglog("verify", path, status=1).stdout.splitlines()
 
 
 def test_what_it_suggests_helps(tmp_path):

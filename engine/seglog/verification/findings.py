@@ -40,7 +40,11 @@ def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
     return {code: replace(kind, found_in=file) for code, kind in kinds.items()}
 
 
-_RECOVER = "a broker's recovery truncates the log here; make a copy first"
+# The fix of damage that a recovery removes; `seglog verify` adds what it would lose.
+RECOVER = (
+    "`seglog recover --mode quarantine` removes only the damage; a broker's recovery truncates the log here; make a "
+    "copy first"
+)
 _REBUILD = "seglog index rebuild"
 _STATS = "seglog index stats"
 _COPY = "restore the ledger from a copy; intact entries can be read"
@@ -59,19 +63,19 @@ _OF_PARTITIONS = {
                                "nothing: 0.10.1 and later create them when they load the log"),
     }),
     **_found_in("log_check.py", {
-        "crc_mismatch": Kind(_E, "a batch fails its checksum", _RECOVER, "crc"),
-        "bad_batch": Kind(_E, "a batch header has an impossible size, magic or count", _RECOVER),
+        "crc_mismatch": Kind(_E, "a batch fails its checksum", RECOVER, "crc"),
+        "bad_batch": Kind(_E, "a batch header has an impossible size, magic or count", RECOVER),
         "bad_records": Kind(
             _E, "the checksum is valid, but the records inside contradict the header or each other",
             "no recovery removes it: a broker and `seglog recover` keep the batch, and readers fail there; compare "
             "with another replica", "deep"),
-        "garbage_tail": Kind(_E, "bytes after the last batch are not a batch", _RECOVER),
+        "garbage_tail": Kind(_E, "bytes after the last batch are not a batch", RECOVER),
         "offset_back": Kind(_E, "a batch starts at or below the last offset before it; no checksum covers this field",
                             "a broker refuses the log or truncates it here; make a copy first"),
-        "offset_below_base": Kind(_E, "a batch starts below its segment's base offset", _RECOVER),
+        "offset_below_base": Kind(_E, "a batch starts below its segment's base offset", RECOVER),
         "offset_span": Kind(_E, "an offset is more than 2^31-1 above the segment's base, so no index can hold it",
                             "a broker splits the segment when it loads it"),
-        "segment_overlap": Kind(_E, "a segment starts below the end of the one before it", _RECOVER),
+        "segment_overlap": Kind(_E, "a segment starts below the end of the one before it", RECOVER),
         "epoch_back": Kind(
             _N, "a leader epoch is below an earlier one, or contradicts other batches and the "
                 "leader-epoch-checkpoint; no checksum covers this field",
@@ -252,7 +256,8 @@ KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 class Finding:
     """One problem found. position: byte in the file; offset: of the record; size_bytes: of the damage; None if unknown.
 
-    is_repaired: the next start repairs it by itself, so it is a note, whatever its code.
+    is_repaired: the next start repairs it by itself, so it is a note, whatever its code. advice: replaces the `fix` of
+    its code.
     """
 
     code: str
@@ -264,6 +269,7 @@ class Finding:
     expected: str = ""
     last_offset: int | None = None
     is_repaired: bool = False
+    advice: str = ""
 
     @classmethod
     def of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
@@ -285,12 +291,13 @@ class Finding:
     @property
     def fix(self) -> str:
         """What to do about it."""
-        return _NEXT_START if self.is_repaired else KINDS[self.code].fix
+        return _NEXT_START if self.is_repaired else self.advice or KINDS[self.code].fix
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON line of `seglog verify --json`, without unknown fields."""
         known = {name: value for name, value in asdict(self).items() if value not in (None, "")}
-        del known["is_repaired"]        # severity and fix say it
+        for name in ("is_repaired", "advice"):      # severity and fix say it
+            known.pop(name, None)
         return {"type": "finding", "schema": SCHEMA, "severity": str(self.severity), **known, "fix": self.fix}
 
 

@@ -248,7 +248,12 @@ class LogWalk:
         if resume >= 0:
             following = scan(segment.window, resume, max_batches=1, decompress=segment.decompress)[0]
             last = max(first_offset_of(following) - 1, self.next_offset)
-        found, expected = _checksums(segment, position) if status == Status.BAD_CRC else (words(status), "")
+        found, expected = words(status), ""
+        if status == Status.BAD_CRC:
+            batch = scan(segment.window, position, max_batches=1)[0]
+            found, expected = _checksums(batch)
+            if last is None and self.next_offset <= batch.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                last = batch.last_offset        # by its header, which may be what is damaged
         self._find(code, file, position, self.next_offset, size_bytes=end - position,
                    found=found, expected=expected, last_offset=last)
         return end
@@ -292,9 +297,8 @@ def _last_offset_of_torn(tail: memoryview, offset: int) -> int | None:
     return offset + delta if delta >= 0 else None
 
 
-def _checksums(segment: Segment, position: int) -> tuple[str, str]:
-    """Return the checksum that the batch at `position` stores, and that of its bytes."""
-    batch = scan(segment.window, position, max_batches=1)[0]
+def _checksums(batch: RecordBatch) -> tuple[str, str]:
+    """Return the checksum that the batch stores, and that of its bytes."""
     raw = batch.raw()
     computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
     return f"checksum {batch.crc:08x}", f"{computed:08x}, computed from its bytes"
