@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -243,6 +244,51 @@ def fetch(
             print(f"{report.printable(row.partition)}{of_version}: {report.count_of(row.files, 'file')},"
                   f" {report.size(row.size_bytes)}{there}")
     return 0
+
+
+@command.command(cls=Command)
+@click.argument("log_dir", metavar="LOGDIR", type=PATH)
+@click.option("--complete", "end", flag_value="complete", default=None,
+              help="Put the rest of the commit in place. Do not run its job again.")
+@click.option("--drop", "end", flag_value="drop", help="Undo the commit: partitions are as they were before it.")
+@json_option
+def sink(log_dir: Path, end: Literal["complete", "drop"] | None, as_json: bool) -> int:
+    """Show, complete or drop the commit of a Spark job that wrote into LOGDIR and was killed meanwhile.
+
+    A job that writes with format("seglog") keeps its journal in LOGDIR.seglog-sink. Status 1 if a commit is unfinished
+    and stays so. Needs no Spark.
+    """
+    from seglog.spark import complete_commit, drop_commit, unfinished_commit
+
+    found = unfinished_commit(log_dir)
+    if end is not None:
+        partitions = complete_commit(log_dir) if end == "complete" else drop_commit(log_dir)
+        if as_json:
+            report.print_json(end, path=log_dir, partitions=partitions)
+        elif partitions:
+            words = "are now complete" if end == "complete" else "are as they were before"
+            print(f"{report.count_of(len(partitions), 'partition')} {words}")
+        else:
+            print("no commit is unfinished")
+        return 0
+    if as_json:
+        if found is not None:
+            report.print_json("unfinished", path=log_dir, **asdict(found))
+    elif found is None:
+        print("no commit is unfinished")
+    else:
+        if found.stream is not None:
+            of_what = f"epoch {found.epoch} of stream {report.printable(found.stream)}"
+        elif found.batch is not None:
+            of_what = f"batch {report.printable(found.batch)}"
+        else:
+            of_what = "a batch without an id"
+        drops = "; it is being dropped" if found.drops else ""
+        count = report.count_of(len(found.partitions), "partition")
+        print(f"the commit of {of_what}, of {count}, is unfinished{drops}")
+        print("  try: --drop to undo it, and run its job again" if found.drops else
+              "  try: --complete to keep it, or --drop to undo it, and run its job again")
+    return 0 if found is None else 1
 
 
 def _end(

@@ -54,7 +54,7 @@ from seglog.spark.manifest import MANIFEST_FILE, TopicsManifest, files_to_bytes
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
-from seglog.spark.sink_commit import SinkJournal, SinkStep
+from seglog.spark.sink_journal import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
 from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
@@ -513,7 +513,8 @@ def conversion_report():
 def spark_sink():
     place = "stream-5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711/" + "0123456789abcdef" * 2
     steps = (SinkStep("orders-0", f"{place}/orders-0", 600, 1000), SinkStep("orders-1", f"{place}/orders-1", 400, None))
-    journal = SinkJournal({"5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711": 6}, steps, "5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711", 7)
+    journal = SinkJournal({"5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711": 6}, steps, "5f3c1e6b-0a9d-2477-8c1e-6b0a9d247711", 7,
+                          batches=("2026-11-23",))
     shown = json.dumps(json.loads(journal.to_bytes()), indent=1, sort_keys=True).splitlines()
     return "\n".join(["A commit of epoch 7, under way:", "", *(f"    {line}" for line in shown)]) + "\n"
 

@@ -14,7 +14,7 @@ from seglog.spark.journal import Journal
 from seglog.spark.manifest import TopicsManifest, read_files
 from seglog.spark.options import ConversionOptions
 from seglog.spark.plan import Shard, Task
-from seglog.spark.sink_commit import SinkJournal
+from seglog.spark.sink_journal import SinkJournal
 from seglog.spark.workplace import Marker, Outcome
 from support.hostile_names import NO_COMPONENT, NO_FILE, NO_PARTITION, NO_TEXT
 

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import seglog
+from support.processes import children
 from support.spark_cluster import lacking
 from support.waiting import wait_for
 
@@ -39,20 +40,6 @@ with session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
     rows = rows.repartition("topic", "partition").writeStream.format(sink)
     rows.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target).awaitTermination()
 """
-
-
-def children(pid):
-    """The processes below a process, workers of Spark's daemon among them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            child = int(path.parent.name)
-            found += [child, *children(child)]
-    return found
 
 
 def is_worker(pid):

@@ -278,7 +278,7 @@ ARGUMENTS = {
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
-OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch")}
+OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch"), ("spark", "sink")}
 # What takes a managed ledger: tests/tools/test_ledger.py.
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover", "compact", "convert")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from seglog.spark.publication import Finalized, finalize_topics, rollback_topics
     from seglog.spark.registration import register
     from seglog.spark.report import TopicsReport
+    from seglog.spark.sink_commit import UnfinishedCommit, complete_commit, drop_commit, unfinished_commit
 
 __all__ = [
-    "convert_compacted_ledgers", "convert_topics", "fetch_topics", "finalize_topics", "read_paths", "register",
-    "rollback_topics", "ConvertedLedger", "Fetched", "Finalized", "ROW_SCHEMA", "TopicsReport",
+    "complete_commit", "convert_compacted_ledgers", "convert_topics", "drop_commit", "fetch_topics", "finalize_topics",
+    "read_paths", "register", "rollback_topics", "unfinished_commit", "ConvertedLedger", "Fetched", "Finalized",
+    "ROW_SCHEMA", "TopicsReport", "UnfinishedCommit",
 ]
 
 _MODULE_OF = {
@@ -33,13 +35,17 @@ _MODULE_OF = {
     "Finalized": "publication",
     "ROW_SCHEMA": "path_rows",
     "TopicsReport": "report",
+    "UnfinishedCommit": "sink_commit",
+    "complete_commit": "sink_commit",
     "convert_compacted_ledgers": "ledger_job",
     "convert_topics": "job",
+    "drop_commit": "sink_commit",
     "fetch_topics": "fetch",
     "finalize_topics": "publication",
     "read_paths": "path_rows",
     "register": "registration",
     "rollback_topics": "publication",
+    "unfinished_commit": "sink_commit",
 }
 
 

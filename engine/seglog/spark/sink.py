@@ -24,7 +24,8 @@ from seglog.format.foreign_names import Shape, judged
 from seglog.fs.aside import make_directories
 from seglog.fs.files import OsFileSystem
 from seglog.log.log import Log
-from seglog.spark.sink_commit import SINK_SUFFIX, SinkCommit, StagedPartition, partitions_in
+from seglog.spark.sink_commit import SINK_SUFFIX, SinkCommit, partitions_in
+from seglog.spark.sink_journal import StagedPartition
 from seglog.spark.sink_options import SinkOptions
 
 _COLUMNS = ("key", "value", "timestamp", "headers")

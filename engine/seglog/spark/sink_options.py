@@ -10,14 +10,16 @@ from seglog.format.foreign_names import Shape, has_shape
 from seglog.fs.mapping import read_file
 from seglog.spark.source_options import count_of, local_path, one_of
 
-_OURS = ("path", "topic", "numPartitions", "ifExists", "queryId", "checkpointLocation")
+_OURS = ("path", "topic", "numPartitions", "ifExists", "batchId", "queryId", "checkpointLocation")
 _NAMES = {name.lower(): name for name in _OURS}
+_ID_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """`path`: the log dir. `topic` overrides the column. `partitions`: how many a topic has, for rows without one;
-    None: as many as the log dir has. `query`: the id of the stream that counts the batches; None for a batch.
+    None: as many as the log dir has. `query`: the id of the stream that counts the batches; None for a batch. `batch`:
+    the id of a batch, which is in the log dir once; None if it has none, and for a stream.
     """
 
     path: str
@@ -26,6 +28,7 @@ class SinkOptions:
     may_exist: bool
     query: str | None
     config: tuple[tuple[str, str], ...]
+    batch: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
@@ -52,10 +55,17 @@ class SinkOptions:
         topic = options.get("topic")
         if topic is not None and not has_shape(f"{topic}-0", Shape.PARTITION):
             raise InvalidArgumentError(f"invalid topic name {topic!r}")
+        batch = options.get("batchId")
+        if batch is not None and is_stream:
+            raise InvalidArgumentError(
+                "a stream takes no batchId", hint="leave it out: its checkpoint identifies each of its batches"
+            )
+        if batch is not None and not 0 < len(batch) <= _ID_CHARACTERS:
+            raise InvalidArgumentError(f"batchId must have 1 to {_ID_CHARACTERS} characters, not {len(batch)}")
         return cls(
             path=local_path(path).rstrip("/"), topic=topic, partitions=count,
             may_exist=exists == "append", query=_query(options) if is_stream else None,
-            config=tuple(sorted(config.items())),
+            config=tuple(sorted(config.items())), batch=batch,
         )
 
 
