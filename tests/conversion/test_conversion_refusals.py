@@ -90,9 +90,10 @@ def test_a_target_that_a_broker_would_not_take_is_refused(source, tmp_path, name
         convert(source, tmp_path / name)
 
 
-def test_a_log_dir_that_is_not_there_is_refused(source, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="does not exist"):
-        convert(source, tmp_path / "nowhere" / "orders-0")
+def test_a_file_in_the_place_of_the_log_dir_is_refused(source, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotALogError, match="expected a directory, found a file"):
+        convert(source, tmp_path / "file" / "orders-0")
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])

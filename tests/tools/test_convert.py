@@ -13,9 +13,12 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
+from seglog.conversion.directory import Options, plan_conversion
 from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from seglog.reading.partition import Partition
 from seglog.tools import report
 from support.command import golden_lines, partition_of, seglog, seglog_json
@@ -72,6 +75,34 @@ def test_with_a_target_every_record_is_the_same_in_v2(case, source, target):
     assert [[r[f] for f in SAME] for r in got] == [[r[f] for f in SAME] for r in records]
     assert {r["magic"] for r in got} == {2}
     assert contents(source) == before
+
+
+@pytest.mark.parametrize("arguments", [["convert"], ["recover", "--mode", "truncate", "--out"]])
+def test_the_log_dir_of_the_target_is_made(source, tmp_path, arguments):
+    target = tmp_path / "new/logs/orders-0"
+    command, *options = arguments
+    seglog(command, source, *options, target)
+    assert seglog_json("stats", target)[0]["records"] == 101
+    assert {path.name for path in target.parent.iterdir()} == {"orders-0", ".lock"}
+
+
+@pytest.mark.parametrize("arguments", [["convert"], ["recover", "--mode", "truncate", "--out"]])
+def test_what_is_in_the_way_of_the_log_dir_is_named_before_anything_is_made(source, tmp_path, arguments):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    command, *options = arguments
+    for name, what in (("file", "a file"), ("link", "a broken symbolic link")):
+        said = seglog(command, source, *options, tmp_path / name / "logs/orders-0", status=4).stderr
+        assert f"expected a directory, found {what}" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link", "old"}
+
+
+def test_no_log_dir_is_made_for_a_plan_or_a_locked_source(source, tmp_path):
+    target = tmp_path / "new/orders-0"
+    plan_conversion(source, target, Options())
+    with lock_log_dir(OsFileSystem(), source.parent):
+        seglog("convert", source, target, status=5)
+    assert not target.parent.exists()
 
 
 def test_the_proof_is_printed_and_kept(source, target, tmp_path):

@@ -35,6 +35,7 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import TO_TAGGED, Aborted, Profile, version_of
 from seglog.format.dialect import KAFKA, TAGGED
+from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
@@ -43,6 +44,7 @@ from seglog.reading.arguments import checked_path
 from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
 from seglog.state.directory_dialect import directory_dialect
+from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
@@ -163,13 +165,16 @@ def plan_conversion(
 
 
 def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) -> Result:
-    """Carry out a plan with a target; see `convert`. An exception of `progress` stops it, and nothing is left behind.
+    """Carry out a plan with a target; see `convert`. An exception of `progress` stops it, and nothing is left behind,
+    except a new log dir.
 
     `clears`: first remove what killed runs left in the log dir of the target.
     """
     if plan.target is None:
         raise InvalidArgumentError("the plan is a dry run: it has no target", hint="pass a target to convert")
     log_dir = plan.target.parent
+    refuse_locked(plan.source)      # before anything is made
+    make_directories(plan.fs, log_dir)
     with _locked(plan.fs, plan.source, log_dir):
         _checked_target(plan.source, plan.target, replace=plan.replace)
         if clears:
@@ -200,8 +205,7 @@ def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
             f"{target.name!r} is not a valid name for a partition directory", file=target,
             hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
         )
-    if not target.parent.is_dir():
-        raise InvalidArgumentError("the target's log dir does not exist", file=target.parent, hint="create it first")
+    refuse_file_in_the_way(target.parent)
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
         raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")

@@ -15,7 +15,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
-from seglog.fs.aside import copy_file
+from seglog.fs.aside import copy_file, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.partition_locks import lock_beside
@@ -27,6 +27,7 @@ from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.directory_dialect import DIALECT_SETTING, directory_dialect
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.log_dir_state import LogDirState
+from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 
 AnyPath = str | os.PathLike[str]
@@ -112,6 +113,7 @@ def recover(
     if out is None:
         return _told(_plan(source, source, settings), source, None, mode, ())
     target = _checked_target(source, Path(os.path.abspath(checked_path(out))))
+    make_directories(fs, target.parent)
     with lock_log_dir(fs, os.path.realpath(target.parent)):
         remove_leftovers(fs, target.parent)
         with Staging.of_partition(fs, target) as staging:
@@ -158,8 +160,7 @@ def _checked_target(source: Path, target: Path) -> Path:
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:
         raise InvalidArgumentError("the target is inside the source", file=target, hint="choose another directory")
-    if not target.parent.is_dir():
-        raise InvalidArgumentError("the target's log dir does not exist", file=target.parent, hint="create it first")
+    refuse_file_in_the_way(target.parent)
     return target
 
 
