@@ -1,3 +1,4 @@
+# distutils: sources = cext/base/seg_faults.c
 """The bytes of one file, mapped read-only, which live as long as a view of them.
 
 Python's own `mmap.close()` raises BufferError while a view lives, so its owner must know every view. Here the last view
@@ -5,9 +6,9 @@ unmaps: `close()` only means that no new ones are given out. Owning the pages in
 file, for a log that grows.
 
 A FileMap does not keep the descriptor and never knows the file's name: a removed or renamed file stays readable. A file
-that is truncated under a map is different: a load after its new end is SIGBUS, which cannot be caught here. seglog
-never truncates a mapped file; for files that another process may truncate there is `copy`.
-
+that another process truncates under a map is different: a load after its new end would be SIGBUS. A handler puts zeros
+there instead and marks the map (seg_faults.h); who read from it then looks at the mark. For small files that others may
+truncate there is `copy`. SEGLOG_SIGBUS=off in the environment installs no handler.
 """
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -54,6 +55,15 @@ cdef extern from "<unistd.h>" nogil:
     long sysconf(int name)
     int _SC_PAGESIZE
 
+
+cdef extern from "seg_faults.h" nogil:
+    int seg_faults_install()
+    int seg_faults_watch(void* pages, size_t size)
+    void seg_faults_forget(int slot)
+    const int* seg_faults_flag(int slot)
+
+
+cdef bint has_handler = os.environ.get("SEGLOG_SIGBUS", "on") != "off"
 
 cdef const uint8_t* NOTHING = b""   # where an empty map points: mmap of 0 bytes is an error
 
@@ -132,6 +142,8 @@ cdef class FileMap:
         cdef int protection = PROT_READ | PROT_WRITE if copy else PROT_READ
         cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS if copy else MAP_SHARED
         self.base = NOTHING
+        self._slot = -1
+        self.torn = seg_faults_flag(-1)
         if size < 0:
             raise ValueError(f"invalid map size: {size} bytes")
         if start < 0 or (start and not copy):
@@ -145,6 +157,11 @@ cdef class FileMap:
         self._is_copy = copy
         self._pages = pages             # from here on __dealloc__ unmaps them
         self._pages_size = <size_t>room
+        if not copy and has_handler:
+            if seg_faults_install() != 0:
+                PyErr_SetFromErrno(OSError)
+            self._slot = seg_faults_watch(pages, <size_t>room)
+            self.torn = seg_faults_flag(self._slot)
         if copy:
             with nogil:
                 count = _fill(fd, <uint8_t*>pages, size, start)
@@ -162,6 +179,10 @@ cdef class FileMap:
         if pages != NULL:
             self._pages = NULL
             self.base = NOTHING
+            if self.torn[0]:
+                self._was_torn = True
+            self.torn = seg_faults_flag(-1)
+            seg_faults_forget(self._slot)
             with nogil:
                 munmap(pages, self._pages_size)
 
@@ -181,6 +202,11 @@ cdef class FileMap:
 
     def __len__(self):
         return self.size
+
+    @property
+    def is_torn(self):
+        """Whether some of its bytes were not there when they were read: zeros were read instead."""
+        return self.torn[0] != 0 or self._was_torn
 
     @property
     def room(self):

@@ -53,7 +53,7 @@ from .span cimport Span
 from .status cimport NO_MEMORY, OK, TRAILING_BYTES
 from .tagged_message cimport Tags, parse_tagged
 from .tagged_set cimport append_set, copy_messages
-from .window cimport Window
+from .window cimport Window, check_whole
 
 cdef extern from *:
     void prefetch "__builtin_prefetch" (const void* p) nogil
@@ -207,6 +207,9 @@ cdef class BatchFilter(Packer):
                 self.filter_with_codec(table, &table.rows[slot], flags)
             elif status != OK:
                 self.raise_status_of(status, table, &table.rows[slot])
+            if table.window.torn[0]:
+                self.is_broken = True
+                check_whole(table.window)
         finally:
             self.leave()
 

@@ -24,7 +24,7 @@ from .batch_payload cimport open_records, raise_batch
 from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .status cimport OK, TRAILING_BYTES
-from .window cimport Window
+from .window cimport Window, check_whole
 
 cdef enum:
     SECRET_BYTES = 16
@@ -241,6 +241,7 @@ cdef class KeyMap:
         while True:
             with nogil:
                 status = self.add_plain(table, &i, stop, first_offset, is_placed, &turn)
+            check_whole(table.window)
             if status == OK or status == SEG_KEY_FULL:
                 return i
             row = &table.rows[i]

@@ -17,7 +17,7 @@ from .status cimport OK
 from .tagged_message cimport (
     TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAG_NO_KEYS, TAGS_SIZE_POS, parse_tag,
 )
-from .window cimport Window
+from .window cimport Window, check_whole
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
@@ -158,6 +158,7 @@ def moved(
     last = &table.rows[stop - 1]
     begin = table.rows[first].position
     made = PyBytes_FromStringAndSize(<const char*>source + begin, last.position + last.size_bytes - begin)
+    check_whole(table.window)
     out = <uint8_t*><char*>made
     placed = empty_table(table, Window(made, table.window.name, is_tagged=table.window.is_tagged), len(made))
     for i in range(first, stop):

@@ -35,7 +35,7 @@ from .record_view cimport RecordView
 from .segment_scan cimport BatchTable
 from .status cimport OK, TRAILING_BYTES
 from .tagged_set cimport append_set, copy_messages
-from .window cimport Window
+from .window cimport Window, check_whole
 
 cdef enum:
     PARTITIONS_MAX = 1 << 20
@@ -135,6 +135,7 @@ cdef class BatchPieces:
                 status = self.parse(&source)
         if status != OK:
             raise_batch(status, table.window, &self.row)
+        check_whole(table.window)
 
     def __dealloc__(self):
         free(self.records)
@@ -220,6 +221,7 @@ cdef class BatchPieces:
                 self.write_set(&out, &inner, count, base_offset, compress)
             else:
                 self.write_wrapper(&out, &inner, count, base_offset, compress, log_append_time)
+            check_whole(self.window)
             return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
         finally:
             free(out.first)

@@ -17,7 +17,7 @@ from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
 from .batch_payload cimport open_records, raise_batch
 from .segment_scan cimport BatchTable
 from .status cimport BAD_SIZE, NO_MEMORY, OK
-from .window cimport Window
+from .window cimport Window, check_whole
 
 
 cdef class Packer:
@@ -54,6 +54,9 @@ cdef class Packer:
                     self.raise_status_of(status, table, &table.rows[i])
                 self.add_with_codec(table, &table.rows[i])
                 i += 1
+            if table.window.torn[0]:
+                self.is_broken = True
+                check_whole(table.window)
         finally:
             self.leave()
 
@@ -145,7 +148,7 @@ cdef class Packer:
         if self.is_broken:
             end_alone(&self.use)
             raise InvalidArgumentError(
-                f"an earlier error while compressing left this {type(self).__name__} with half a batch"
+                f"an earlier error while compressing or reading left this {type(self).__name__} with half a batch"
             )
         return 0
 

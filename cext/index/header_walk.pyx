@@ -13,7 +13,7 @@ from .batch_header cimport BatchHeader, bounds_time
 from .index_search cimport TAGGED_ENTRY_SIZE, Entries, absolute_offset, hold_entries, key_at, value_at
 from .status cimport OK
 from .tagged_message cimport header_in
-from .window cimport Window
+from .window cimport Window, check_whole
 
 
 @cython.final
@@ -79,6 +79,11 @@ cdef class HeaderWalk:
             return
         with nogil:
             walk(&walked, self.base_offset, end_offset, window, &of_offsets, &of_times)
+        check_whole(window)
+        if offsets is not None:
+            check_whole(offsets)
+        if times is not None:
+            check_whole(times)
         if walked.position > self.walked.position or walked.damaged:
             self.walked = walked
 

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from seglog.errors import InvalidArgumentError
 
-from .window cimport Window
+from .window cimport Window, check_whole
 
 cdef enum:
     GROUP = 8           # searches that run interleaved: while one waits for memory, others go on
@@ -34,6 +34,7 @@ def count_entries(Window window not None, int entry_size):
     with nogil:
         while end > 0 and base[end - 1] == 0:
             end -= 1
+    check_whole(window)
     return (end + entry_size - 1) // entry_size
 
 
@@ -162,6 +163,7 @@ cdef class OffsetIndexSearch(_Search):
     def lookup(self, int64_t offset):
         """Return (offset, position) of the last entry at or below `offset`; (base_offset, 0) if there is none."""
         cdef int64_t slot = floor_slot(&self.entries, relative_offset(offset, self.base_offset))
+        check_whole(self.window)
         if slot < 0:
             return (self.base_offset, 0)
         return (
@@ -198,6 +200,7 @@ cdef class OffsetIndexSearch(_Search):
                 ):
                     found = slot
                     break
+        check_whole(self.window)
         return found
 
 
@@ -214,6 +217,7 @@ cdef class TimeIndexSearch(_Search):
     def lookup(self, int64_t timestamp):
         """Return (timestamp, offset) of the last entry at or below `timestamp`; (-1, base_offset) if there is none."""
         cdef int64_t slot = floor_slot(&self.entries, timestamp)
+        check_whole(self.window)
         if slot < 0:
             return (-1, self.base_offset)
         return (key_at(&self.entries, slot), absolute_offset(value_at(&self.entries, slot), self.base_offset))
@@ -250,6 +254,7 @@ cdef class TimeIndexSearch(_Search):
                 ):
                     found = slot
                     break
+        check_whole(self.window)
         return found
 
 

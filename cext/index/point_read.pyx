@@ -26,7 +26,7 @@ from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK
 from .tagged_message cimport header_in
 from .time_ranges cimport TimeRangesSearch
-from .window cimport Window
+from .window cimport Window, check_whole
 
 from seglog.errors import InvalidArgumentError
 
@@ -135,6 +135,7 @@ cdef class PointReader:
         batch = self.open(&row)
         if batch is None or find_record(batch, &row, offset, INT64_MIN, &view) != OK or view.offset != offset:
             return None
+        check_whole(self.window)
         return record_of(batch.window, &row, &view)
 
     def find_batch(self, int64_t offset):
@@ -147,6 +148,7 @@ cdef class PointReader:
         if status == NOT_CHECKED:
             with nogil:
                 status = self.locate(offset, &row, True)
+        check_whole(self.window)
         return (row.last_offset, row.position, row.size_bytes) if status == OK else None
 
     def find_timestamp(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
@@ -159,6 +161,7 @@ cdef class PointReader:
         cdef BatchHeader row
         cdef RecordView view
         cdef int64_t offset = self.seek(timestamp, start_offset, walk, times, &row, &view)
+        check_whole(self.window)
         if offset < 0:
             return (-1, offset, -1)
         return (view.timestamp, offset, row.leader_epoch)
@@ -167,7 +170,9 @@ cdef class PointReader:
         """Return only the offset of find_timestamp's answer, or -1, -2 or -3 as there."""
         cdef BatchHeader row
         cdef RecordView view
-        return self.seek(timestamp, start_offset, walk, times, &row, &view)
+        cdef int64_t offset = self.seek(timestamp, start_offset, walk, times, &row, &view)
+        check_whole(self.window)
+        return offset
 
     cdef int64_t seek(
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times, BatchHeader* row, RecordView* view

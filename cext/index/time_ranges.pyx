@@ -24,7 +24,7 @@ from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, load_i64, load_u32, span_varint, span_varlong, store_u32, store_u64
 from .status cimport BAD_SIZE, NO_MEMORY, OK, SHORT
 from .tagged_message cimport header_in
-from .window cimport Window
+from .window cimport Window, check_whole
 
 from seglog.errors import CorruptIndexError, InvalidArgumentError, UnsupportedVersionError
 
@@ -206,6 +206,7 @@ cdef class TimeRangesBuilder:
                     status = add_messages(&self.times, records, row, inner_base, count)
         if status != OK:
             raise_batch(status, window, row)
+        check_whole(window)
         return 0
 
 
@@ -282,7 +283,12 @@ cdef class TimeRangesSearch:
 
     def __cinit__(self, Window window not None):
         self.window = window
-        self.check()
+        try:
+            self.check()
+        except CorruptIndexError:
+            window.check_size()
+            raise
+        check_whole(window)
 
     cdef int check(self) except -1:
         cdef const uint8_t* base = self.window.base

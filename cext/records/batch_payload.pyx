@@ -8,7 +8,7 @@ from .legacy_records cimport parse_bare_message
 from .record_view cimport RecordView
 from .span cimport Span, load_i32
 from .status cimport BAD_CODEC, BAD_COUNT, NO_MESSAGES, OK, raise_status
-from .window cimport Window
+from .window cimport Window, check_whole
 
 from seglog.errors import InvalidArgumentError, SeglogError
 
@@ -17,6 +17,7 @@ cdef enum:
 
 
 cdef int raise_batch(int status, Window window, const BatchHeader* batch, object detail=None) except -1:
+    window.check_size()
     return raise_status(status, batch.position, batch.base_offset, window.name, detail)
 
 
@@ -76,9 +77,11 @@ cdef Window open_records(Window window, const BatchHeader* batch, object decompr
         opened = Window(
             decompress(codec, framing_of(batch), window.view(records.p, records.end - records.p)), window.name)
     except SeglogError as e:
+        window.check_size()
         if e.position is None:      # the codec does not know the position of its input
             e.file, e.position, e.offset = window.name, batch.position, batch.base_offset
         raise
+    check_whole(window)
     records.p = opened.base
     records.end = opened.base + opened.size
     return opened

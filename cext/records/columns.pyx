@@ -28,7 +28,7 @@ from .one_at_a_time cimport begin_alone, end_alone
 from .segment_scan cimport BatchTable
 from .span cimport Span
 from .status cimport LIMIT, NO_SPACE, OK
-from .window cimport Window
+from .window cimport Window, check_whole
 
 import seglog._kernels.arena
 from seglog.errors import InvalidArgumentError, RecordTooLargeError
@@ -203,6 +203,9 @@ cdef class Columns:
                 run.content_bytes = self._content_bytes
                 with nogil:
                     status = decode_run(&run)
+                if table.window.torn[0]:
+                    self.c.rows = 0     # which of them are right is not known
+                    check_whole(table.window)
                 self._next_batch = run.batch
                 self._content_bytes = run.content_bytes
                 row = &table.rows[run.batch]        # valid only if run.batch < last

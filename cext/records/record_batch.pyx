@@ -19,6 +19,7 @@ from .batch_payload cimport check_count, find_payload, open_records, raise_batch
 from .legacy_records cimport find_inner_base, message_crc_matches, parse_bare_message, parse_inner_message
 from .one_at_a_time cimport begin_alone, end_alone
 from .status cimport BAD_COUNT, OFFSET_BACK, OFFSET_RANGE, TRAILING_BYTES, raise_status
+from .window cimport check_whole
 
 
 # Python code can always call __new__: such objects are empty, and none of their methods may crash.
@@ -155,6 +156,7 @@ cdef class RecordBatch:
         if self.window is not None:
             with nogil:
                 valid = crc_matches(self.window.base, &self.header)
+            check_whole(self.window)
         return valid
 
     def find_bad_message(self):
@@ -217,10 +219,15 @@ cdef class RecordBatch:
             is_mixed |= self.header.magic != TAGGED_MAGIC and <int8_t>start[MAGIC_POS] != self.header.magic
         return bad, largest, is_mixed
 
-    def raw(self):
-        """The whole batch as it is in the file."""
+    def raw(self, *, bint copy=False):
+        """The whole batch as it is in the file: a view of the mapped file, or with `copy` bytes.
+
+        If another program shortens the file, a view has zeros where bytes were; a copy raises StorageError.
+        """
         if self.window is None:
             raise TypeError(NOT_SCANNED)
+        if copy:
+            return copied(self.window, self.window.base + self.header.position, self.header.size_bytes)
         return self.window.view(self.window.base + self.header.position, self.header.size_bytes)
 
     def payload(self):
@@ -247,6 +254,13 @@ cdef class RecordBatch:
 cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
     const int64_t INT64_MAX
+
+
+cdef inline bytes copied(Window window, const uint8_t* start, int64_t size):
+    cdef bytes made = PyBytes_FromStringAndSize(<const char*>start, size)
+    if window is not None:
+        check_whole(window)
+    return made
 
 
 cdef object view_of(Window window, const uint8_t* start, int64_t size):
@@ -298,13 +312,13 @@ cdef class Record:
     def key(self):
         if self.key_size < 0:
             return None
-        return PyBytes_FromStringAndSize(<const char*>self.key_, self.key_size)
+        return copied(self.window, self.key_, self.key_size)
 
     @property
     def value(self):
         if self.value_size < 0:
             return None
-        return PyBytes_FromStringAndSize(<const char*>self.value_, self.value_size)
+        return copied(self.window, self.value_, self.value_size)
 
     @property
     def key_view(self):
@@ -345,6 +359,7 @@ cdef class Record:
                 ))
         if status != OK or s.p != s.end:    # they were checked; only a writable buffer can change since
             raise_status(BAD_HEADER, -1, self.offset_, self.window.name)
+        check_whole(self.window)
         return tuple(headers)
 
     def _asdict(self):
@@ -459,6 +474,7 @@ cdef class RecordIterator:
                 if status != OK:
                     self.fail(status)
             self.next_row = self.rows_end
+            check_whole(self.window)
             return None
         # The record before the current one is reused if nothing else refers to it (as zip does with its tuple): this
         # saves a sixth of the time of a loop that keeps no records.
@@ -468,6 +484,9 @@ cdef class RecordIterator:
         self.given_before = self.given_last
         self.given_last = record
         fill_record(record, self.opened, self.batch, &view)
+        # Zeros for lost bytes parse as no record. What they may be is a key or a value, which looks for itself.
+        if self.left == 0:
+            check_whole(self.window)
         return record
 
     cdef inline int parse_next(self, RecordView* out) noexcept:

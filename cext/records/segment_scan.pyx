@@ -22,7 +22,7 @@ from .status cimport (
     SHORT, ZEROS, raise_status,
 )
 from .tagged_message cimport MIN_TAGGED_SIZE, OPEN_END_BIT, TAGS_SIZE_POS, header_in, parse_tagged_header
-from .window cimport Window
+from .window cimport Window, check_whole
 
 from seglog._kernels.status import Status
 from seglog.errors import InvalidArgumentError, SeglogError
@@ -255,6 +255,10 @@ def scan(
             table, size, check_crc, max_batches, position + min(max_bytes, size) if max_bytes >= 0 else -1, &order)
     if table.stop_ == NO_MEMORY:
         raise_status(NO_MEMORY, -1, -1)
+    if table.stop_ == OK or table.stop_ == LIMIT:
+        check_whole(window)
+    else:
+        window.check_size()
     return table
 
 
@@ -436,6 +440,7 @@ cdef class BatchFinder:
         try:
             with nogil:
                 found = self.search(max(position, 0), min_offset)
+            check_whole(self.window)
             return found
         finally:
             end_alone(&self.use)

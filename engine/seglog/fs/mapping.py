@@ -9,9 +9,11 @@ appended later need a new Mapping, or, in a map that was made with `reserve`, `g
 the bytes exist. After `close()` it gives out no new views, but existing views keep the pages, and the last one unmaps
 them; closing never fails.
 
-Never truncate a file that may be mapped, here or in another process: a load past the new end kills the process
-(SIGBUS). seglog shortens a file by writing a shorter one beside it and renaming. Kafka does truncate files: its indexes
-when a segment rolls, and a follower's log. Pass `copy=True` for an index in a directory that a live broker may own.
+Never truncate a file that may be mapped, here or in another process: seglog shortens a file by writing a shorter one
+beside it and renaming. Kafka does truncate files: its indexes when a segment rolls, and a follower's log. A load past
+the new end finds zeros then, and whoever read from the map raises StorageError: kernels do it by themselves, code that
+looks at the bytes calls `check_whole` afterwards, and `with Mapping(...)` does at its end. (With SEGLOG_SIGBUS=off the
+process ends with SIGBUS instead.) Pass `copy=True` for an index in a directory that a live broker may own.
 """
 import enum
 import errno
@@ -23,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from seglog._kernels.mapping import FileMap, file_part
-from seglog.errors import StorageError
+from seglog.errors import SeglogError, StorageError
 from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import refusals, storage_error
 
@@ -119,6 +121,14 @@ class Mapping(FileMap):
         except (OSError, StorageError):
             pass
 
+    def check_whole(self) -> None:
+        """Raise StorageError if the file became shorter while bytes of this map were read."""
+        if self.is_torn:
+            raise StorageError(
+                "the file became shorter while it was read, or its disk gave no bytes", file=self.path,
+                hint="read it again, if another program writes to it; otherwise check the disk",
+            )
+
     def __enter__(self) -> Self:
         return self
 
@@ -126,6 +136,8 @@ class Mapping(FileMap):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None or issubclass(kind, SeglogError):       # which may only be what the zeros led to
+            self.check_whole()
 
     def __repr__(self) -> str:
         return f"<Mapping {self.path} {len(self)} bytes{' closed' if self.closed else ''}>"
