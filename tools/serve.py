@@ -1,4 +1,5 @@
 """`seglog serve`: let Kafka clients use a log dir."""
+import gc
 import signal
 import socket
 import ssl
@@ -86,6 +87,8 @@ def command(
                 click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
             if is_new:      # a mistyped name would be an empty server, and nobody would know why
                 click.echo(f"created {server.path}, which did not exist")
+        # The objects of the start stay: the collector need not look at them again and again, 25 ms each time.
+        gc.freeze()
         end.wait()
     return 0
 

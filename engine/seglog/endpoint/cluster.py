@@ -54,15 +54,17 @@ class ClusterFacts:
             return refusal
         topics = []
         if asked is None or (context.version == 0 and not asked):
-            topics = [self._row(topic) for name in self._topics.names() if (topic := self._topics.topic(name))]
+            topics = [await self._row(topic, context) for name in self._topics.names()
+                      if (topic := self._topics.topic(name))]
         else:
             for one in {(one.name, one.topic_id): one for one in asked}.values():
+                await context.work.step()
                 if one.topic_id != ZERO_ID:
                     known = self._topics.topic_of_id(one.topic_id)
-                    topics.append(self._row(known) if known else _Topic(
+                    topics.append(await self._row(known, context) if known else _Topic(
                         error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=one.topic_id))
                 else:
-                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation))
+                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation, context))
         if request.include_topic_authorized_operations:
             for row in topics:
                 if not row.error_code:
@@ -75,7 +77,7 @@ class ClusterFacts:
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED),
         )
 
-    async def _of_name(self, name: str, may_create: bool) -> _Topic:
+    async def _of_name(self, name: str, may_create: bool, context: RequestContext) -> _Topic:
         topic = self._topics.topic(name)
         if topic is None and may_create and self._config.auto_create_topics_enable and name not in INTERNAL_TOPICS:
             if self._topics.fault(name) is not None:
@@ -91,12 +93,13 @@ class ClusterFacts:
         if topic is None:
             return _Topic(
                 error_code=unknown_topic(name), name=name, is_internal=name in INTERNAL_TOPICS)
-        return self._row(topic)
+        return await self._row(topic, context)
 
-    def _row(self, topic: ServedTopic) -> _Topic:
+    async def _row(self, topic: ServedTopic, context: RequestContext) -> _Topic:
         node = self._config.node_id
         partitions = []
         for number in range(topic.partitions):
+            await context.work.step()
             row = _Partition(partition_index=number, leader_id=node, replica_nodes=[node], isr_nodes=[node])
             if self._topics.has(topic.name, number):
                 row.leader_epoch = self._topics.leader_epoch(topic.name, number)
@@ -139,6 +142,7 @@ class ClusterFacts:
         for name, numbers in wanted.items():
             rows = []
             for number in dict.fromkeys(numbers):
+                await context.work.step()
                 size_bytes = None
                 with contextlib.suppress(SeglogError):      # requests that need the log report the error
                     size_bytes = await self._size_bytes(name, number)

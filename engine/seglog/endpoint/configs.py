@@ -3,6 +3,7 @@
 A topic's settings are stored with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's own
 settings cannot be changed while it runs.
 """
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,6 +36,9 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.
 # How Kafka names the record formats.
 _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
 _KEYS = {key.name: key for _, key in keys(LogConfig)}
+
+# A setting takes about so many bytes of an answer.
+_CONFIG_BYTES = 250
 
 _Row = TypeVar("_Row")
 _ChangesOf = Callable[[Log | None, Any], Mapping[str, object]]
@@ -101,7 +105,9 @@ class Configs:
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
         results = []
-        for resource in request.resources:
+        # Each one once, whatever a client sends: an answer is a thousand times as large as its question.
+        for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+            await context.work.pause()
             row = DescribeConfigsResponse.DescribeConfigsResult(
                 error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
             results.append(row)
@@ -113,7 +119,8 @@ class Configs:
             if isinstance(shown, Errors):
                 row.error_code, row.error_message = shown, _WORDS[shown]
                 continue
-            wanted = resource.configuration_keys
+            wanted = set(resource.configuration_keys or ())
+            await context.work.step(len(shown), size_bytes=_CONFIG_BYTES * len(shown))
             row.configs = [
                 _config_row(config, resource.resource_type, request)
                 for config in shown if not wanted or config.name in wanted
@@ -150,8 +157,14 @@ class Configs:
         self, request: Any, context: RequestContext, row_of: Callable[..., _Row], changes_of: _ChangesOf
     ) -> list[_Row]:
         rows = []
-        for resource in request.resources:
-            error, message = await self._change(resource, changes_of, request.validate_only, context)
+        times = Counter((one.resource_type, one.resource_name) for one in request.resources)
+        for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+            await context.work.step()
+            if times[resource.resource_type, resource.resource_name] > 1:
+                error: Errors = Errors.INVALID_REQUEST
+                message: str | None = "Duplicate resource."
+            else:
+                error, message = await self._change(resource, changes_of, request.validate_only, context)
             rows.append(row_of(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name))

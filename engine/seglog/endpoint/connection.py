@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+# For so long a client may take nothing of its answer while others wait for the memory that it has.
+_STUCK_S = 5.0
+
 
 class Connection:
     """A client's connection, from its first byte on. `run` returns when it ends."""
@@ -47,6 +50,7 @@ class Connection:
         self._client_host = client_host
         self._host, self._port = address
         self.peer = peer
+        self._answers_memory = requests.answers
         self._logged_in = logged_in
         # Whether it waits to read or to send, and since when: neither may take forever.
         self._reads_since: float | None = time.monotonic()
@@ -56,6 +60,10 @@ class Connection:
         self._rest: memoryview | None = None
         self.is_waiting = self._is_taking = False
         self._has_ended = False
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the client takes nothing of an answer."""
+        return self._is_sending and now - self._stream.moved_at > _STUCK_S
 
     def idle_s(self, now: float) -> float:
         """How long the server has waited for the client to send, or to take, something."""
@@ -107,14 +115,18 @@ class Connection:
         self._reads_since = None
         self._traffic.received_bytes += len(frame) + 4
         is_login = not authentication.is_done
-        segments = await self._requests.answer(
+        segments, held_bytes = await self._requests.answer(
             frame, authentication, self._client_host, self._host, self._port, self.peer)
         del frame
         self._frames.done()
         if is_login:
             await self._note_login()
-        if segments is not None:
-            await self._send(segments)
+        try:
+            if segments is not None:
+                await self._send(segments)
+        finally:
+            if held_bytes:
+                self._answers_memory.give_back(held_bytes)
         return not authentication.has_failed
 
     # --- at once (FrameTaker) --------------------------------------------------------------------

@@ -29,6 +29,8 @@ _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
 _HARD_LIMIT_UP_TO = 2       # up to this version a client's limit is strict, even if the first batch is larger
 _FINAL_EPOCH = -1           # closes a session
 _ZSTD, _CODEC_BITS = 4, 0x07
+# Looking through the batches of a larger slice takes milliseconds.
+_LOOKED_AT_AT_ONCE_BYTES = 128 << 10
 
 _Row = FetchResponse.PartitionData
 
@@ -63,7 +65,8 @@ class Fetch:
         look = await self._look(request, context)
         while not look.is_final and look.size_bytes < request.min_bytes and look.ends:
             left_s = until - time.monotonic()
-            if left_s <= 0 or context.peer.is_gone:
+            # A heavy request does not wait: meanwhile no other one would have its turn.
+            if left_s <= 0 or context.peer.is_gone or context.work.is_heavy:
                 break
             logs = [log for log, _ in look.ends]
             with self._polls.waiting_for(logs) as grown, context.peer.watched(grown.set):
@@ -86,7 +89,9 @@ class Fetch:
                 topic = self._topics.topic_of_id(asked.topic_id)
                 name, unknown = (None if topic is None else topic.name), Errors.UNKNOWN_TOPIC_ID
             rows = []
-            for part in asked.partitions:
+            # Each partition once, as in Kafka: a request that waits is handled again and again.
+            for part in {part.partition: part for part in asked.partitions}.values():
+                await context.work.step()
                 row = _Row(partition_index=part.partition, high_watermark=-1, records=b"")
                 rows.append(row)
                 try:
@@ -125,7 +130,10 @@ class Fetch:
             magic = 2 if version >= _WITH_ZSTD else 1
         if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)
-            if version < _WITH_ZSTD and isinstance(fetched, FetchSlice) and _cut_before_zstd(fetched):
+            if version < _WITH_ZSTD and isinstance(fetched, FetchSlice) and (
+                _cut_before_zstd(fetched) if fetched.size_bytes <= _LOOKED_AT_AT_ONCE_BYTES
+                else await context.work.in_thread(_cut_before_zstd, fetched)
+            ):
                 row.error_code = Errors.UNSUPPORTED_COMPRESSION_TYPE
                 return 0
         else:

@@ -1,6 +1,7 @@
 """Reads frames from a byte stream: a length of four bytes, followed by that many bytes."""
 import asyncio
 import struct
+import time
 from collections import deque
 from typing import Protocol
 
@@ -13,6 +14,8 @@ _BUFFER_BYTES = 8 << 10
 _BUFFER_BYTES_MAX = 64 << 10
 # A claimed length alone allocates no more memory than this at first; the rest follows as the bytes arrive.
 _STEP_BYTES = 256 << 10
+# For so long the requests of one connection are handled in one turn of the loop, if more of them have come.
+_TURN_S = 0.002
 _FRAME_BYTES_MIN = 8        # api key, version and correlation id
 _SIZE = struct.Struct(">i")
 
@@ -24,6 +27,11 @@ class RequestMemory:
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits for some."""
+        return bool(self._waiting)
 
     async def take(self, size_bytes: int) -> None:
         """Wait until some memory is left, then take `size_bytes`, even if less is left (as in SimpleMemoryPool)."""
@@ -139,6 +147,7 @@ class FrameReader:
     def _serve(self) -> bool:
         """Whether it stopped before a frame, or the beginning of one, that is for `next`."""
         taker, buffer = self._taker, self._buffer
+        until_s = time.monotonic() + _TURN_S
         while not taker.is_waiting:
             have = self._end - self._start
             self._needed_bytes = _SIZE.size
@@ -160,6 +169,8 @@ class FrameReader:
             self._start = end
             if not taker.is_waiting:
                 self.done()
+                if self._end - self._start >= _SIZE.size and time.monotonic() > until_s:
+                    return True     # the next one goes the long way, and others have their turn
         return False
 
     def _came(self, count: int) -> bool:

@@ -33,7 +33,14 @@ class GroupAdministration:
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
         operations = _ALL_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
-        return DescribeGroupsResponse(groups=[self._describe(group_id, operations) for group_id in request.groups])
+        groups = []
+        for group_id in dict.fromkeys(request.groups):
+            await context.work.step()
+            row = self._describe(group_id, operations)
+            await context.work.step(len(row.members), size_bytes=sum(
+                len(member.member_metadata) + len(member.member_assignment) for member in row.members))
+            groups.append(row)
+        return DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str, operations: int) -> DescribeGroupsResponse.DescribedGroup:
         described = DescribeGroupsResponse.DescribedGroup
@@ -62,14 +69,15 @@ class GroupAdministration:
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
-        return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=[
-            ListGroupsResponse.ListedGroup(
-                group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
-                group_type=_CLASSIC,
-            )
-            for group in self._coordinator.groups.values()
-            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
-        ])
+        groups = []
+        for group in list(self._coordinator.groups.values()):
+            await context.work.step(size_bytes=len(group.group_id))
+            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types):
+                groups.append(ListGroupsResponse.ListedGroup(
+                    group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
+                    group_type=_CLASSIC,
+                ))
+        return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=groups)
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
         row = DeleteGroupsResponse.DeletableGroupResult

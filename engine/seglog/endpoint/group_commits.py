@@ -161,11 +161,13 @@ class GroupCommits:
 
     async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.version >= 8:
-            return OffsetFetchResponse(groups=[self._of_group(asked, request.require_stable)
-                                               for asked in request.groups])
+            # Each group once, whatever a client sends.
+            asked_once = {asked.group_id: asked for asked in request.groups}.values()
+            return OffsetFetchResponse(groups=[await self._of_group(asked, request.require_stable, context)
+                                               for asked in asked_once])
         error = self._coordinator.check(request.group_id, may_be_empty=True) or Errors.NONE
         topics = None if request.topics is None else [(row.name, row.partition_indexes) for row in request.topics]
-        found = self._find(request.group_id, topics, request.require_stable, error)
+        found = await self._find(request.group_id, topics, request.require_stable, error, context)
         return OffsetFetchResponse(
             error_code=error,
             topics=[
@@ -181,12 +183,13 @@ class GroupCommits:
             ],
         )
 
-    def _of_group(
-        self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+    async def _of_group(
+        self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         error = self._coordinator.check(asked.group_id, may_be_empty=True) or Errors.NONE
         topics = None if asked.topics is None else [(row.name, row.partition_indexes) for row in asked.topics]
-        found = [] if error else self._find(asked.group_id, topics, require_stable, error)
+        await context.work.step()
+        found = [] if error else await self._find(asked.group_id, topics, require_stable, error, context)
         return OffsetFetchResponse.OffsetFetchResponseGroup(
             group_id=asked.group_id, error_code=error,
             topics=[
@@ -201,8 +204,9 @@ class GroupCommits:
             ],
         )
 
-    def _find(
-        self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors
+    async def _find(
+        self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors,
+        context: RequestContext,
     ) -> list[tuple[str, list[tuple[int, _Found]]]]:
         """The offsets of the partitions, by topic; None for `topics`: of all partitions that the group committed."""
         group = None if error else self._coordinator.get(group_id)
@@ -219,7 +223,15 @@ class GroupCommits:
                 return _NO_OFFSET, Errors.UNSTABLE_OFFSET_COMMIT
             return group.offsets.get(where) or _NO_OFFSET, Errors.NONE
 
-        return [(name, [(partition, found((name, partition))) for partition in rows]) for name, rows in topics]
+        answered = []
+        for name, partitions in topics:
+            rows = []
+            for partition in partitions:
+                commit, error_code = found((name, partition))
+                await context.work.step(size_bytes=len(commit.metadata))
+                rows.append((partition, (commit, error_code)))
+            answered.append((name, rows))
+        return answered
 
     # --- deletions ---------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Offsets:
             times = Counter(part.partition_index for part in topic.partitions)
             rows = []
             for part in topic.partitions:
+                await context.work.step()
                 row = _OffsetRow(partition_index=part.partition_index)
                 rows.append(row)
                 if times[part.partition_index] > 1:
@@ -66,7 +67,11 @@ class Offsets:
                         row.error_code = epoch_fault(log, part.current_leader_epoch)
                         if not row.error_code:
                             is_committed = request.isolation_level == _READ_COMMITTED
-                            self._find(log, part.timestamp, is_committed, context.version, row)
+                            find = self._find, log, part.timestamp, is_committed, context.version, row
+                            if part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP:
+                                await context.work.in_thread(*find)     # it may decompress a batch
+                            else:
+                                self._find(*find[1:])
                 except SeglogError as error:
                     row.error_code = error_of(error)
             answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
@@ -102,6 +107,7 @@ class Offsets:
         for topic in request.topics:
             rows = []
             for part in topic.partitions:
+                await context.work.step()
                 row = _EpochRow(partition=part.partition)
                 rows.append(row)
                 try:
@@ -126,6 +132,7 @@ class Offsets:
         for topic in request.topics:
             rows = []
             for part in topic.partitions:
+                await context.work.step()
                 row = _DeleteRow(partition_index=part.partition_index, low_watermark=-1)
                 rows.append(row)
                 try:

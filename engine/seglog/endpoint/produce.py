@@ -4,7 +4,8 @@
     acks=1      answered when the batch is written
     acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (endpoint.durability)
 """
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -14,7 +15,8 @@ from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
-from seglog.log.append import AppendResult, Written
+from seglog.format.compression import may_exceed
+from seglog.log.append import AppendResult, CheckedBatch, Written
 from seglog.log.log import Log
 from seglog.loop.durability import Durability
 from seglog.wire.error_codes import Errors
@@ -28,7 +30,8 @@ _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it ma
 _FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
 # Positions of fields in a batch: docs/formats/record_batch.md.
 _LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
-_CODEC_BITS, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 4, 0x10, 0x20
+_CODEC_BITS, _LZ4, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 3, 4, 0x10, 0x20
+_LZ4_HEADER_BYTES = 7
 
 # Clients of every version retry NOT_ENOUGH_REPLICAS, but do not expect a coordinator's errors here.
 # (AddPartitionsToTxnManager)
@@ -39,6 +42,12 @@ _VERIFIED_LATER = dict.fromkeys(
 _WITHOUT_START = frozenset((Errors.MESSAGE_TOO_LARGE, Errors.CORRUPT_MESSAGE, Errors.KAFKA_STORAGE_ERROR))
 # Refusals that may be those of single records.
 _OF_RECORDS = frozenset((Errors.INVALID_RECORD, Errors.INVALID_TIMESTAMP))
+
+# What is checked in the loop: some milliseconds. To build a batch again takes this many times as long.
+_AT_ONCE_BYTES = 2 << 20
+_BUILT_AGAIN = 16
+# A request that has taken so much CPU time for its checks gets no more: its other batches are to be sent again.
+_CHECK_CPU_S_MAX = 0.5
 
 _Row = ProduceResponse.PartitionProduceResponse
 
@@ -72,9 +81,24 @@ class Produce:
                     logs.append(await self._topics.opened(topic.name, data.index))
                 except SeglogError as error:
                     logs.append(error)
+        checked = await self._checked(request, context, logs) if _are_heavy(request, logs) else None
         answer: PendingAnswer[ProduceResponse | None] = PendingAnswer()
-        self._produce(request, context, logs, answer.give)
+        self._produce(request, context, logs, answer.give, checked)
         return await answer
+
+    async def _checked(
+        self, request: ProduceRequest, context: RequestContext, logs: list[_Found]
+    ) -> "list[_Checked]":
+        """Check batches in a thread, because that takes long. They are appended in the loop, where nothing comes
+        between the check of their transaction and the append. None: what `_append` refuses itself."""
+        asked: list[tuple[Log, str, memoryview] | None] = []
+        found = iter(logs)
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                log, records = next(found), memoryview(data.records or b"")
+                is_checked = isinstance(log, Log) and not _is_refused_unread(topic.name, records, context)
+                asked.append((log, f"{topic.name}-{data.index}", records) if is_checked else None)  # type: ignore[arg-type]
+        return await context.work.in_thread(_check_all, asked)
 
     def produce_at_once(
         self, request: ProduceRequest, context: RequestContext, give: Callable[[ProduceResponse | None], None]
@@ -87,26 +111,30 @@ class Produce:
                 if log is None:
                     return False
                 logs.append(log)
+        if _are_heavy(request, logs):
+            return False
         self._produce(request, context, logs, give)
         return True
 
     def _produce(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
         give: Callable[[ProduceResponse | None], None],
+        checked: "Sequence[_Checked] | None" = None,
     ) -> None:
-        """Append to `logs`, one for each partition of the request, and give the answer when it is due."""
+        """Append to `logs`, one for each partition of the request, and give the answer when it is due. `checked`: the
+        batches, if they were checked before."""
         responses, done = [], []
         acks = request.acks
-        found = iter(logs)
+        found, before = iter(logs), iter(checked or ())
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
                 row = _Row(data.index, 0, -1)
-                log = next(found)
+                log, batch = next(found), next(before, None)
                 if acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
                 else:
-                    appended = self._append(request, context, topic.name, data, log, row)
+                    appended = self._append(request, context, topic.name, data, log, row, batch)
                     if appended is not None:
                         done.append(appended)
                 rows.append(row)
@@ -122,7 +150,7 @@ class Produce:
 
     def _append(
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
-        found: _Found, row: _Row,
+        found: _Found, row: _Row, checked: "_Checked",
     ) -> _Appended | None:
         """Append the batches of one partition. None: refused, with the reason in the row, or nothing to write."""
         records = memoryview(b"" if data.records is None else data.records)
@@ -156,13 +184,23 @@ class Produce:
                 if error:
                     _refuse(row, _VERIFIED_LATER.get(error, error))
                     return None
-            written = log.append_batch(records, wait=False)
+            if checked is None:
+                written = log.append_batch(records, wait=False)
+            elif isinstance(checked, _TooLate):
+                _refuse(row, Errors.REQUEST_TIMED_OUT, "The batches before this one took too long to check.")
+                return None
+            elif isinstance(checked, _RefusedBatch):
+                raise checked.error
+            else:
+                written = log.append_checked(checked, wait=False)
         except SeglogError as error:
             _refuse(row, error_of(error), message_of(error))
             if log is not None and row.error_code not in _WITHOUT_START:
                 row.log_start_offset = log.log_start_offset
             if log is not None and row.error_code in _OF_RECORDS:
-                _name_records(row, refused_records(log, f"{topic}-{data.index}", records), context.version)
+                named = (checked.records if isinstance(checked, _RefusedBatch)
+                         else refused_records(log, f"{topic}-{data.index}", records))
+                _name_records(row, named, context.version)
             return None
         row.base_offset = written.result.first_offset
         row.log_start_offset = log.log_start_offset
@@ -204,6 +242,102 @@ class Produce:
 
         for appended in waits:
             durability.tell(appended.log, appended.written, partial(told, appended))
+
+
+class _RefusedBatch(NamedTuple):
+    """Why a batch was refused that was checked in a thread, and which of its records are to blame."""
+
+    error: SeglogError
+    records: list[RefusedRecord]
+
+
+# A batch that was not checked any more.
+class _TooLate:
+    pass
+
+
+_Checked: TypeAlias = CheckedBatch | _RefusedBatch | _TooLate | None
+
+
+def _check_all(asked: "Sequence[tuple[Log, str, memoryview] | None]") -> list[_Checked]:
+    """Check the batches of one request, as many as there is time for. In a thread."""
+    begin_s, is_begun = time.thread_time(), False
+    checked: list[_Checked] = []
+    for one in asked:
+        if one is None:
+            checked.append(None)
+        elif is_begun and time.thread_time() - begin_s > _CHECK_CPU_S_MAX:
+            checked.append(_TooLate())
+        else:
+            checked.append(_check(*one))
+            is_begun = True
+    return checked
+
+
+def _check(log: Log, where: str, records: memoryview) -> CheckedBatch | _RefusedBatch:
+    try:
+        return log.check_batch(records)
+    except SeglogError as error:
+        return _RefusedBatch(error, refused_records(log, where, records) if error_of(error) in _OF_RECORDS else [])
+
+
+def _are_heavy(request: ProduceRequest, logs: Sequence[_Found]) -> bool:
+    """Whether checking the batches of a request may take more than some milliseconds, judged by their headers."""
+    weight, found = 0, iter(logs)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            log, records = next(found), data.records
+            if records and isinstance(log, Log):
+                weight += _weight_bytes(log, memoryview(records))
+                if weight > _AT_ONCE_BYTES:
+                    return True
+    return False
+
+
+def _weight_bytes(log: Log, records: memoryview) -> int:
+    """The bytes that checking a batch has to go through: as many as it may have uncompressed, and more for a batch that
+    has to be built again."""
+    if len(records) <= _ATTRIBUTES + 1:
+        return len(records)
+    magic = records[_MAGIC]
+    is_v2 = magic == 2
+    codec = records[_ATTRIBUTES + 1 if is_v2 else _MAGIC + 1] & _CODEC_BITS
+    weight = len(records)
+    if codec:
+        payload = records[_HEADER_BYTES:] if is_v2 else records
+        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == _LZ4 else _bound(codec, payload))
+    is_built_again = log.config.codec is not None or magic != (
+        2 if log.config.message_format_version is None else log.config.message_format_version)
+    return weight * _BUILT_AGAIN if is_built_again else weight
+
+
+def _bound(codec: int, payload: memoryview) -> int:
+    """How many bytes a payload may have uncompressed: one of three sizes."""
+    try:
+        if may_exceed(codec, payload, _AT_ONCE_BYTES):
+            return _AT_ONCE_BYTES + 1
+        return _AT_ONCE_BYTES // 8 if may_exceed(codec, payload, _AT_ONCE_BYTES // 16) else _AT_ONCE_BYTES // 16
+    except SeglogError:
+        return 0        # an unknown codec: the append refuses it
+
+
+def _lz4_bound(payload: memoryview) -> int:
+    """The same for an LZ4 frame, which says how large its blocks may be; they are few in the batches of producers."""
+    if len(payload) < _LZ4_HEADER_BYTES:
+        return 0
+    block_bytes_max = 1 << 8 + 2 * (payload[5] >> 4 & 7)
+    bound, at, end = 0, _LZ4_HEADER_BYTES + (8 if payload[4] & 8 else 0), len(payload)
+    while at + 4 <= end and bound <= _AT_ONCE_BYTES:
+        size = int.from_bytes(payload[at : at + 4], "little") & 0x7FFF_FFFF
+        bound += min(block_bytes_max, 255 * size)
+        at += 4 + size + (4 if payload[4] & 16 else 0)
+    return bound
+
+
+def _is_refused_unread(topic: str, records: memoryview, context: RequestContext) -> bool:
+    """Whether a batch is refused before its records are looked at."""
+    return (topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT) or (
+        _fault_of(records, context.version) is not None)
 
 
 def _nothing() -> None:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from seglog.endpoint.peer import Peer
 from seglog.endpoint.security_log import SecurityLog
+from seglog.endpoint.workload import UNLIMITED, Workload
 
 
 class RequestContext(NamedTuple):
@@ -14,6 +15,7 @@ class RequestContext(NamedTuple):
     host, port      where this client finds the only node
     principal       the client's name: "User:alice", or "User:ANONYMOUS" without authentication
     peer            whether the client is still there, for handlers that wait
+    work            what the request costs: handlers tell it of each row of their answer
     """
 
     version: int
@@ -24,6 +26,7 @@ class RequestContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
     peer: Peer = Peer()
     security: SecurityLog = SecurityLog()
+    work: Workload = UNLIMITED
 
     def log_deleted(self, what: str, names: object) -> None:
         self.security.deleted(self.client_host, self.principal, what, names)

@@ -12,11 +12,14 @@ from seglog.coordinators.refusals import error_of
 from seglog.endpoint.authentication import BEFORE, Authentication
 from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.faults import Fault, PlannedFaults
+from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.peer import Peer
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.security_log import SecurityLog
+from seglog.endpoint.workload import LIGHT_ROWS, AnswerTooLargeError, HeavyWork, Workload
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
 from seglog.wire.codec import API_VERSIONS, decode_request, encode_response
+from seglog.wire.coders import TooManyElementsError
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import ApiKey, ApiVersionsResponse, RequestHeader
 
@@ -35,8 +38,13 @@ class Requests:
     security    what is deleted, configured and refused is told here
     """
 
-    def __init__(self, *handlers: Mapping[ApiKey, Handler], at_once: Mapping[ApiKey, AtOnce]) -> None:
-        """`at_once`: of APIs that clients use all the time."""
+    def __init__(
+        self, *handlers: Mapping[ApiKey, Handler], at_once: Mapping[ApiKey, AtOnce], heavy: HeavyWork,
+        answers: RequestMemory,
+    ) -> None:
+        """`at_once`: of APIs that clients use all the time. `answers`: the memory of large answers."""
+        self._heavy = heavy
+        self.answers = answers
         self._at_once: dict[int, AtOnce] = {int(key): handler for key, handler in at_once.items()}
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
@@ -49,11 +57,25 @@ class Requests:
     async def answer(
         self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int,
         peer: Peer,
-    ) -> list[Any] | None:
-        """The segments of the answer; None: there is no answer. After ProtocolError or DroppedError, close the
-        connection."""
+    ) -> tuple[list[Any] | None, int]:
+        """The segments of the answer, None: there is no answer; and how many bytes of the memory for large answers they
+        take, which the caller gives back. After ProtocolError or DroppedError, close the connection."""
+        work = Workload(self._heavy)
         try:
-            header, request = decode_request(frame)
+            return await self._answer(work, frame, authentication, client_host, host, port, peer)
+        finally:
+            work.end()
+
+    async def _answer(
+        self, work: Workload, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int,
+        peer: Peer,
+    ) -> tuple[list[Any] | None, int]:
+        try:
+            try:
+                header, request = decode_request(frame, LIGHT_ROWS)
+            except TooManyElementsError:
+                await work.become_heavy()
+                header, request = await work.in_thread(decode_request, frame)
         except UnsupportedApiVersionError as error:
             if error.header.request_api_key != ApiKey.API_VERSIONS:
                 raise
@@ -62,7 +84,7 @@ class Requests:
             row = ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
             header = RequestHeader(ApiKey.API_VERSIONS, 0, error.header.correlation_id, None)
             return encode_response(
-                header, ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=[row]))
+                header, ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=[row])), 0
         key, version = header.request_api_key, header.request_api_version
         self.counts[key, version] = self.counts.get((key, version), 0) + 1
         if key not in self._versions:
@@ -78,11 +100,19 @@ class Requests:
             response = self._of_connection(key, version, request, authentication)
         else:
             context = RequestContext(
-                version, header.client_id, client_host, host, port, authentication.principal, peer, self.security)
+                version, header.client_id, client_host, host, port, authentication.principal, peer, self.security,
+                work)
             response = await self._handled(key, request, context)
         if fault is not None and fault.drops_after:
             raise DroppedError
-        return None if response is None else encode_response(header, response)
+        if response is None:
+            return None, 0
+        if not work.is_heavy:
+            return encode_response(header, response), 0
+        segments = await work.in_thread(encode_response, header, response)
+        size_bytes = sum(len(segment) for segment in segments if isinstance(segment, (bytearray, memoryview)))
+        await self.answers.take(size_bytes)        # in its turn, so that only one more waits for memory
+        return segments, size_bytes
 
     def answer_at_once(
         self, frame: memoryview, authentication: Authentication, client_host: str, host: str, port: int,
@@ -93,7 +123,10 @@ class Requests:
         handler = self._at_once.get(int.from_bytes(frame[:2], "big"))
         if handler is None or self.faults.are_planned or not authentication.is_done:
             return False
-        header, request = decode_request(frame)
+        try:
+            header, request = decode_request(frame, LIGHT_ROWS)
+        except TooManyElementsError:
+            return False
         key, version = header.request_api_key, header.request_api_version
 
         def encode(response: Any) -> None:
@@ -118,6 +151,8 @@ class Requests:
             return await self.handlers[key](request, context)
         except (ProtocolError, OSError):
             raise
+        except AnswerTooLargeError:
+            return _told(key, request, Errors.POLICY_VIOLATION)
         except Exception as error:
             _LOG.exception("%s v%d failed", ApiKey(key).name, context.version)
             return _told(key, request, error_of(error))

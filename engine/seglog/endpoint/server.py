@@ -41,6 +41,7 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import Topics
 from seglog.endpoint.transaction_requests import TransactionRequests
+from seglog.endpoint.workload import HeavyWork
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import storage_error
@@ -57,6 +58,8 @@ _IDLE_LOOK_S = 1.0
 # The coordinator ends transactions: a log that times out transactions by itself could abort one being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
 _NO_FILES_PAUSE_S = 0.1
+# Large answers that are made or wait for their clients take no more than this together.
+_ANSWERS_BYTES_MAX = 64 << 20
 _OTHER_FILES = 32       # the listeners, the loop, locks, files that are read in between
 
 
@@ -118,6 +121,8 @@ class Server:
         self._polls = LongPolls(loop)
         self._converters = ThreadPoolExecutor(_CONVERTERS, "seglog-convert")
         self._memory = RequestMemory(options.config.queued_max_request_bytes)
+        self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
+        self._heavy = HeavyWork()
         produce = Produce(self.topics, self._durability, self.transactions.verify)
         self.requests = Requests(
             produce.HANDLERS,
@@ -133,7 +138,7 @@ class Server:
             GroupCommits(self.groups).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
-            at_once=produce.AT_ONCE,
+            at_once=produce.AT_ONCE, heavy=self._heavy, answers=self._answers,
         )
         self.traffic.requests = self.requests.counts
         try:
@@ -196,6 +201,7 @@ class Server:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.topics.close)
         self._converters.shutdown(cancel_futures=True)
+        self._heavy.close()
 
     async def _deleted(self, partitions: Sequence[TopicPartition]) -> None:
         await self.groups.partitions_deleted(partitions)
@@ -292,7 +298,9 @@ class Server:
                     del self._logging_in[task]
                     task.cancel()
             for task, connection in list(self._tasks.items()):
-                if connection is not None and connection.idle_s(now) > max_s:
+                if connection is not None and (
+                    connection.idle_s(now) > max_s or (self._answers.is_short and connection.is_stuck(now))
+                ):
                     task.cancel()
 
 

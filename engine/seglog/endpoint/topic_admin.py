@@ -57,6 +57,7 @@ class TopicAdmin:
         rows: list[CreateTopicsResponse.CreatableTopicResult] = []
         room = _PARTITIONS_MAX
         for topic in {topic.name: topic for topic in request.topics}.values():
+            await context.work.step()
             row = CreateTopicsResponse.CreatableTopicResult(name=topic.name, error_message=None, configs=[])
             rows.append(row)
             try:
@@ -143,6 +144,7 @@ class TopicAdmin:
         rows: list[CreatePartitionsResponse.CreatePartitionsTopicResult] = []
         times = Counter(topic.name for topic in request.topics)
         for topic in {topic.name: topic for topic in request.topics}.values():
+            await context.work.step()
             row = CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name)
             rows.append(row)
             try:
@@ -186,6 +188,7 @@ class TopicAdmin:
             (name, ZERO_ID) for name in request.topic_names
         ]
         for name, topic_id in asked:
+            await context.work.step()
             row = DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
             rows.append(row)
             if not self._config.delete_topic_enable:

@@ -156,6 +156,8 @@ class Topics:
         log = self.open_log(topic, partition)
         if log is not None:
             return log
+        if not 0 <= partition < self.partition_count(topic):
+            return None     # as `log` says, without another thread
         return await self._in_worker(self.log, topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:

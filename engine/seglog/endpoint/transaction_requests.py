@@ -158,13 +158,15 @@ class TransactionRequests:
     async def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext
     ) -> DescribeProducersResponse:
-        return DescribeProducersResponse(topics=[
-            DescribeProducersResponse.TopicResponse(
-                name=topic.name,
-                partitions=[await self._producers(topic.name, partition) for partition in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ])
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for partition in dict.fromkeys(topic.partition_indexes):
+                row = await self._producers(topic.name, partition)
+                await context.work.step(1 + len(row.active_producers))
+                rows.append(row)
+            topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
+        return DescribeProducersResponse(topics=topics)
 
     async def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
         described = DescribeProducersResponse.PartitionResponse

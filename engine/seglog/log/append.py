@@ -43,6 +43,17 @@ class AppendResult(NamedTuple):
     is_duplicate: bool = False
 
 
+class CheckedBatch(NamedTuple):
+    """A ready batch that was checked and not yet appended: what `Log.check_batch` returns."""
+
+    given: bytes | memoryview
+    now_ms: int
+    place: tuple[int, int]          # the offset and the leader epoch that it has
+    encoder: BatchEncoder
+    assigned: Assigned
+    origin: Origin
+
+
 Result = TypeVar("Result", int, AppendResult)
 
 
@@ -175,18 +186,20 @@ class LogAppender:
     ) -> AppendResult | Written[AppendResult]:
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
-        view: bytes | memoryview
-        if type(raw) is bytes:
-            view = raw
-        else:
-            try:
-                view = memoryview(raw).cast("B")
-            except TypeError as error:
-                raise InvalidArgumentError(
-                    f"a batch must be bytes-like and contiguous, not {type(raw).__name__}",
-                    hint="seglog.build_batch makes one from records",
-                ) from error
+        view = raw if type(raw) is bytes else _viewed(raw)
         return self._append_ready(view, assign_offsets, leader_epoch, wait, from_coordinator)
+
+    def check_batch(self, raw: "Buffer") -> CheckedBatch:
+        view = raw if type(raw) is bytes else _viewed(raw)
+        now_ms = self._now_ms()
+        tail = self._tail
+        tail.check()
+        place, encoder = (tail.next_offset, tail.leader_epoch), self._encoder
+        return CheckedBatch(view, now_ms, place, encoder, *self._checked(view, True, *place, now_ms, encoder))
+
+    def append_checked(self, checked: CheckedBatch, wait: bool) -> AppendResult | Written[AppendResult]:
+        self._tail.check()
+        return self._put(True, None, wait, False, *checked)
 
     def append_table(self, table: BatchTable) -> None:
         """Append batches that keep their offsets, as a follower does. Their checksums were checked, and their bytes do
@@ -204,6 +217,16 @@ class LogAppender:
         place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
         encoder = self._encoder
         assigned, origin = self._checked(given, assign_offsets, *place, now_ms, encoder)
+        return self._put(
+            assign_offsets, leader_epoch, wait, from_coordinator, given, now_ms, place, encoder, assigned, origin)
+
+    def _put(
+        self, assign_offsets: bool, leader_epoch: int | None, wait: bool, from_coordinator: bool,
+        given: bytes | memoryview | BatchTable, now_ms: int, place: tuple[int, int], encoder: BatchEncoder,
+        assigned: Assigned, origin: Origin,
+    ) -> AppendResult | Written[AppendResult]:
+        """Write a ready batch that was checked for `place`, and wait for it."""
+        tail = self._tail
         if from_coordinator:
             origin = Origin.COORDINATOR
         elif leader_epoch is None and self._linger is None:     # Fast path.
@@ -411,6 +434,16 @@ class LogAppender:
 def listed_headers(headers: "Headers | None") -> "Headers | None":
     """Headers that can be read twice. Call before taking the lock: iterating over them may run a caller's code."""
     return tuple(headers) if isinstance(headers, Iterable) and not isinstance(headers, list | str | dict) else headers
+
+
+def _viewed(raw: "Buffer") -> memoryview:
+    try:
+        return memoryview(raw).cast("B")
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"a batch must be bytes-like and contiguous, not {type(raw).__name__}",
+            hint="seglog.build_batch makes one from records",
+        ) from error
 
 
 def _is_control(batch: bytes | memoryview) -> bool:

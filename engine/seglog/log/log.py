@@ -29,7 +29,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.append import AppendResult, LogAppender, Written
+from seglog.log.append import AppendResult, CheckedBatch, LogAppender, Written
 from seglog.log.configuring import use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.expiry import Retention, keep_all
@@ -319,6 +319,22 @@ class Log(Followable, Unclosed):
         again: the result has the offsets of the first one.
         """
         return self._appender.append_batch(raw, assign_offsets, leader_epoch, wait, from_coordinator)
+
+    def check_batch(self, raw: "Buffer") -> CheckedBatch:
+        """Check a batch as `append_batch` does, without appending it: for `append_checked`. Another thread may do it:
+        it decompresses the batch, which takes the most time of an append. Raises what `append_batch` raises."""
+        return self._appender.check_batch(raw)
+
+    @overload
+    def append_checked(self, checked: CheckedBatch, *, wait: Literal[True] = ...) -> AppendResult: ...
+    @overload
+    def append_checked(self, checked: CheckedBatch, *, wait: Literal[False]) -> Written[AppendResult]: ...
+    def append_checked(
+        self, checked: CheckedBatch, *, wait: bool = True
+    ) -> AppendResult | Written[AppendResult]:
+        """Append a batch that `check_batch` of this log has checked. It is checked again if the configuration changed
+        meanwhile. Raises what `append_batch` raises."""
+        return self._appender.append_checked(checked, wait)
 
     def flush(self) -> None:
         """Return when everything appended before the call is on the disk. Raises LogClosedError, LogFailedError."""

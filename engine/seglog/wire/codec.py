@@ -8,7 +8,7 @@ import struct
 from typing import Any, TypeVar
 
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedApiVersionError, UnsupportedVersionError
-from seglog.wire.coders import Mark, reader, skip_tags, writer
+from seglog.wire.coders import MAX_ELEMENTS, Mark, reader, skip_tags, writer
 from seglog.wire.messages import REQUESTS, RESPONSES, ApiKey, RequestHeader
 from seglog.wire.structs import KafkaMessage
 
@@ -27,11 +27,11 @@ _VERSION = struct.Struct(">h")
 # --- requests ----------------------------------------------------------------------------
 
 
-def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
+def decode_request(frame: Frame, elements_max: int = MAX_ELEMENTS) -> tuple[RequestHeader, Any]:
     """Decode a frame into header and request. Bytes after the request are ignored, as by a broker.
 
-    Raises ProtocolError; for an API or a version that is not supported, its subclass UnsupportedApiVersionError with
-    the header.
+    Raises TooManyElementsError if its lists have more elements than that; ProtocolError; for an API or a version that
+    is not supported, its subclass UnsupportedApiVersionError with the header.
     """
     end = len(frame)
     if end < _HEADER.size:
@@ -56,7 +56,7 @@ def decode_request(frame: Frame) -> tuple[RequestHeader, Any]:
     try:
         if version >= request_type.FLEXIBLE_FROM:
             position = skip_tags(frame, position, end)
-        request, _ = read(frame, position, end)
+        request, _ = read(frame, position, end, elements_max)
     except (struct.error, IndexError) as error:
         raise _ends_early(request_type, version, end) from error
     return header, request

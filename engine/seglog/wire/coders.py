@@ -1,13 +1,13 @@
 """Readers and writers of messages, compiled for each version when it is first used.
 
-    reader(cls, version)(buffer, position, end) -> (message, position)
+    reader(cls, version)(buffer, position, end, elements_max) -> (message, position)
     writer(cls, version)(message, out, marks)      appends to `out`, a bytearray; `marks` gets the records to send
                                                    between its bytes, with their positions
 
 They are compiled because a loop over the fields of every request costs ten times as much. Readers check each length
-against the bytes that are left, and make at most MAX_ELEMENTS list elements for a message, which bounds the memory for
-a frame of tiny elements. They raise ProtocolError, or, at the end of the bytes, struct.error or IndexError, which
-codec.py turns into ProtocolError.
+against the bytes that are left, and make at most `elements_max` list elements for a message, by default MAX_ELEMENTS,
+which bounds the memory and the time for a frame of tiny elements. They raise ProtocolError, or, at the end of the
+bytes, struct.error or IndexError, which codec.py turns into ProtocolError.
 """
 import struct
 from collections.abc import Callable
@@ -17,13 +17,15 @@ from seglog.errors import ProtocolError
 from seglog.wire.definitions import Field
 from seglog.wire.structs import KafkaMessage, KafkaStruct, fields
 
-Reader = Callable[[Any, int, int], tuple[Any, int]]
+Reader = Callable[..., tuple[Any, int]]
 Mark = tuple[int, Any]
 Writer = Callable[[Any, bytearray, list[Mark]], None]
 
-# In all lists of a message, nested ones included: 40 MB at 150 bytes an object. A request about every partition of a
-# broker has far fewer.
-MAX_ELEMENTS = 1 << 18
+# In all lists of a message, nested ones included: 5 MB at 150 bytes an object, and 50 ms. A request about every
+# partition of a broker has fewer: it has some thousands.
+MAX_ELEMENTS = 1 << 15
+# In a struct; KIP-482 has a handful in mind. Skipping one costs as much as reading an element.
+MAX_TAGS = 64
 # Records up to this size are copied, since a separate segment costs more.
 MAX_COPIED_BYTES = 4096
 
@@ -32,6 +34,10 @@ FIXED = {
     "bool": ("?", 1), "int8": ("b", 1), "int16": ("h", 2), "uint16": ("H", 2), "int32": ("i", 4), "uint32": ("I", 4),
     "int64": ("q", 8), "float64": ("d", 8), "uuid": ("16s", 16),
 }
+
+
+class TooManyElementsError(ProtocolError):
+    """The lists of a message have more elements than the caller of its reader allows."""
 
 
 # --- what compiled code calls ------------------------------------------------------------
@@ -60,6 +66,8 @@ def put_uvarint(out: bytearray, value: int) -> None:
 def skip_tags(buffer: Any, position: int, end: int) -> int:
     """Skip the tagged fields, and return the position after them."""
     count, position = read_uvarint(buffer, position)
+    if count > MAX_TAGS:
+        too_many_tags(count, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -85,7 +93,11 @@ def bad_count(name: str, count: int, size: int, position: int, end: int) -> NoRe
 
 
 def too_many(name: str, position: int) -> NoReturn:
-    raise ProtocolError(f"the lists have more than {MAX_ELEMENTS} elements, at {name}", position=position)
+    raise TooManyElementsError(f"the lists have more than {MAX_ELEMENTS} elements, at {name}", position=position)
+
+
+def too_many_tags(count: int, position: int) -> NoReturn:
+    raise ProtocolError(f"a struct has {count} tagged fields; expected at most {MAX_TAGS}", position=position)
 
 
 def bad_tag(name: str, position: int) -> NoReturn:
@@ -109,7 +121,8 @@ def put_records(out: bytearray, marks: list[Mark], value: Any) -> None:
 HELPERS = {
     helper.__name__: helper
     for helper in (
-        read_uvarint, put_uvarint, skip_tags, bad_length, bad_count, too_many, bad_tag, records_size, put_records
+        read_uvarint, put_uvarint, skip_tags, bad_length, bad_count, too_many, too_many_tags, bad_tag, records_size,
+        put_records,
     )
 }
 
@@ -126,7 +139,7 @@ class CoderSource:
         self.is_flexible = version >= message.FLEXIBLE_FROM
         self.names: dict[str, object] = {
             **HELPERS, "struct_pack": struct.pack, "struct_unpack_from": struct.unpack_from, "new": object.__new__,
-            "MAX_ELEMENTS": MAX_ELEMENTS,
+            "MAX_ELEMENTS": MAX_ELEMENTS, "MAX_TAGS": MAX_TAGS,
         }
         self._lines: list[str] = []
         self._depth = 1
@@ -188,10 +201,9 @@ class ReaderSource(CoderSource):
     def compile(self) -> Reader:
         if self.records_inside(self.message):
             self.line("view = memoryview(buf)")
-        self.line("left = MAX_ELEMENTS")
         self.read_struct(self.message, "o")
         self.line("return o, p")
-        reader: Reader = self.compiled("def coder(buf, p, end):")
+        reader: Reader = self.compiled("def coder(buf, p, end, left=MAX_ELEMENTS):")
         return reader
 
     def records_inside(self, of: type[KafkaStruct]) -> bool:
@@ -228,6 +240,7 @@ class ReaderSource(CoderSource):
         else:
             count, tag, stop = self.local(), self.local(), self.local()
             self.line(f"{count}, p = read_uvarint(buf, p)")
+            self.line(f"if {count} > MAX_TAGS: too_many_tags({count}, p)")
             self.line(f"for _ in range({count}):")
             self._depth += 1
             self.line(f"{tag}, p = read_uvarint(buf, p); {stop}, p = read_uvarint(buf, p)")

@@ -1,0 +1,91 @@
+"""What a request may cost the others: a light request is handled at once, a heavy one in steps and in its turn.
+
+    light       few elements, a small answer
+    heavy       more than that: one at a time in the whole server; it is decoded and encoded in a thread, and its
+                handler lets the loop go on after every two milliseconds
+    refused     more rows or bytes than an answer may have
+
+A handler calls `step` for each row of its answer, so it is found out on the way what a request is.
+"""
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+# A request of so many elements, or an answer of so many rows or bytes, takes about a millisecond.
+LIGHT_ROWS = 1024
+LIGHT_BYTES = 256 << 10
+# What one answer may hold: 32 MiB on the wire, and about twice as much in memory while it is made.
+ROWS_MAX = 1 << 17
+BYTES_MAX = 32 << 20
+_STEP_S = 0.002
+
+_Done = TypeVar("_Done")
+
+
+class AnswerTooLargeError(Exception):
+    """The answer would be larger than any may be: the client has to ask for less at a time."""
+
+
+class HeavyWork:
+    """Of one server. Use it in the loop's thread."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, "seglog-heavy")
+
+    def close(self) -> None:
+        self.thread.shutdown(cancel_futures=True)
+
+
+class Workload:
+    """Of one request. `end` it."""
+
+    def __init__(self, heavy: HeavyWork | None) -> None:
+        """`heavy` None: for tests of a handler alone, without limits."""
+        self._heavy = heavy
+        self._rows = self._bytes = 0
+        self._until_s = 0.0
+        self.is_heavy = False
+
+    async def step(self, rows: int = 1, size_bytes: int = 0) -> None:
+        """Before the next rows of the answer. Raises AnswerTooLargeError."""
+        if self._heavy is None:
+            return
+        self._rows += rows
+        self._bytes += size_bytes
+        if not self.is_heavy:
+            if self._rows <= LIGHT_ROWS and self._bytes <= LIGHT_BYTES:
+                return
+            await self.become_heavy()
+        if self._rows > ROWS_MAX or self._bytes > BYTES_MAX:
+            raise AnswerTooLargeError
+        await self.pause()
+
+    async def pause(self) -> None:
+        """Let the loop go on, if this request has had it for long enough."""
+        now_s = time.monotonic()
+        if now_s > self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = time.monotonic() + _STEP_S
+
+    async def become_heavy(self) -> None:
+        """Wait until no other request is heavy."""
+        if self._heavy is not None and not self.is_heavy:
+            await self._heavy.turn.acquire()
+            self.is_heavy = True
+
+    async def in_thread(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
+        """Run what would block the loop, one at a time in the whole server."""
+        if self._heavy is None:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._heavy.thread, function, *arguments)
+
+    def end(self) -> None:
+        if self.is_heavy and self._heavy is not None:
+            self.is_heavy = False
+            self._heavy.turn.release()
+
+
+UNLIMITED = Workload(None)

@@ -1,0 +1,312 @@
+"""One client with expensive requests does not keep the others waiting, nor take the server's memory.
+
+Each attack is at most 10 MB of requests by one client. The figures are printed by
+
+    PYTHONPATH=tests .venv/bin/python tests/endpoint/test_one_client_among_others.py [ATTACK...]
+"""
+import asyncio
+import contextlib
+import gc
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.wire import messages as m
+from seglog.wire.codec import encode_request, new_header
+from seglog.wire.error_codes import Errors
+from support.serve_process import ServeProcess
+from support.wire_client import WireClient, produce_request
+
+# The aim is that others wait for at most 50 ms, and 256 MiB.
+ATTACK_S_MAX = 60
+BLOCK_S_MAX = 0.15
+AMPLIFICATION_MAX = 100
+RESIDENT_BYTES_MAX = 256 << 20
+PAUSE_S = 0.002
+MANY = 32_000      # elements: almost as many as a request may have (wire.coders.MAX_ELEMENTS)
+PAYLOAD_BYTES = (64 << 20) - 1024       # max.decompressed.message.bytes
+
+
+def frame(request, version):
+    return encode_request(new_header(request, version, 1, "attacker"), request)
+
+
+def nothing():
+    """What another client waits for anyway, on a machine that may be busy."""
+    return []
+
+
+def configs_of_one_topic():
+    of = m.DescribeConfigsRequest
+    return [frame(of(resources=[of.DescribeConfigsResource(resource_type=2, resource_name="orders")] * MANY,
+                     include_synonyms=True, include_documentation=True), 4)] * 16
+
+
+def offsets_of_one_group():
+    of = m.OffsetFetchRequest
+    return [frame(of(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=None)] * MANY), 9)] * 30
+
+
+def offsets_of_many_partitions():
+    of = m.OffsetFetchRequest
+    return [frame(of(group_id="g", topics=[of.OffsetFetchRequestTopic(
+        name="orders", partition_indexes=list(range(MANY)))]), 5)] * 30
+
+
+def batches_that_inflate():
+    batch = seglog.build_batch([(None, bytes(PAYLOAD_BYTES))], codec="zstd")
+    of = m.ProduceRequest
+    return [frame(of(acks=-1, timeout_ms=5000, topic_data=[of.TopicProduceData(name="orders", partition_data=[
+        of.PartitionProduceData(index=number % 3, records=batch) for number in range(100)])]), 9)]
+
+
+def many_tiny_requests():
+    return [frame(m.ApiVersionsRequest(), 0)] * 100_000
+
+
+def many_tiny_produces():
+    return [frame(produce_request("orders", 0, seglog.build_batch([(None, b"v")]), acks=1), 9)] * 70_000
+
+
+def names_that_are_none():
+    of = m.MetadataRequest
+    return [frame(of(topics=[of.MetadataRequestTopic(name=f"t{number}") for number in range(MANY)],
+                     allow_auto_topic_creation=False), 12)] * 20
+
+
+def partitions_that_are_fetched_twice():
+    of = m.FetchRequest
+    return [frame(of(max_wait_ms=1000, min_bytes=1 << 20, max_bytes=1 << 20, topics=[of.FetchTopic(
+        topic="orders", partitions=[of.FetchPartition(
+            partition=0, fetch_offset=0, partition_max_bytes=100)] * MANY)]), 12)] * 3
+
+
+def times_that_are_looked_up():
+    of = m.ListOffsetsRequest
+    batch = seglog.build_batch([(None, bytes(PAYLOAD_BYTES))], codec="zstd", timestamp=int(time.time() * 1000))
+    first = frame(produce_request("orders", 0, batch), 9)
+    asked = frame(of(topics=[of.ListOffsetsTopic(name="orders", partitions=[
+        of.ListOffsetsPartition(partition_index=0, timestamp=1_000_000_000_000)])]), 7)
+    return [first, *[asked] * 100]
+
+
+def rows_of_unknown_topics():
+    of = m.DescribeConfigsRequest
+    return [frame(of(resources=[of.DescribeConfigsResource(resource_type=2, resource_name=f"t{number}")
+                                for number in range(MANY)]), 4)] * 10
+
+
+def commits_of_many_partitions():
+    of = m.OffsetCommitRequest
+    return [frame(of(group_id="g", topics=[of.OffsetCommitRequestTopic(name="orders", partitions=[
+        of.OffsetCommitRequestPartition(partition_index=number % 5) for number in range(MANY)])]), 7)] * 10
+
+
+ATTACKS = [
+    nothing, configs_of_one_topic, offsets_of_one_group, offsets_of_many_partitions, batches_that_inflate,
+    many_tiny_requests, many_tiny_produces, names_that_are_none, partitions_that_are_fetched_twice,
+    times_that_are_looked_up, rows_of_unknown_topics, commits_of_many_partitions,
+]
+
+
+class Figures:
+    def __init__(self):
+        self.waits_s = []
+        self.answer_bytes = self.attack_s = self.cpu_s = self.resident_bytes = 0
+
+    def wait_s(self, share):
+        """A quantile over the requests of a client that sends one each PAUSE_S, however long it waits for others."""
+        waits_s = sorted(wait_s - late * PAUSE_S for wait_s in self.waits_s
+                         for late in range(1 + int(wait_s / PAUSE_S)))
+        return waits_s[int(share * (len(waits_s) - 1))]
+
+
+def cpu_s(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def attacked(directory, frames, attack_s=ATTACK_S_MAX):
+    """What another client sees while the frames are answered."""
+    figures = Figures()
+    with ServeProcess(
+        directory, "--listen", "127.0.0.1:0", "--topic", "orders:3", "--fsync", "never"
+    ) as server:
+        pid = server.process.pid
+        with WireClient(server) as client:
+            for key_type in (0, 1):
+                while client.ask(m.FindCoordinatorRequest(key="g", key_type=key_type), 3).error_code:
+                    pass
+            metadata = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="orders")])
+            client.ask(metadata, 12)
+            begin_cpu_s, begin = cpu_s(pid), time.monotonic()
+            attacker = threading.Thread(target=attack, args=(server, frames, figures, begin + attack_s), daemon=True)
+            attacker.start()
+            while attacker.is_alive() or time.monotonic() - begin < 0.5:
+                asked = time.monotonic()
+                client.ask(metadata, 12)
+                figures.waits_s.append(time.monotonic() - asked)
+                time.sleep(PAUSE_S)
+            figures.attack_s = time.monotonic() - begin
+            figures.cpu_s = cpu_s(pid) - begin_cpu_s
+        status = Path(f"/proc/{pid}/status").read_text()
+        figures.resident_bytes = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return figures
+
+
+def attack(server, frames, figures, until):
+    """Send the frames, and read an answer to each of them while they are sent."""
+    with socket.create_connection((server.host, server.port), timeout=ATTACK_S_MAX) as sock:
+        sender = threading.Thread(target=send_all, args=(sock, b"".join(frames)), daemon=True)
+        sender.start()
+        buffer = bytearray(1 << 20)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for _ in frames:
+                left, = struct.unpack(">i", received(sock, buffer, 4))
+                figures.answer_bytes += 4 + left
+                while left and time.monotonic() < until:
+                    left -= len(received(sock, buffer, min(left, len(buffer))))
+        sock.close()
+        sender.join()
+
+
+def received(sock, buffer, size):
+    view = memoryview(buffer)[:size]
+    have = 0
+    while have < size:
+        count = sock.recv_into(view[have:])
+        if not count:
+            raise ConnectionError("the server closed the connection")
+        have += count
+    return view
+
+
+def send_all(sock, data):
+    with contextlib.suppress(OSError):
+        sock.sendall(data)
+
+
+@pytest.fixture
+def blocks_s(monkeypatch):
+    """How long each callback kept the loop busy, in CPU time: what else the machine does has no part in it."""
+    blocks_s = []
+    run = asyncio.events.Handle._run
+
+    def measured(handle):
+        begin_s = time.thread_time()
+        run(handle)
+        blocks_s.append(time.thread_time() - begin_s)
+
+    monkeypatch.setattr(asyncio.events.Handle, "_run", measured)
+    gc.collect()
+    gc.freeze()     # the objects of the tests; `seglog serve` does the same
+    yield blocks_s
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("frames", ATTACKS, ids=lambda make: make.__name__)
+def test_no_request_keeps_the_loop_for_long(in_memory, frames, blocks_s):
+    figures, asked = Figures(), frames()
+    asked = asked[:4 if len(asked) < 1000 else 10_000]
+
+    async def serve():
+        async with seglog.serve(in_memory / "data", topics={"orders": 3}, fsync="never") as server:
+            sender = threading.Thread(target=attack, args=(server, asked, figures, time.monotonic() + ATTACK_S_MAX))
+            blocks_s.clear()
+            sender.start()
+            await asyncio.to_thread(sender.join)
+
+    asyncio.run(serve())
+    assert max(blocks_s) < BLOCK_S_MAX
+    assert figures.answer_bytes <= AMPLIFICATION_MAX * sum(map(len, asked))
+
+
+@pytest.mark.parametrize("frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none],
+                         ids=lambda make: make.__name__)
+def test_the_memory_of_a_server_is_bounded(in_memory, frames):
+    figures = attacked(in_memory / "data", frames()[:4])
+    assert figures.resident_bytes < RESIDENT_BYTES_MAX
+    assert figures.wait_s(0.99) < 5         # it was 18 s, and 6 s
+
+
+def test_an_answer_that_would_be_too_large_is_refused(served, client, monkeypatch):
+    from seglog.endpoint import workload
+    monkeypatch.setattr(workload, "ROWS_MAX", 2000)
+    of = m.OffsetFetchRequest
+    client.ask(m.FindCoordinatorRequest(key="g"), 3)
+
+    def ask(count):
+        return client.ask(of(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[
+            of.OffsetFetchRequestTopics(name="orders", partition_indexes=list(range(count)))])]), 9).groups[0]
+    while ask(1).error_code:
+        pass
+    assert len(ask(1990).topics[0].partitions) == 1990
+    assert ask(2001).error_code == Errors.POLICY_VIOLATION
+
+
+def test_batches_that_take_too_long_are_to_be_sent_again(served, client, monkeypatch):
+    from seglog.endpoint import produce
+    monkeypatch.setattr(produce, "_CHECK_CPU_S_MAX", 0.0)
+    batch = seglog.build_batch([(None, bytes(3 << 20))], codec="zstd")
+    of = m.ProduceRequest
+    answer = client.ask(of(acks=-1, timeout_ms=5000, topic_data=[of.TopicProduceData(name="orders", partition_data=[
+        of.PartitionProduceData(index=number, records=batch) for number in range(3)])]), 9)
+    assert [row.error_code for row in answer.responses[0].partition_responses] == [
+        0, Errors.REQUEST_TIMED_OUT, Errors.REQUEST_TIMED_OUT]
+    assert [served.log("orders", number).log_end_offset for number in range(3)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_takes_long_to_check_is_stored_as_any_other(served, client, codec):
+    large, small = bytes(3 << 20), b"v"
+    for value in (large, small, large):
+        batch = seglog.build_batch([(b"k", value)], codec=codec)
+        assert not client.ask(produce_request("orders", 1, batch), 9).responses[0].partition_responses[0].error_code
+    assert [bytes(record.value) for record in served.log("orders", 1).read()] == [large, small, large]
+    bad = bytearray(batch)
+    bad[-1] ^= 1
+    row = client.ask(produce_request("orders", 1, bytes(bad)), 9).responses[0].partition_responses[0]
+    assert row.error_code == Errors.CORRUPT_MESSAGE
+
+
+def test_a_client_that_takes_no_answer_loses_it_when_others_need_the_memory(in_memory, monkeypatch):
+    from seglog.endpoint import connection, server
+    monkeypatch.setattr(server, "_ANSWERS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(connection, "_STUCK_S", 0.5)
+    asked = frame(m.DescribeConfigsRequest(resources=[m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name="t" * 200 + str(number)) for number in range(30_000)]), 4)
+    with seglog.serve(in_memory) as served, contextlib.ExitStack() as stack:
+        for _ in range(2):      # an answer of 8 MB each
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect((served.host, served.port))
+            threading.Thread(target=send_all, args=(sock, asked), daemon=True).start()
+        figures = Figures()
+        attack(served, [asked], figures, time.monotonic() + ATTACK_S_MAX)
+        assert figures.answer_bytes > 1_000_000
+
+
+def main():
+    import tempfile
+    print(f"{'attack':36} {'MB asked':>8} {'MB answered':>11} {'s':>6} {'CPU s':>6} {'p50 ms':>7} {'p99 ms':>7} "
+          f"{'max ms':>7} {'MiB':>5}")
+    for make in ATTACKS:
+        if len(sys.argv) > 1 and make.__name__ not in sys.argv[1:]:
+            continue
+        frames = make()
+        with tempfile.TemporaryDirectory() as directory:
+            figures = attacked(Path(directory) / "data", frames)
+        print(f"{make.__name__:36} {sum(map(len, frames)) / 1e6:8.2f} {figures.answer_bytes / 1e6:11.2f} "
+              f"{figures.attack_s:6.1f} {figures.cpu_s:6.1f} {1000 * figures.wait_s(0.5):7.1f} "
+              f"{1000 * figures.wait_s(0.99):7.1f} {1000 * max(figures.waits_s):7.1f} "
+              f"{figures.resident_bytes >> 20:5}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
