@@ -27,6 +27,8 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport int64_t
 
+from .ending cimport others_run
+
 cdef extern from "pythread.h":
     # CPython's own declarations say `enum`, `long long` (microseconds) and `int`.
     ctypedef enum PyLockStatus:
@@ -92,6 +94,7 @@ cdef class QuickLock:
             self.depth += 1
             return 0
         if self.depth or self.waiting:
+            others_run()
             # Threads wait at the door, which the owner then must open: the first one locks it for the owner.
             if self.waiting == 0 and not self.is_door_locked:
                 self.is_door_locked = PyThread_acquire_lock(self.door, NOWAIT_LOCK)
@@ -180,7 +183,9 @@ cdef class LockCondition:
         cdef long depth
         if self.number != seen:
             return
-        if timeout_s is not None:
+        if timeout_s is None:
+            others_run()
+        else:
             seconds = timeout_s
             # A hundred years count as forever.
             if seconds < 3e9:

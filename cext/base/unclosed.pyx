@@ -4,6 +4,7 @@ The interpreter delivers ^C between two steps of Python code. In a `__del__` wri
 and such a `__del__` runs for each object, closed or not. This one is compiled: no Python code runs for a closed object.
 seglog._kernels.appended_file.AppendedFile has its own.
 """
+from .ending cimport is_last_thread
 
 
 cdef class Unclosed:
@@ -13,4 +14,8 @@ cdef class Unclosed:
     def __del__(self):
         if self._is_unclosed:
             self._is_unclosed = False
-            self._collected()
+            try:
+                self._collected()
+            except Exception:
+                if not is_last_thread():        # otherwise the modules that it uses may be empty already
+                    raise

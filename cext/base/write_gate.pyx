@@ -41,6 +41,7 @@ from cpython.pythread cimport (
     PyThread_release_lock,
 )
 
+from .ending cimport is_last_thread, others_run
 from .shield cimport is_in_background
 
 from time import perf_counter
@@ -76,6 +77,7 @@ cdef class CallLock:
         if PyThread_acquire_lock(self.door, NOWAIT_LOCK):
             return 0
         while True:
+            others_run()
             with nogil:
                 status = PyThread_acquire_lock_timed(self.door, NO_LIMIT, 1)
             if status == PY_LOCK_ACQUIRED:
@@ -125,6 +127,8 @@ cdef class Turn:
     cdef int wait(self, double seconds) except -1:
         cdef PyLockStatus status
         cdef long long microseconds = NO_LIMIT if seconds < 0 else <long long>(seconds * 1e6)
+        if microseconds == NO_LIMIT and is_last_thread():
+            microseconds = 0        # if it was not woken yet, nobody will
         while True:
             with nogil:
                 status = PyThread_acquire_lock_timed(self.door, microseconds, 1)
@@ -158,7 +162,7 @@ cdef class Bell:
         self.turn.go()
 
     def wait(self, double seconds):
-        """Wait; return whether it rang. Below 0: wait until it does."""
+        """Wait; return whether it rang. Below 0: wait until it does, or no other thread runs any more."""
         return self.turn.wait(seconds) == 1
 
 
@@ -336,7 +340,8 @@ cdef class GroupCommit:
         """Return when `turn` leads, or has nothing left to wait for."""
         while not turn.leads and not turn.is_let_go:
             if not turn.gathers:
-                turn.wait(-1)
+                if not turn.wait(-1):
+                    others_run()
             elif not turn.wait(self.patience_s) and not turn.leads and not turn.is_let_go:
                 turn.gathers = False        # if another thread was faster
                 if self.gatherer is turn:

@@ -11,6 +11,8 @@ from libc.errno cimport EINTR, errno
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t
 
+from .ending cimport is_last_thread
+
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t pwrite(int fd, const void* buffer, size_t size, long position)
     int fsync(int fd)
@@ -57,7 +59,11 @@ cdef class AppendedFile:
 
     def __del__(self):
         if self._fd >= 0:
-            self._collected()
+            try:
+                self._collected()
+            except Exception:
+                if not is_last_thread():        # otherwise the modules that it uses may be empty already
+                    raise
 
     # No asynchronous exception comes between the work of `open` and `close` (os.open, os.close) and recording its
     # result: otherwise a descriptor would leak, or be closed again when it belongs to another file.

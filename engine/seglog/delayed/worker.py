@@ -2,6 +2,7 @@
 import os
 import sys
 import threading
+import time
 from _thread import get_ident, start_new_thread
 from collections.abc import Callable
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import work_in_background
 from seglog._kernels.unclosed import Unclosed
+from seglog.process_end import PROCESS_END
 
 
 class Worker(Protocol):
@@ -162,6 +164,7 @@ class _Mailbox:
             # An interrupt here may lead to one more thread: a worker's runs still take turns.
             if self._threads < min(self._most, len(self._asked) + len(self._running)):
                 start_new_thread(self._run, ())
+                PROCESS_END.add(self)
                 self._threads += 1
                 self._process_id = os.getpid()
         self._changed.notify()
@@ -178,6 +181,8 @@ class _Mailbox:
             del work, found
             self._running.pop(worker, None)
             self._changed.notify()
+        if not self._running:
+            PROCESS_END.remove(self)
 
     def _next(self) -> tuple[int, Callable[[], None]] | None:
         with self._lock:
@@ -216,6 +221,24 @@ class _Mailbox:
         """Start nothing more. May be called at any moment: takes no lock."""
         self._closed = True
         self._changed.notify()
+
+    # --- when the process ends (process_end) -----------------------------------------------------
+
+    def write_out(self) -> None:
+        pass
+
+    def end_soon(self) -> None:
+        pass
+
+    def await_end(self, timeout_s: float) -> None:
+        """The threads stay: one that waits for work holds nothing."""
+        until = time.monotonic() + timeout_s
+        with self._lock:
+            while self._running or (self._asked and not self._closed):
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    return
+                self._changed.wait(self._changed.number, left_s)
 
     def _wait_while(self, is_busy: Callable[[], bool]) -> None:
         with self._lock:

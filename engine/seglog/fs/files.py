@@ -287,6 +287,7 @@ class OsFile(WritableFile):
         self.path = os.fspath(path)
         self._position = position
         self._fd = fd
+        self._process_id = os.getpid()
 
     def fileno(self) -> int:
         self.take_back()
@@ -410,7 +411,8 @@ class OsFile(WritableFile):
         # An object that is collected with it may close it later: by then the descriptor may be another file's.
         self._closed = True
         self.close_descriptor(os.close)
-        warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
+        if self._process_id == os.getpid():     # otherwise a fork's copy, which is not the fork's to close
+            warnings.warn(f"{self.path} was not closed", ResourceWarning, stacklevel=2, source=self)
 
 
 class OsFileSystem(FileSystem):

@@ -26,7 +26,7 @@ from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import SeglogError
+from seglog.errors import LogClosedError, SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, Written
@@ -505,6 +505,11 @@ class Log(Followable, Unclosed):
         """Write the records that linger.ms keeps in memory, as durably as any other append. A thread calls it."""
         self._tail.change(self._tail.write_lingering)
 
+    def stop_lingering(self) -> None:
+        """Write them, and each record at once from now on: the process ends."""
+        with contextlib.suppress(LogClosedError):
+            self._tail.change(self._tail.stop_lingering)
+
     def _told_ends(self) -> LiveEnds:
         return self._tail.live.ends
 
@@ -569,12 +574,22 @@ class Log(Followable, Unclosed):
 
     def _collected(self) -> None:
         """The log was garbage-collected without being closed, or its close was interrupted after the last step."""
+        if os is None:      # the interpreter has ended, and its modules are empty
+            return
         if not self.closed and not self._is_forked:
-            warnings.warn(
-                f"{self!r} was not closed: the next opening will recover it", ResourceWarning, stacklevel=2, source=self
-            )
-            self._care.stop()
-            self._tail.let_go(clean=False)
+            said = repr(self)
+            try:
+                self._care.stop()
+                if self._tail.linger is not None:
+                    with contextlib.suppress(SeglogError):
+                        self._tail.change(self._tail.write_lingering)
+                self._tail.let_go(clean=False)
+            finally:
+                self._is_over()
+                warnings.warn(
+                    f"{said} was not closed: the next opening will recover it", ResourceWarning, stacklevel=2,
+                    source=self,
+                )
         self._is_over()
 
 

@@ -21,6 +21,8 @@ class MaintainedLog(Kept, Protocol):
 
     def write_lingering(self) -> None: ...
 
+    def stop_lingering(self) -> None: ...
+
 
 class LogMaintenance:
     """The background work on one log, which begins and ends it. Does not keep the log alive."""

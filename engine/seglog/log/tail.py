@@ -206,6 +206,11 @@ class LogTail(WriteGate, QuietTail):
             linger.take(now_ms, self.next_offset)
             self.write_taken(linger, now_ms)
 
+    def stop_lingering(self) -> None:
+        """Write what lingers, and each record at once from now on."""
+        self.write_lingering()
+        self.lingering_bytes = 0
+
     def write_taken(self, linger: Linger, now_ms: int) -> None:
         """Write the batch that was taken for it; its offsets were already given out."""
         self.is_changing = True
@@ -563,8 +568,10 @@ class LogTail(WriteGate, QuietTail):
         finally:
             if clean is not None:
                 self.live.close()
-                self.snapshots.wait()
-                self.partition.close(clean=clean)
+                try:
+                    self.snapshots.wait()
+                finally:
+                    self.partition.close(clean=clean)
 
     def closed_error(self) -> LogClosedError:
         """The error for a call on a closed log."""

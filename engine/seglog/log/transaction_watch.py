@@ -7,6 +7,7 @@ from typing import Protocol
 from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell, CallLock
 from seglog.errors import SeglogError
+from seglog.process_end import PROCESS_END
 
 # A clock may be set, and a test's clock stands still: so the thread does not sleep until the timeout.
 _LOOK_MS_MIN, _LOOK_MS_MAX = 20, 10_000
@@ -27,6 +28,7 @@ class TransactionWatch:
         self._watched: dict[int, weakref.ref[Watched]] = {}
         self._bell = Bell()
         self._process_id = -1       # a forked child does not have its parent's thread
+        self._ended = Bell()
 
     def add(self, watched: Watched) -> None:
         """Watch a log in which a transaction has begun. The log calls it with its lock held."""
@@ -42,15 +44,34 @@ class TransactionWatch:
 
     def _start(self) -> None:
         if self._process_id != os.getpid():
-            self._bell = Bell()
-            start_new_thread(self._run, (self._bell,))
+            self._bell, self._ended = Bell(), Bell()
+            start_new_thread(self._run, (self._bell, self._ended))
             self._process_id = os.getpid()
+            PROCESS_END.add(self)
 
-    def _run(self, bell: Bell) -> None:
+    # --- when the process ends (process_end) -----------------------------------------------------
+
+    def write_out(self) -> None:
+        pass
+
+    def end_soon(self) -> None:
+        bell, self._bell = self._bell, Bell()
+        self._process_id = -1       # a transaction that begins from now on starts another thread
+        bell.ring()
+
+    def await_end(self, timeout_s: float) -> None:
+        self._ended.wait(timeout_s)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self, bell: Bell, ended: Bell) -> None:
         work_in_background()
-        while True:
-            left_ms = self._look()
-            bell.wait(-1 if left_ms is None else max(left_ms, _LOOK_MS_MIN) / 1000)
+        try:
+            while self._bell is bell:
+                left_ms = self._look()
+                bell.wait(-1 if left_ms is None else max(left_ms, _LOOK_MS_MIN) / 1000)
+        finally:
+            ended.ring()
 
     def _look(self) -> int | None:
         """Look at all logs. Returns in how many ms to look again; None: when the bell rings."""

@@ -116,15 +116,14 @@ def checked_token(token: object, first: int, latest: int, path: Path) -> int:
     return number
 
 
-def _run(announced: "queue.SimpleQueue[Announced]") -> None:
+def _run(announced: "queue.SimpleQueue[Announced | None]") -> None:
     told_at = -_PAUSE_S
-    while True:
-        log = announced.get()
+    while (log := announced.get()) is not None:
         # Sleep here, not after each round: a sleep may last too long, and would delay the first append after a pause.
         left_s = told_at + _PAUSE_S - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
-        while True:
+        while log is not None:
             log.is_announced = False        # before the look: later growth is announced again
             try:
                 log.tell_growth()
@@ -133,9 +132,11 @@ def _run(announced: "queue.SimpleQueue[Announced]") -> None:
             if announced.empty():
                 break
             log = announced.get()
+        else:
+            return
         del log
         told_at = time.monotonic()
 
 
 # A log puts itself in this queue to have its listeners called.
-NOTICES = ProcessQueue[Announced](_run)
+NOTICES = ProcessQueue[Announced](_run, ends_last=True)

@@ -1,11 +1,16 @@
-"""Runs jobs in a thread that exists as long as there are any, such as writing files that no caller waits for."""
+"""Runs jobs in a thread that exists as long as there are any, such as writing files that no caller waits for.
+
+The process ends after they are done (process_end).
+"""
 import logging
 from _thread import allocate_lock, start_new_thread
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
+from seglog._kernels.ending import check_others_run
 from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell
+from seglog.process_end import PROCESS_END
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,8 +41,9 @@ class BackgroundWork(ABC, Generic[Job]):
         """Run one job, without holding any lock."""
 
     def wait(self) -> None:
-        """Return when all jobs have ended, whatever their result."""
+        """Return when all jobs have ended, whatever their result. Raises LogFailedError if the process ended before."""
         while self.is_busy:
+            check_others_run()
             bell = self._idle
             bell.wait(_LOOK_S)
             bell.ring()     # for the other waiters
@@ -50,6 +56,7 @@ class BackgroundWork(ABC, Generic[Job]):
             begins, self.is_busy = not self.is_busy, True
         if begins:
             self._idle = Bell()
+            PROCESS_END.add(self)
             try:
                 start_new_thread(self._run, ())
             except RuntimeError:
@@ -75,4 +82,19 @@ class BackgroundWork(ABC, Generic[Job]):
         with self._lock:
             job = self._due.pop(0) if self._due else None
             self.is_busy = job is not None
+            if job is None:
+                PROCESS_END.remove(self)
         return job
+
+    # --- when the process ends (process_end) -----------------------------------------------------
+
+    def write_out(self) -> None:
+        pass
+
+    def end_soon(self) -> None:
+        pass
+
+    def await_end(self, timeout_s: float) -> None:
+        if self.is_busy:
+            self._idle.wait(timeout_s)
+            self._idle.ring()       # for the other waiters

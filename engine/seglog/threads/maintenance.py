@@ -1,6 +1,7 @@
 """Background work of a log or a ledger: write lingering records, sync after an interval, roll when idle.
 
-Each has one daemon thread, only if its configuration needs it. The thread does not keep the log alive.
+Each has one daemon thread, only if its configuration needs it. The thread does not keep the log alive. It ends with
+the log, or before the process does (process_end): what lingers is written then.
 """
 import os
 import time
@@ -11,12 +12,16 @@ from typing import Protocol
 from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.errors import SeglogError
+from seglog.process_end import PROCESS_END
 
 
 class Maintainable(Protocol):
     """What the thread calls. The log remembers errors and raises them at the next append or close."""
 
     def write_lingering(self) -> None: ...
+
+    def stop_lingering(self) -> None:
+        """Write what lingers, and let nothing linger from now on."""
 
     def keep_house(self) -> None: ...
 
@@ -39,7 +44,12 @@ class MaintenanceThread:
         self._process_id = os.getpid()
         self._ended = Bell()
         # Not threading.Thread, which runs Python code when it is collected.
-        self._thread_id = start_new_thread(self._run, ())
+        PROCESS_END.add(self)
+        try:
+            self._thread_id = start_new_thread(self._run, ())
+        except BaseException:
+            PROCESS_END.remove(self)
+            raise
 
     def linger(self) -> None:
         """Note that records now wait in memory. Call it with the log's lock, under which they are also written."""
@@ -49,17 +59,33 @@ class MaintenanceThread:
 
     def stop(self) -> None:
         """End the thread. Do not hold the log's lock: the thread may need it."""
+        self.end_soon()
+        if get_ident() != self._thread_id and os.getpid() == self._process_id:
+            self.await_end(-1)
+
+    # --- when the process ends (process_end) -----------------------------------------------------
+
+    def write_out(self) -> None:
+        log = self._log()
+        if log is not None:
+            log.stop_lingering()
+
+    def end_soon(self) -> None:
         self._stopped = True
         self._bell.ring()
-        if get_ident() != self._thread_id and os.getpid() == self._process_id:
-            self._ended.wait(-1)
-            self._ended.ring()      # for another call of `stop`
+
+    def await_end(self, timeout_s: float) -> None:
+        self._ended.wait(timeout_s)
+        self._ended.ring()      # for another call
+
+    # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         work_in_background()
         try:
             self._keep()
         finally:
+            PROCESS_END.remove(self)
             self._ended.ring()
 
     def _keep(self) -> None:

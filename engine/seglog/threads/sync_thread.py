@@ -47,15 +47,18 @@ _NUMBER = itemgetter(1)
 _REST_S_MAX = 0.001
 
 
-def _run(calls: "queue.SimpleQueue[Call]") -> None:
+def _run(calls: "queue.SimpleQueue[Call | None]") -> None:
     rests, rests_until = 0, 0.0         # id of the gate
-    while True:
-        call = calls.get()
+    call = calls.get()
+    while call is not None:
         if id(call[0]) == rests and (left_s := rests_until - time.monotonic()) > 0:
             time.sleep(left_s)
         waiting = {id(call[0]): [call]}
         while not calls.empty():    # no other thread takes from it
             call = calls.get()
+            if call is None:
+                calls.put(None)     # seen again after this round
+                break
             callers = waiting.get(id(call[0]))
             if callers is None:
                 waiting[id(call[0])] = [call]
@@ -67,6 +70,7 @@ def _run(calls: "queue.SimpleQueue[Call]") -> None:
         while waiting:
             rest_s = _answer(waiting.popitem()[1])
         rests_until = time.monotonic() + rest_s
+        call = calls.get()
 
 
 def _answer(callers: list[Call]) -> float:

@@ -11,6 +11,7 @@ listed as uncleanable, with the reason, until a later step succeeds; it is retri
 import contextlib
 import functools
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -27,6 +28,7 @@ from seglog.log.expiry import Expired, Verdict
 from seglog.log.keeper import Kept
 from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
+from seglog.process_end import PROCESS_END
 from seglog.upkeep.cleaner import clean, plan_for
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaning_plan import CleaningPlan, filthiest
@@ -105,9 +107,11 @@ class LogCleaner:
         self._calls: deque[_Task] = deque()     # of logs that called
         self._bell = Bell()
         self._paused = False
+        self._ends = False          # with the process: a long step checks this
         self._current: _Task | None = None      # the thread's
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
         self._house_at = NEVER          # when to keep house for the first log
         # The result of the thread's last look at all logs, which serves many steps: the logs that are due, the most
         # urgent one last; when the next log is due; when the first one must be compacted.
@@ -135,8 +139,10 @@ class LogCleaner:
         self._tasks[key] = task
         self._house_at = min(self._house_at, task.house_at)
         if self._thread is None:
+            self._ends = False
             self._thread = threading.Thread(target=self._run, name="seglog cleaner", daemon=True)
             self._thread.start()
+            PROCESS_END.add(self)
         elif min(task.house_at, task.look_at, task.clean_at) < self._wakes_at:
             self._bell.ring()
 
@@ -149,8 +155,8 @@ class LogCleaner:
             self._bell.ring()   # it may be waiting, or have the task in its queue
         task.busy.run(int)
         thread = self._lock.run(self._drop, id(log))
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        if thread is not threading.current_thread():
+            _join(thread)
 
     def _drop(self, key: int) -> threading.Thread | None:
         """Remove a log; return the thread if it ends then: it was the last log, and the thread does not stay."""
@@ -191,8 +197,20 @@ class LogCleaner:
     def end(self) -> None:
         """End the thread, after all logs were removed. The next log that is added starts a new one."""
         thread = self._lock.run(lambda: None if self._tasks else self._dismissed())
-        if thread is not None:
-            thread.join()
+        _join(thread)
+
+    # --- when the process ends (process_end) -----------------------------------------------------
+
+    def write_out(self) -> None:
+        pass
+
+    def end_soon(self) -> None:
+        self._ends = True
+        self._ending = self._lock.run(self._dismissed)
+
+    def await_end(self, timeout_s: float) -> None:
+        if self._ending is not None:
+            self._ending.join(timeout_s)
 
     def pause(self) -> None:
         """Clean nothing until `resume()`; time-based syncs and rolls go on. Returns when the current step is over."""
@@ -257,6 +275,8 @@ class LogCleaner:
             has_rung = self._bell.wait(-1 if wait_s == NEVER else wait_s)
             if is_idle and not has_rung:
                 self._lock.run(self._leave_if_idle)
+        if self._thread is None:
+            PROCESS_END.remove(self)
 
     def _step(self) -> float:
         """Do the most urgent step; return how long nothing is due afterwards."""
@@ -413,8 +433,8 @@ class LogCleaner:
         try:
             # Only up to the present end: later appends are judged again, and other logs get their turn.
             done = task.retainer.cleaning.run(functools.partial(
-                clean, log, throttle=self._pace, should_stop=lambda: task.leaves or self._paused, limits=limits,
-                high_watermark=log.log_end_offset,
+                clean, log, throttle=self._pace, limits=limits, high_watermark=log.log_end_offset,
+                should_stop=lambda: task.leaves or self._paused or self._ends,
             ))
         except LogClosedError:
             task.clean_at = NEVER
@@ -484,7 +504,7 @@ class LogCleaner:
         now = started = time.monotonic()
         self._paid_until = max(self._paid_until, now - _CREDIT_S) + size_bytes / rate
         while True:
-            if task is None or task.leaves or self._paused:
+            if task is None or task.leaves or self._paused or self._ends:
                 raise _Left
             self._keep_house(now)
             left_s = self._paid_until - now
@@ -493,6 +513,12 @@ class LogCleaner:
             self._bell.wait(min(left_s, max(self._house_at - now, 0.0)))
             now = time.monotonic()
         self.counts.throttled_seconds += now - started
+
+
+def _join(thread: threading.Thread | None) -> None:
+    """Return when the thread has ended, unless the process ends: then it never does."""
+    if thread is not None and not sys.is_finalizing():
+        thread.join()
 
 
 def _look_s(log: Kept, config: CleanerConfig) -> float:

@@ -261,6 +261,9 @@ class OpenManagedLedger(ManagedReader, Unclosed):
     def write_lingering(self) -> None:
         """Do nothing: no records linger here."""
 
+    def stop_lingering(self) -> None:
+        """Do nothing: no records linger here."""
+
     # --- closing -----------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -300,13 +303,18 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     def _collected(self) -> None:
         """Warn: it was garbage-collected without being closed."""
+        if os is None:      # the interpreter has ended, and its modules are empty
+            return
         if not self.closed and self._tail.held.held:
-            warnings.warn(
-                f"{self!r} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
-            )
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
-            self._let_go()
+            said = repr(self)
+            try:
+                if self._housekeeping is not None:
+                    self._housekeeping.stop()
+                self._let_go()
+            finally:
+                warnings.warn(
+                    f"{said} was not closed: its next opening recovers", ResourceWarning, stacklevel=2, source=self
+                )
 
     def __enter__(self) -> Self:
         return self
