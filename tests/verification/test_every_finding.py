@@ -66,6 +66,10 @@ def of_one(offset, *, value=b"v", **fields):
     return plain.batch_v2(plain.record_v2(value=value), base_offset=offset, **fields)
 
 
+def middle_segment_removed(directory):
+    return written(directory, _0=[of_one(0)], _2=[of_one(2)])
+
+
 def first_log(directory):
     return min(directory.glob("*.log"))
 
@@ -269,6 +273,8 @@ MAKERS = {
     "offset_back": base_offset_of_second_batch(0),
     "offset_below_base": below_its_base,
     "offset_span": far_from_its_base,
+    "segment_gap": middle_segment_removed,
+    "segment_gap_compacted": lambda directory: golden(directory, "compact-v2-none-pass1-k391"),
     "segment_overlap": segments_that_overlap,
     "epoch_back": epoch_of_second_batch(7, "epochs-v2-k391"),
     "epochs_differ": epoch_of_second_batch(99, "v2-none-ct-k391"),

@@ -336,6 +336,7 @@ class _Conversion:
             codec=None if plan.profile.codec is None else plan.profile.codec.label,
             left_out=plan.losses.left_out(plan.profile),
             made_from=made_from,
+            gaps=plan.gaps,
             segments=tuple(segment.proof for segment in segments),
         )
 

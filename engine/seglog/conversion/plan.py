@@ -22,6 +22,7 @@ from seglog.format.conversion_profile import TO_TAGGED, Profile, version_words
 from seglog.format.dialect import KAFKA, TAGGED
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals
+from seglog.reading.gaps import GapFinder
 from seglog.reading.partition import Partition
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
 from seglog.segment.segment import Segment
@@ -87,7 +88,8 @@ class Plan:
     `left_behind`: files in the source that are not copied; `warnings`: what to know before; `losses`: what format v0 or
     v1 cannot store. `target_end_offset`: the log end offset of the result, lower than the source's if the last records
     are not converted. `dropped`: transactions that are left out. `replace`: replace an older result of a conversion.
-    `prove_again`: every Nth segment is proven a second time in plain Python; 0: none.
+    `prove_again`: every Nth segment is proven a second time in plain Python; 0: none. `gaps`: (first, last) offsets
+    that no segment of the source holds, although its topic is not compacted.
     """
 
     source: Path
@@ -106,6 +108,7 @@ class Plan:
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
     prove_again: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -216,6 +219,7 @@ def make_plan(
         _refuse_erasing(source, segments[-1].next_offset, survey.end_offset)
     if target is not None:
         losses.check(profile, source.path, allow_lossy=allow_lossy)
+    gaps = tuple(GapFinder(source.path, config, source._current()).gaps(source.log_start_offset))
     last = source.segments[-1]
     # The last segment keeps its base offset, even if nothing is left of it.
     end_offset = max(last.base_offset, survey.end_offset)
@@ -232,6 +236,7 @@ def make_plan(
         warnings=(
             *_warnings(source, target, profile, forecast),
             *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
+            *(f"{gap.reason} ({Path(gap.file).name}); the result lacks them, too" for gap in gaps),
         ),
         losses=losses,
         target_end_offset=end_offset,
@@ -240,6 +245,7 @@ def make_plan(
         fs=fs,
         carry_out=carry_out,
         prove_again=prove_again,
+        gaps=tuple((gap.first_offset, gap.last_offset) for gap in gaps),
     )
 
 

@@ -24,7 +24,7 @@ from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"
 _FORMAT = "seglog-conversion-proof"
-VERSION = 3         # 1: without left_out; then nothing was. 2: without made_from
+VERSION = 4         # 1: without left_out; then nothing was. 2: without made_from. 3: without gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Proof:
     segments: tuple[SegmentProof, ...]
     left_out: tuple[str, ...] = ()
     made_from: str | None = None        # conversion.inputs.made_from; None in an older proof
+    # Offsets that no segment of the source held, although its topic is not compacted; None: nobody looked.
+    gaps: tuple[tuple[int, int], ...] | None = None
 
     @property
     def holds(self) -> bool:
@@ -114,7 +116,11 @@ def _proof_of(body: dict[str, Any]) -> Proof:
         for segment in body.pop("segments")
     )
     del body["format"], body["version"]
-    return Proof(segments=segments, left_out=tuple(body.pop("left_out", ())), **body)
+    gaps = body.pop("gaps", None)
+    return Proof(
+        segments=segments, left_out=tuple(body.pop("left_out", ())),
+        gaps=None if gaps is None else tuple((int(first), int(last)) for first, last in gaps), **body,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ synced, and renamed. `.seglog.lock` excludes other runs.
 """
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,10 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
 from seglog.fs.refusals import storage_error
 from seglog.fs.removal import remove_files
+from seglog.reading.gaps import missing_offsets
+from seglog.segment.positions import LostRange
+
+_LOG = logging.getLogger(__name__)
 
 RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1
@@ -48,7 +53,11 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """A partition's records with start_offset <= offset < stop_offset, and the files that hold them."""
+    """A partition's records with start_offset <= offset < stop_offset, and the files that hold them.
+
+    `missing_offsets`: how many offsets no segment of the source holds, between the range before and the end of this
+    one, although its topic is not compacted: files of the source are missing.
+    """
 
     topic: str
     partition: int
@@ -56,6 +65,7 @@ class WrittenRange:
     stop_offset: int
     rows: int
     files: tuple[Path, ...]
+    missing_offsets: int = 0
 
 
 class _Told(NamedTuple):
@@ -180,16 +190,17 @@ class ParquetTable:
         """Write the rows of these parts in ranges of about file_bytes."""
         held: list[Any] = []
         size, end, first = 0, 0, 0
-        for rows in (rows for part in parts for rows in part.batches()):
+        lost: list[LostRange] = []
+        for rows in (rows for part in parts for rows in part.batches(lost)):
             first = first if held else rows.first_offset
             held.append(self._pyarrow.record_batch(rows))
             size += rows.nbytes
             end = rows.last_offset + 1
             if size >= self._file_bytes:
-                yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end))
+                yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end), missing=_told_of(lost))
                 held, size = [], 0
         if held:
-            yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end))
+            yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end), missing=_told_of(lost))
 
     def _complete(
         self, place: PartitionSource | StoredPartition, parts: Sequence[ScanPart], offsets: tuple[int, int], held: _Held
@@ -209,7 +220,8 @@ class ParquetTable:
             yield self._write(place, missing, offsets, held)
 
     def _write(
-        self, place: PartitionSource | StoredPartition, table: Any, offsets: tuple[int, int], held: _Held | None = None
+        self, place: PartitionSource | StoredPartition, table: Any, offsets: tuple[int, int],
+        held: _Held | None = None, missing: int = 0,
     ) -> WrittenRange:
         """Write a range, or the rest of one of which `held` exists."""
         there = (place.topic, place.partition)
@@ -225,7 +237,7 @@ class ParquetTable:
                 self._fs.replace(scratch, path)
                 self._fs.sync_directory(path.parent)
             unused.pop_all()
-        return WrittenRange(*there, *offsets, table.num_rows, tuple(path for _, path in made))
+        return WrittenRange(*there, *offsets, table.num_rows, tuple(path for _, path in made), missing)
 
     def _discard(self, scratch: Path) -> None:
         if os.path.lexists(scratch):        # not renamed before the error
@@ -261,6 +273,15 @@ class ParquetTable:
         with new_file(self._fs, scratch) as file, self._pyarrow.PythonFile(file, mode="w") as sink:
             self._parquet.write_table(table, sink, **self._options)
         return scratch, path
+
+
+def _told_of(lost: list[LostRange]) -> int:
+    """Warn of the gaps in the source; returns how many offsets they have, and empties the list."""
+    gaps = [gap for gap in lost if not gap.size_bytes]
+    for gap in gaps:
+        _LOG.warning("%s: %s; the table lacks them", gap.file, gap.reason)
+    lost.clear()
+    return missing_offsets(gaps)
 
 
 def _files_below(path: Path) -> Iterator[Path]:

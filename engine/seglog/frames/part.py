@@ -35,7 +35,7 @@ class ScanPart:
 
     `spans`: (position, end position) of whole batches. `inode`: of the file when it was listed; another file with that
     name is refused; None: any file (if another machine reads it). `aborted`: transactions whose records are left out.
-    `end_offset`: every batch of the segment ends below it.
+    `end_offset`: every batch of the segment ends below it. `gaps`: offsets before it that no segment holds.
     """
 
     topic: str
@@ -50,6 +50,7 @@ class ScanPart:
     end_offset: int
     inode: int | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
+    gaps: tuple[LostRange, ...] = ()
 
     @property
     def start_position(self) -> int:
@@ -71,8 +72,8 @@ class ScanPart:
     def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
         """The rows, in chunks; each is an Arrow record batch: it has __arrow_c_array__.
 
-        `lost` gets the ranges skipped with on_corrupt="skip". `pool` determines chunk size and memory. Raises
-        CorruptRecordError, StorageError, and OffsetOutOfRangeError if the segment was removed or replaced.
+        `lost` gets the ranges skipped with on_corrupt="skip", and `gaps`. `pool` determines chunk size and memory.
+        Raises CorruptRecordError, StorageError, and OffsetOutOfRangeError if the segment was removed or replaced.
         """
         for work in self.work(lost, pool):
             rows, error = work()
@@ -91,6 +92,8 @@ class ScanPart:
         """
         is_mapped = is_mapped and not self.is_last
         on_lost = lost_sink(self.options.on_corrupt, lost)
+        if lost is not None:
+            lost.extend(self.gaps)
         layout = self.layout
         chunk_bytes = max(pool.chunk_bytes, NARROW_CHUNK_BYTES) if layout.is_narrow else pool.chunk_bytes
         aborted = AbortedFilter(self.aborted) if self.aborted else None

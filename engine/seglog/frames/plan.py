@@ -21,11 +21,13 @@ from seglog.fs.lock import writer_of
 from seglog.fs.refusals import missing, refusals
 from seglog.reading.arguments import is_read_committed
 from seglog.reading.follower import Follower
+from seglog.reading.gaps import GapFinder
 from seglog.reading.open_logs import open_logs
 from seglog.reading.partition import Partition
 from seglog.reading.reader import LogReader
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.column_stats import column_stats_of
+from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_of
 from seglog.stores.open_store import is_local, scheme_of
@@ -170,8 +172,25 @@ class _Planned:
         self._skips = options.on_corrupt == "skip"
 
     def parts(self, min_bytes: int) -> Iterator[ScanPart]:
+        """The pieces. Each knows the gaps in the log between the piece before it and itself; the last one knows those
+        behind it, too.
+        """
+        held: ScanPart | None = None
+        gaps: list[LostRange] = []
+        for found in self._parts(min_bytes):
+            if isinstance(found, LostRange):
+                gaps.append(found)
+                continue
+            if held is not None:
+                yield held
+            held, gaps = (replace(found, gaps=tuple(gaps)) if gaps else found), []
+        if held is not None:
+            yield replace(held, gaps=held.gaps + tuple(gaps)) if gaps else held
+
+    def _parts(self, min_bytes: int) -> Iterator[ScanPart | LostRange]:
         log, limits = self._log, self._limits
-        segments = list(log.segments)
+        extent = log._current()
+        segments = list(extent.segments)
         start, stop = max(limits.from_offset, log.log_start_offset), limits.to_offset
         aborted = None
         if is_read_committed(limits.isolation):
@@ -182,8 +201,13 @@ class _Planned:
             if found is None:
                 return
             start = max(start, found.offset)
+        finder = GapFinder(log.path, log.config, extent)
         for slot, segment in enumerate(segments):
             base = segment.base_offset
+            if slot and base > start:
+                gap = finder.between(segments[slot - 1], segment, start, stop)
+                if gap is not None:
+                    yield gap
             following = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
             if base >= stop:
                 return

@@ -54,7 +54,8 @@ class RowScan:
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
-        """The ranges that all uses of this scan have skipped so far, with on_corrupt="skip"."""
+        """What all uses of this scan have skipped so far, with on_corrupt="skip"; and with either, the offsets that no
+        segment holds, although nothing says that the topic is compacted."""
         return tuple(self._lost)
 
     # --- narrowing -------------------------------------------------------------------------------

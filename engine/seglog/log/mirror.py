@@ -7,6 +7,7 @@ rebuilt if they get other offsets. Two options cost more (log.mirror_routes): cl
 and codec stay as they are, whatever the target's message.format.version says, as for any follower; so do producer ids
 and transactions.
 """
+import logging
 import os
 from collections.abc import Sequence
 from typing import SupportsIndex
@@ -16,7 +17,10 @@ from seglog.log.log import Log
 from seglog.log.mirror_routes import BatchRouter
 from seglog.log.mirror_run import Mirrored, MirrorRun
 from seglog.reading.arguments import checked_offset
+from seglog.reading.gaps import GapFinder, missing_offsets
 from seglog.reading.reader import LogReader
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = ["Mirrored", "check_begin", "mirror"]
 
@@ -69,11 +73,14 @@ def mirror(
     try:
         for _, table in src.tables(start, src.log_end_offset):
             run.add(table)
+        gaps = list(GapFinder(src.path, src.config, src._current()).gaps(start, run.done.next_offset))
+        for gap in gaps:
+            _LOG.warning("%s: %s; the mirror lacks them", gap.file, gap.reason)
     except SeglogError as error:
         if not preserves:
             error.hint = f"{error.hint}; everything before offset {run.done.next_offset} of the source is mirrored"
         raise
-    return run.done
+    return run.done.counting(missing_offsets=missing_offsets(gaps)) if gaps else run.done
 
 
 def _checked_targets(dst: Log | Sequence[Log]) -> list[Log]:

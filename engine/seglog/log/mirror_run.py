@@ -30,6 +30,7 @@ class Mirrored:
     left_out_batches        without records, as compaction leaves them; with close_holes or several targets
     keyless_batches         routed whole, round robin
     keyed_batches           routed by the keys of their records
+    missing_offsets         not in any segment of the source, although its topic is not compacted: files are missing
     """
 
     next_offset: int
@@ -40,6 +41,7 @@ class Mirrored:
     left_out_batches: int = 0
     keyless_batches: int = 0
     keyed_batches: int = 0
+    missing_offsets: int = 0
 
     def counting(self, **more: int) -> "Mirrored":
         """The same with the named counts increased."""

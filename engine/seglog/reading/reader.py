@@ -40,6 +40,7 @@ from seglog.reading.extent import OFFSET_LIMIT, Extent
 from seglog.reading.fetch import LogFetch, aborted_transactions
 from seglog.reading.fetch_result import Fetched
 from seglog.reading.format_counters import FormatCounters
+from seglog.reading.gaps import GapFinder
 from seglog.reading.live_ends import told_ends
 from seglog.reading.log_cursor import LogCursor
 from seglog.reading.lookup import LogLookup, gone_is_out_of_range, out_of_range
@@ -281,7 +282,14 @@ class LogReader(LogLookup):
     ) -> Iterator[tuple[Segment, BatchTable]]:
         if stop is not None and first >= stop:
             return      # an empty range inside a batch does not hold the batch
+        before, gaps = None, None
         for segment in extent.segments_from(first):
+            if on_lost is not None and before is not None:
+                gaps = gaps or GapFinder(self.path, self.config, extent)
+                gap = gaps.between(before, segment, first, stop)
+                if gap is not None:
+                    on_lost(gap)
+            before = segment
             if stop is not None and segment.base_offset >= stop:
                 return
             try:        # (not with gone_is_out_of_range: two of these take a tenth of the time of a one-record read)

@@ -59,6 +59,9 @@ _OF_PARTITIONS = {
                            "check the file, its permissions and its disk, then run again"),
         "epochs_corrupt": Kind(_W, "a leader-epoch-checkpoint does not parse, or its epochs or offsets go back",
                                "remove the checkpoint: a broker rebuilds it from the batches"),
+        "segment_gap_compacted": Kind(
+            _N, "offsets between segments are in none of them, as compaction and `seglog erase` leave it",
+            "nothing: the settings, the cleaner's checkpoint or holes in the log say that records were removed"),
         "timeindex_none": Kind(_N, "messages have timestamps, but there is no .timeindex at all, as with Kafka 0.10.0",
                                "nothing: 0.10.1 and later create them when they load the log"),
     }),
@@ -75,6 +78,11 @@ _OF_PARTITIONS = {
         "offset_below_base": Kind(_E, "a batch starts below its segment's base offset", RECOVER),
         "offset_span": Kind(_E, "an offset is more than 2^31-1 above the segment's base, so no index can hold it",
                             "a broker splits the segment when it loads it"),
+        "segment_gap": Kind(
+            _W, "no segment holds these offsets: files are missing, or were cut short. No sign says that the topic is "
+                "compacted",
+            "restore the files from a copy or another replica; a broker starts on what is left and notices nothing. "
+            "If the topic is compacted, pass --config cleanup.policy=compact"),
         "segment_overlap": Kind(_E, "a segment starts below the end of the one before it", RECOVER),
         "epoch_back": Kind(
             _N, "a leader epoch is below an earlier one, or contradicts other batches and the "

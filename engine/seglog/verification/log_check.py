@@ -68,6 +68,7 @@ class LogWalk:
     config: LogConfig
     epochs: LeaderEpochs | None
     findings: list[Finding]
+    log_start_offset: int = 0
     next_offset: int = -1           # one past the last offset so far; -1 before the first segment
     last_epoch: int = -1
     batches: int = 0
@@ -75,6 +76,9 @@ class LogWalk:
     lost: list[tuple[int, int]] = field(default_factory=list)      # byte ranges of the current segment
     seen_epoch: bool = False
     seen_v2: bool = False
+    # Whether the end of the previous segment is known: it was read, and not damaged there.
+    knows_end: bool = False
+    seen_hole: bool = False         # as compaction leaves them
     # Whether the checkpoint or the batch is right is known at the end: all epochs of batches; and by (file, position)
     # of a batch whose epoch contradicts the checkpoint, the epoch that the checkpoint has there.
     epochs_seen: set[int] = field(default_factory=set)
@@ -88,24 +92,35 @@ class LogWalk:
         if self.next_offset > segment.base_offset:
             self._find("segment_overlap", file, found=f"base offset {segment.base_offset}",
                        expected=f"at least {self.next_offset}")
+        elif self.knows_end and max(self.next_offset, self.log_start_offset) < segment.base_offset:
+            first, last = max(self.next_offset, self.log_start_offset), segment.base_offset - 1
+            self._find("segment_gap", file, offset=first, last_offset=last,
+                       found=f"offsets {first} to {last} are in no segment")
         self.next_offset = segment.base_offset
+        self.knows_end = False
         finder = BatchFinder(segment.window)
         checks = _RecordChecks(
             WrapperCheck(file, self.findings), BatchTimeCheck(file, self.findings),
             TagCheck(file, self.findings) if segment.dialect.is_tagged else None,
         )
         position, size = 0, segment.size_bytes
+        # Behind damage, -1: a hole there is not a cleaner's.
+        expected = max(segment.base_offset, self.log_start_offset)
         while position < size:
             table = scan(
                 segment.window, position, check_crc=self.level != "headers", max_batches=SCAN_BATCHES,
                 max_bytes=SCAN_BYTES, decompress=segment.decompress,
             )
             if len(table):
+                self.seen_hole = self.seen_hole or survey.first_hole(table, expected) >= 0
                 self._check(segment, table, checks)
                 yield table
+                expected = table[-1].last_offset + 1
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._damage(segment, table, finder)
+                expected = -1
+        self.knows_end = not self.lost or self.lost[-1][1] < size
         checks.finish()
         if segment.dialect.is_tagged and (counts := segment.tag_defaults.counts):
             tags = ", ".join(f"tag {tag} in {count}" for tag, count in sorted(counts.items()))

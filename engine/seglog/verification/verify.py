@@ -16,6 +16,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.fs.lock import is_locked
+from seglog.reading.gaps import GapFinder
 from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
@@ -106,8 +107,9 @@ class _PartitionCheck:
         self._bases: list[int] = []     # of the segments seen
         self._active = ""       # the name of the last segment, without its suffix
         self._epochs: LeaderEpochs | None = None
-        self._walk = LogWalk(level, partition.config, None, [])
+        self._walk = LogWalk(level, partition.config, None, [], partition.log_start_offset)
         self._transactions = TransactionCheck([])
+        self._finder = GapFinder(partition.path, partition.config, partition._current())
         self._tell(self._read_epochs)
 
     # --- segments ----------------------------------------------------------------------------
@@ -145,7 +147,9 @@ class _PartitionCheck:
         found = self._moving.standing_findings(look, lambda: identity_of_segment(log), is_growing=is_last)
         segment.close()
         if not os.path.lexists(log):
-            return          # removed meanwhile: its findings no longer matter
+            # Removed meanwhile: its findings no longer matter, and what follows it has nothing to follow.
+            self._walk = replace(self._walk, knows_end=False)
+            return
         if is_last:
             self._active = f"{segment.base_offset:020d}"
         self._walk, self._transactions = walk, transactions
@@ -189,6 +193,7 @@ class _PartitionCheck:
         report.log_start_offset = max(self._partition.log_start_offset, *self._bases[:1], 0)
         report.log_end_offset = walk.next_offset
         report.findings[:] = map(walk.judge_epoch, report.findings)
+        self._judge_gaps()
         self._tell(lambda: find_in_other_files(
             self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition.foreign_files))
         if self._moving.live or self._moving.has_moved():
@@ -203,6 +208,15 @@ class _PartitionCheck:
             if missing:
                 report.findings[:] = [finding for finding in report.findings if finding not in missing]
                 report.findings.append(Finding("timeindex_none", str(self._directory)))
+
+    def _judge_gaps(self) -> None:
+        """In a compacted log, gaps between segments are what compaction leaves: one note for all of them."""
+        gaps = [finding for finding in self.report.findings if finding.code == "segment_gap"]
+        if gaps and (self._walk.seen_hole or self._finder.is_compacted):
+            self.report.findings[:] = [finding for finding in self.report.findings if finding.code != "segment_gap"]
+            self.report.findings.append(replace(
+                gaps[0], code="segment_gap_compacted", file=str(self._directory), found=_gaps_in_words(gaps)
+            ))
 
     def _is_in_progress(self, finding: Finding) -> bool:
         """Whether it is a writer's work in progress: writers remove leftovers of crashes at opening."""
@@ -223,3 +237,8 @@ class _PartitionCheck:
             return [Finding("unreadable", str(path), found=e.what)]
         except (CorruptCheckpointError, UnsupportedVersionError) as e:
             return [Finding("epochs_corrupt", str(path), found=e.what)]
+
+
+def _gaps_in_words(gaps: Sequence[Finding]) -> str:
+    offsets = sum((gap.last_offset or 0) - (gap.offset or 0) + 1 for gap in gaps)
+    return f"{offsets} offsets in {len(gaps)} gap{'s' if len(gaps) > 1 else ''}"
