@@ -19,8 +19,11 @@ class EachPlace:
     `error`, and the next place follows. A partition that was removed meanwhile is skipped.
     """
 
-    def __init__(self, paths: Iterable[Path], *, as_json: bool) -> None:
-        self._under: dict[Path, Sequence[Place]] = {path: resolve([path], unreadable=True) for path in paths}
+    def __init__(self, paths: Iterable[Path], *, as_json: bool, marked: bool = False) -> None:
+        """`marked`: in a log dir, also partitions that a broker has marked; see `resolve`."""
+        self._under: dict[Path, Sequence[Place]] = {
+            path: resolve([path], marked=marked, unreadable=True) for path in paths
+        }
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
         self.unread = 0
@@ -42,7 +45,8 @@ class EachPlace:
         return self._progress
 
     @contextmanager
-    def reading(self, place: Place) -> Iterator[None]:
+    def reading(self, place: Place, *, stops: type[SeglogError] | tuple[()] = ()) -> Iterator[None]:
+        """`stops`: an error that concerns the other places as well, and ends the command."""
         try:
             yield
         except BrokenPipeError:
@@ -52,7 +56,7 @@ class EachPlace:
                 self._progress.wipe()
             error = report.as_seglog_error(e)
             # (A wrong setting is wrong for all of them.)
-            if len(self._places) == 1 or error.exit_status == click.UsageError.exit_code:
+            if len(self._places) == 1 or error.exit_status == click.UsageError.exit_code or isinstance(error, stops):
                 raise
             if place.in_log_dir and not os.path.lexists(place.directory):
                 report.note(f"{place.name} was removed while the log dir was being read")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionError
+from seglog.errors import CorruptIndexError, LogLockedError, StorageError, UnsupportedVersionError
 from seglog.format import names
 from seglog.segment.column_stats import read_column_stats
 from seglog.segment.segment import Segment
@@ -17,9 +17,9 @@ from seglog.verification.findings import Finding, Severity
 
 from . import report, verify
 from .cli import Command
-from .each_place import EachPlace, PlacesProgress
+from .each_place import EachPlace
 from .options import config_option, json_option, paths_argument, progress_option
-from .targets import Place, resolve
+from .targets import Place
 
 
 @click.group(name="index")
@@ -209,25 +209,26 @@ def _write_each(
     """Call `write(directory, only=, progress=)` for each partition, show what it did, and return the exit status."""
     rows: list[list[str]] = []
     refused = changed = 0
-    places = resolve(paths)
-    with PlacesProgress(label, places, enabled=not no_progress) as progress:
+    places = EachPlace(paths, as_json=as_json)
+    with places.progress(label, enabled=not no_progress) as progress:
         for place in places:
             directory = place.directory if place.directory.name else place.directory.resolve()
             only = () if place.only is None else (place.only.name,)
-            for step in write(directory, only=only, progress=progress.of(place)):
-                progress.wipe()
-                if isinstance(step, RefusedSegment):
-                    refused += 1
-                    _show_refused(step, as_json)
-                else:
-                    changed += step.changed
-                    _show_rebuilt(place, step, rows, as_json)
+            with places.reading(place, stops=LogLockedError):
+                for step in write(directory, only=only, progress=progress.of(place)):
+                    progress.wipe()
+                    if isinstance(step, RefusedSegment):
+                        refused += 1
+                        _show_refused(step, as_json)
+                    else:
+                        changed += step.changed
+                        _show_rebuilt(place, step, rows, as_json)
     if as_json:
         report.print_json("summary", rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused)
     else:
         print(report.table(("index", "entries", "bytes", "before", ""), rows, left=(0, 4)))
         print(f"{report.count_of(changed, 'file')} written, {len(rows) - changed} already correct")
-    return report.PARTIAL if refused else 0
+    return report.PARTIAL if refused else places.status(found=False)
 
 
 def _show_rebuilt(place: Place, step: RebuiltIndex, rows: list[list[str]], as_json: bool) -> None:

@@ -21,8 +21,9 @@ from seglog.segment.time_ranges import time_ranges_path
 
 from . import report
 from .cli import Command
+from .each_place import EachPlace
 from .options import json_option, paths_argument
-from .targets import Place, resolve
+from .targets import Place
 
 
 @dataclass(slots=True)
@@ -110,13 +111,14 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
     """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
 
     For a log dir, prints a line for each partition; for a partition directory, a line for each segment. Times come
-    from batch headers, in UTC. "last" is the last offset.
+    from batch headers, in UTC. "last" is the last offset. If one of several partitions cannot be read, it is reported
+    and the others are listed: status 7.
     """
-    places = resolve(paths, marked=True)
+    places = EachPlace(paths, as_json=as_json, marked=True)
     total = Totals()
     rows: list[list[str]] = []
     for place in places:
-        with place.open() as partition:
+        with places.reading(place), place.open() as partition:
             extent, next_offset, segment_rows = _survey(place, partition, as_json)
             start = partition.log_start_offset if place.only is None else partition.segments[0].base_offset
             if as_json:
@@ -124,15 +126,15 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
                     "partition", partition=place.name, topic=partition.topic, number=partition.partition,
                     path=place.path, log_start_offset=start, log_end_offset=next_offset, **extent.fields(),
                 )
-        total.add(extent)
-        rows.extend([_row(place.name, extent, start, next_offset)] if place.in_log_dir else segment_rows)
-        if not place.in_log_dir and len(places) > 1 and place.only is None:
-            rows.append(_row(place.name, extent, start, next_offset))
+            total.add(extent)
+            rows.extend([_row(place.name, extent, start, next_offset)] if place.in_log_dir else segment_rows)
+            if not place.in_log_dir and len(places) > 1 and place.only is None:
+                rows.append(_row(place.name, extent, start, next_offset))
     if as_json:
         report.print_json("summary", partitions=len(places), **total.fields())
     else:
-        _print_table(places, rows, total)
-    return 1 if total.damaged_bytes else 0
+        _print_table([*places], rows, total)
+    return places.status(found=bool(total.damaged_bytes))
 
 
 def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, int, list[list[str]]]:

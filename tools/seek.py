@@ -18,8 +18,9 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report
 from .cli import Command
-from .options import SizeType, TimeType, json_option, paths_argument
-from .targets import Place, resolve
+from .each_place import EachPlace
+from .options import NumberType, SizeType, TimeType, json_option, paths_argument
+from .targets import Place
 
 SPECIAL_TIMES = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
 
@@ -38,7 +39,7 @@ class Found:
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--offset", metavar="OFFSET", type=int, help="The offset of a record.")
+@click.option("--offset", metavar="OFFSET", type=NumberType(), help="The offset of a record.")
 @click.option(
     "--time", "time_ms", type=TimeType(SPECIAL_TIMES),
     help="ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",
@@ -55,8 +56,9 @@ def command(
     """
     if (offset is None) == (time_ms is None):
         raise click.UsageError("pass --offset N or --time T")
-    for place in resolve(paths):
-        with place.open() as partition:
+    places = EachPlace(paths, as_json=as_json)
+    for place in places:
+        with places.reading(place), place.open() as partition:
             if offset is not None:
                 found = _by_offset(partition, offset, place)
             else:
@@ -67,7 +69,7 @@ def command(
                 _print_json(place, target, found, max_value_bytes)
             else:
                 _print_text(place, offset, time_ms, found, max_value_bytes)
-    return 0
+    return places.status(found=False)
 
 
 # --- searching ---------------------------------------------------------------------------

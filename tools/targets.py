@@ -88,14 +88,7 @@ def _partitions_in(log_dir: Path, marked: bool, unreadable: bool) -> Sequence[Pl
 
 def _is_partition(path: Path, unreadable: bool) -> bool:
     """Whether it has segments. `unreadable`: also accept a directory or a link that cannot be listed."""
-    if not unreadable:
-        return path.is_dir() and names.has_segments(path)
-    try:
-        return names.has_segments(path)
-    except NotADirectoryError:
-        return False
-    except OSError:
-        return os.path.lexists(path)    # otherwise it was removed since it was listed
+    return names.may_have_segments(path) if unreadable else path.is_dir() and names.has_segments(path)
 
 
 def check_output_file(file: Path, src: Path) -> None:

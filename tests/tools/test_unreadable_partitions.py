@@ -1,9 +1,12 @@
 """One partition that cannot be read stops neither `verify` nor `index check` nor `stats` of a log dir: status 7."""
 import os
+import re
 import shutil
 
 import pytest
 
+from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from support.command import partition_of, seglog, seglog_json
 
 COMMANDS = [("verify",), ("index", "check"), ("stats",)]
@@ -88,3 +91,35 @@ def test_a_single_partition_that_cannot_be_listed_is_an_error_as_before(log_dir)
 def test_a_wrong_setting_is_said_once(log_dir):
     result = seglog("verify", log_dir, "--config", "index.intervall.bytes=1", status=2)
     assert result.stderr.count("no such key") == 1
+
+
+LISTS = [("ls",), ("seek", "--offset", "5"), ("index", "rebuild"), ("index", "stats"), ("retain",)]
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_a_link_that_leads_nowhere_is_named_by_commands_that_list(log_dir, command):
+    """Such as a disk that is not mounted: passed over in silence, the partition seems to be gone."""
+    (log_dir / "orders-1").symlink_to(log_dir.parent / "unmounted/orders-1")
+    result = seglog(*command, log_dir, status=7)
+    assert re.search(r"error: .*no such file or directory \[storage\]\n  at: .*(data|unmounted)/(orders-1|.lock)\n",
+                     result.stderr)
+    assert "orders-2" in result.stdout
+    error, = (line for line in seglog_json(*command, log_dir, status=7) if line["type"] == "error")
+    assert error["file"] in (str(log_dir / "orders-1"), str(log_dir.parent / "unmounted/.lock"))
+    seglog(*command, log_dir / "orders-1", status=3)
+
+
+@pytest.mark.parametrize("command", [("convert",), ("erase", "--key", "k")], ids=" ".join)
+def test_a_link_that_leads_nowhere_is_a_partition_that_failed(log_dir, command, tmp_path):
+    (log_dir / "orders-1").symlink_to(log_dir.parent / "unmounted/orders-1")
+    where = [tmp_path / "new"] if command == ("convert",) else ["--backup", tmp_path / "backups"]
+    for arguments in ((*command, log_dir), (*command, log_dir, *where)):
+        rows = [line for line in seglog_json(*arguments, status=7) if line["type"] == "partition"]
+        assert [row["partition"] for row in rows] == ["orders-0", "orders-1", "orders-2"]
+        assert [row["status"] == "failed" for row in rows] == [False, True, False]
+        assert "no such file or directory" in rows[1]["what"]
+
+
+def test_a_lock_still_ends_the_command_for_all(log_dir):
+    with lock_log_dir(OsFileSystem(), log_dir):
+        assert seglog("index", "rebuild", log_dir, status=5).stderr.count("error:") == 1

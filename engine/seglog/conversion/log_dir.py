@@ -59,20 +59,24 @@ def convert_log_dir(
     partition is reported in its row.
     """
     job = _LogDirConversion(Path(os.path.abspath(src)), dst, options, watch, fs or OsFileSystem())
-    return job.run(partitions_in(job.source, topics), resume=resume)
+    return job.run(partitions_in(job.source, topics, unreadable=True), resume=resume)
 
 
-def partitions_in(log_dir: Path, topics: Iterable[str] = ()) -> list[Path]:
+def partitions_in(log_dir: Path, topics: Iterable[str] = (), *, unreadable: bool = False) -> list[Path]:
     """Return the partition directories of the topics that match a glob, or of all without one, by topic and number.
 
     Leaves out those that a broker has marked (-delete, -future, -stray), and KRaft's metadata log: that is not a topic
-    of LogManager, and has files that no partition has. Raises as convert_log_dir.
+    of LogManager, and has files that no partition has. `unreadable`: includes those that cannot be listed, such as a
+    link that leads nowhere: opening them says why. Raises as convert_log_dir.
     """
     if log_dir.is_file():
         raise NotALogError("a file, not a log dir", file=log_dir, hint=_HINT)
     with refusals("list", log_dir):
         found = [child.name for child in log_dir.iterdir() if is_topics_name(child.name)]
-        found = [name for name in found if (log_dir / name).is_dir() and names.has_segments(log_dir / name)]
+        if unreadable:
+            found = [name for name in found if names.may_have_segments(log_dir / name)]
+        else:
+            found = [name for name in found if (log_dir / name).is_dir() and names.has_segments(log_dir / name)]
     return [log_dir / name for name in choose_partitions(found, topics, log_dir)]
 
 
@@ -127,7 +131,7 @@ def convert_log_dir_in_place(
         result = plan.run(progress("converting", partition.name))
         return PartitionRow.of_result(result, time.monotonic() - began_s)
 
-    yield from _each(partitions_in(Path(os.path.abspath(src)), topics), convert)
+    yield from _each(partitions_in(Path(os.path.abspath(src)), topics, unreadable=True), convert)
 
 
 def _unwatched(phase: str, partition: str) -> Progress:

@@ -153,6 +153,17 @@ def has_segments(directory: str | os.PathLike[str]) -> bool:
         return any(is_log_file(entry.name) or is_swapped_log(entry.name) for entry in entries)
 
 
+def may_have_segments(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a directory with a segment, or cannot be listed, such as a link that leads nowhere: then
+    reading it says why."""
+    try:
+        return has_segments(path)
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return os.path.lexists(path)    # otherwise it was removed since it was listed
+
+
 # --- partition directories -------------------------------------------------------------------
 
 DELETE = "delete"       # its topic was deleted; a broker removes it, also at start
