@@ -25,7 +25,7 @@ from seglog.fs.files import OsFileSystem
 from . import report
 from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
-from .options import PATH, SOURCE, SizeType, TimeType, config_option, json_option, progress_option
+from .options import PATH, SOURCE, NumberType, SizeType, TimeType, config_option, json_option, progress_option
 from .targets import Place, check_output_file
 
 # The value of --proof that is not a file name; for a file of this name, pass ./independent.
@@ -57,7 +57,7 @@ _INDEPENDENT = "independent"
 @click.option("--proof", "proofs", metavar="FILE|independent", multiple=True,
               help=f"Also write the proof to FILE; it is always in DST/{PROOF_FILE}. independent: prove it a second "
               "time in plain Python, which shares no code with the converter; slow, a few MB/s; needs seglog[witness].")
-@click.option("--proof-every", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
+@click.option("--proof-every", metavar="N", type=NumberType(1), default=1, show_default=True,
               help="Prove only every Nth segment of a partition, and the last one, a second time.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
               help="In a log dir, only topics that match. May be repeated.")

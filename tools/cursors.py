@@ -14,7 +14,7 @@ from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, curso
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import SOURCE, TimeType, json_option, paths_argument
+from .options import SOURCE, NumberType, TimeType, json_option, paths_argument
 from .targets import Place, resolve
 
 
@@ -63,7 +63,7 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
 @command.command(cls=Command)
 @click.argument("path", type=SOURCE)
 @click.argument("name")
-@click.option("--to-offset", metavar="OFFSET", type=int, help="Continue at this offset.")
+@click.option("--to-offset", metavar="OFFSET", type=NumberType(), help="Continue at this offset.")
 @click.option("--to-time", "time_ms", type=TimeType(),
               help="Continue at the first record at or after this time: ISO 8601, -2h.")
 @click.option("--earliest", "where", flag_value="earliest", help="Continue at the start of the log.")

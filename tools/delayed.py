@@ -18,7 +18,7 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command
-from .options import SOURCE, PositionType, TimeType, json_option, limit_option
+from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
 # `count` without times: the times up to which due messages are counted.
@@ -95,7 +95,7 @@ def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
 @command.command(cls=Command)
 @path_argument
 @subscription_option
-@click.option("--snapshot", type=int, metavar="ID", help="Only this snapshot.")
+@click.option("--snapshot", type=NumberType(), metavar="ID", help="Only this snapshot.")
 @json_option
 def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bool) -> None:
     """Print every message of the snapshots, by bucket and segment: due time, position."""

@@ -30,6 +30,7 @@ from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template
 from .each_place import EachPlace
 from .options import (
+    NumberType,
     SizeType,
     TimeType,
     config_option,
@@ -68,8 +69,8 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 @click.option("--batches", "what", flag_value="batches", help="Print batch headers instead of records.")
 @click.option("--control", "what", flag_value="control",
               help="Print only control records (transaction markers), decoded.")
-@click.option("--from-offset", "start", metavar="OFFSET", type=click.IntRange(0), help="Start at this offset.")
-@click.option("--to-offset", "stop", metavar="OFFSET", type=click.IntRange(0), help="Stop before this offset.")
+@click.option("--from-offset", "start", metavar="OFFSET", type=NumberType(0), help="Start at this offset.")
+@click.option("--to-offset", "stop", metavar="OFFSET", type=NumberType(0), help="Stop before this offset.")
 @click.option("--since", type=TimeType(), help="Only timestamps at or after this: ISO 8601, milliseconds, or -2h.")
 @click.option("--until", type=TimeType(), help="Only timestamps before this.")
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="Only records with this key. May be repeated.")
@@ -80,7 +81,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 )
 @click.option("--max-bytes", type=SizeType(), help="Stop after batches of this many bytes, in each partition.")
 @limit_option("Stop after this many records (with --batches: batches), in each partition.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N records (with --batches: batches).")
+@click.option("--tail", type=NumberType(0), metavar="N", help="Only the last N records (with --batches: batches).")
 @click.option(
     "--follow", "follows", is_flag=True,
     help="Then wait for new records, until ^C. Without --tail or a place to start, show only new ones. One partition.",

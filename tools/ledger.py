@@ -27,7 +27,7 @@ from . import report
 from .cli import Command
 from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
 from .ledger_compact import compact, convert
-from .options import SOURCE, PositionType, TimeType, json_option, limit_option, paths_argument
+from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option, paths_argument
 
 
 @click.group(name="ledger")
@@ -192,7 +192,7 @@ def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:
 @command.command(cls=Command)
 @paths_argument
 @click.option("--time", "time_ms", type=TimeType(), help="ISO 8601, milliseconds, or -2h.")
-@click.option("--index", type=int, help="The message index that the broker assigned.")
+@click.option("--index", type=NumberType(), help="The message index that the broker assigned.")
 @click.option("--publish-time", is_flag=True,
               help="With --time: use only the clients' publish times, as before PIP-70.")
 @json_option

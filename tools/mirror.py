@@ -14,7 +14,7 @@ from seglog.reading.partition import Partition
 
 from . import report
 from .cli import Command
-from .options import PATH, SOURCE, config_option, json_option
+from .options import PATH, SOURCE, NumberType, config_option, json_option
 
 _LOOK_S = 0.2
 # Counts of the batches that needed more work, and their names in the output.
@@ -28,7 +28,7 @@ _COUNTS = {
 @click.command(cls=Command)
 @click.argument("source", metavar="SRC", type=SOURCE)
 @click.argument("targets", metavar="DST...", type=PATH, nargs=-1, required=True)
-@click.option("--from-offset", metavar="OFFSET", type=int, help="Start with the batch that holds this offset.")
+@click.option("--from-offset", metavar="OFFSET", type=NumberType(), help="Start with the batch that holds this offset.")
 @click.option("--new-offsets", is_flag=True, help="Append the batches at the end of DST, with new offsets.")
 @click.option("--close-holes", is_flag=True, help="Assign consecutive new offsets; batches with holes are rebuilt.")
 @click.option("--follow", is_flag=True, help="Keep running as SRC grows, until ^C.")

@@ -47,6 +47,24 @@ class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
         return n
 
 
+class NumberType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A whole number, `at_least` so large. (click's own says "is not a valid integer range" of a word.)"""
+
+    name = "integer"
+
+    def __init__(self, at_least: int | None = None) -> None:
+        self._at_least = at_least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            n = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if self._at_least is not None and n < self._at_least:
+            self.fail(f"{n} is too small: expected {self._at_least} or more", param, ctx)
+        return n
+
+
 class PositionType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
     """`3:17`, entry 17 of ledger 3. `bare`: also accept `17`, for a plain file or a single ledger, as ledger 0."""
 
@@ -119,7 +137,7 @@ def config_option(function: F) -> F:
 def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]:
     """`--limit N`: applies to each PATH, or each partition of a log dir, separately; 0 shows none."""
     return click.option(
-        "--limit", type=click.IntRange(0), metavar="N", default=default, show_default=default is not None,
+        "--limit", type=NumberType(0), metavar="N", default=default, show_default=default is not None,
         help=help_text,
     )
 

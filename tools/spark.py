@@ -23,7 +23,7 @@ from . import convert as on_one_machine
 from . import report, terminal
 from .cli import Command
 from .conversion_report import print_row, print_summary, rows_text
-from .options import PATH, SOURCE, ConfigType, SizeType, json_option, options_of, progress_option
+from .options import PATH, SOURCE, ConfigType, NumberType, SizeType, json_option, options_of, progress_option
 from .targets import check_output_file
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def command() -> None:
 @click.option("--remove-source", is_flag=True,
               help="With --finalize-each and --verify full: remove the source of each partition once its result is "
               "final, to make room.")
-@click.option("--max-concurrent", type=click.IntRange(1), metavar="N", help="At most N tasks at a time.")
+@click.option("--max-concurrent", type=NumberType(1), metavar="N", help="At most N tasks at a time.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Read and convert at most this many bytes of the source per second, in all tasks together.")
 @click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",

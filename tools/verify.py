@@ -16,7 +16,7 @@ from . import report as say
 from .cli import Command
 from .each_place import EachPlace
 from .losses import with_advice
-from .options import config_option, json_option, paths_argument, progress_option
+from .options import NumberType, config_option, json_option, paths_argument, progress_option
 from .targets import Place
 
 _MARKS = {Severity.ERROR: ("✗", "red"), Severity.WARNING: ("!", "yellow"), Severity.NOTE: ("·", "dim")}
@@ -36,7 +36,7 @@ _WORTH_TIMING_S = 1.0
     "Slow: a few MB/s. Needs seglog[witness].",
 )
 @click.option(
-    "--witness-every", metavar="N", type=click.IntRange(min=1),
+    "--witness-every", metavar="N", type=NumberType(1),
     help="Read only every Nth segment of each partition, and the last one, a second time.",
 )
 @config_option

@@ -450,3 +450,19 @@ def test_an_interrupt_while_the_program_loads_ends_it_by_the_signal():
     done = run_python(code)
     assert done.returncode == -signal.SIGINT
     assert not done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("dump", "--limit", "abc"), "'abc' is not a whole number"),
+    (("dump", "--from-offset", "-1"), "-1 is too small: expected 0 or more"),
+    (("verify", "--witness-every", "0"), "0 is too small: expected 1 or more"),
+    (("convert", "--proof-every", "1.5"), "'1.5' is not a whole number"),
+    (("seek", "--offset", "x"), "'x' is not a whole number"),
+    (("mirror", "--from-offset", "x", "DST-0"), "'x' is not a whole number"),
+    (("spark", "convert", "--max-concurrent", "0", "DST"), "0 is too small: expected 1 or more"),
+])
+def test_what_is_no_number_is_said_in_our_words(tmp_path, arguments, words):
+    command, *options = arguments
+    at = [options.pop(0)] if command == "spark" else []
+    result = CliRunner().invoke(cli.cli, [command, *at, str(tmp_path), *options])
+    assert (result.exit_code, three_lines(result)[0].partition(": ")[2].partition(": ")[2]) == (2, f"{words} [usage]")
