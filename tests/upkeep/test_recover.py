@@ -54,6 +54,23 @@ def test_a_crash_in_place_leaves_a_log_that_recovers_to_the_same_and_the_backup_
 
 
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
+def test_after_a_crash_it_runs_again_on_a_copy_in_which_hard_links_became_files(damaged, mode, tmp_path):
+    before = files(damaged)
+    record = RecordingFs(damaged.parent)
+    recover(damaged, mode=mode, in_place=True, backup=True, fs=record)
+    whole = files(damaged)
+    backups = {name for name in whole if name.endswith(".bak")}
+    for n, state in enumerate(record.crash_states(limit=STATES, seed=11)):
+        with state.materialise() as disk:
+            copy = shutil.copytree(disk, tmp_path / str(n)) / "orders-0"
+        recover(copy, mode=mode, in_place=True, backup=True)
+        after = files(copy)
+        assert {n: raw for n, raw in after.items() if n not in backups} == {
+            n: raw for n, raw in whole.items() if n not in backups}, state.story()
+        assert all(after[name] == before[name.removesuffix(".bak")] for name in backups), state.story()
+
+
+@pytest.mark.parametrize("mode", ["truncate", "quarantine"])
 def test_a_crash_in_place_leaves_kafkas_clean_mark_only_where_all_files_fit_each_other(damaged, mode):
     (damaged.parent / names.CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":31}')
     before = files(damaged)

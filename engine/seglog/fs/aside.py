@@ -74,6 +74,17 @@ def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int 
         file.sync()
 
 
+def have_same_bytes(one: AnyPath, other: AnyPath) -> bool:
+    """Whether two files have the same contents."""
+    if os.stat(one).st_size != os.stat(other).st_size:
+        return False
+    with Mapping(one) as first, Mapping(other) as second:
+        ours, theirs = memoryview(first), memoryview(second)
+        return all(
+            ours[at : at + _COPY_BYTES] == theirs[at : at + _COPY_BYTES] for at in range(0, len(ours), _COPY_BYTES)
+        )
+
+
 def write_again(fs: FileSystem, path: AnyPath, position: int = 0) -> None:
     """Write the bytes of `path` from `position` on to the disk, durably, even if a sync of them failed before.
 

@@ -15,7 +15,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
-from seglog.fs.aside import copy_file, make_directories
+from seglog.fs.aside import copy_file, have_same_bytes, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.partition_locks import lock_beside
@@ -187,7 +187,8 @@ def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
     for log, backup in zip(going, backups, strict=True):
         if not os.path.lexists(backup):
             fs.link(log.path, backup)
-        elif not os.path.samefile(log.path, backup):       # if it is the same: made by a killed run
+        elif not (os.path.samefile(log.path, backup) or have_same_bytes(log.path, backup)):
+            # (If they are the same, a killed run made it; the directory may have been copied since, without its links.)
             raise InvalidArgumentError(
                 "a backup already exists", file=backup, hint="move it away: it may be the only whole copy"
             )
