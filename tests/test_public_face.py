@@ -1,5 +1,6 @@
 """The names of `import seglog`."""
 import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,13 @@ def test_what_is_no_path_is_refused_at_every_door(path, tmp_path):
     for door in doors:
         with pytest.raises(InvalidArgumentError):
             door(path)
+
+
+@pytest.mark.parametrize("name", [name for name in seglog.__all__ if isinstance(getattr(seglog, name), type)])
+def test_every_attribute_of_a_public_class_can_be_looked_up_on_the_class(name):
+    """As help() and documentation tools do."""
+    public = getattr(seglog, name)
+    for attribute in dir(public):
+        if attribute != "__abstractmethods__":      # of `type`, which every class lacks until it has some
+            getattr(public, attribute)
+    assert pydoc.render_doc(public)

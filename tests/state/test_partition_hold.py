@@ -463,3 +463,17 @@ def test_a_child_after_fork_may_do_nothing_but_close(log_dir):
     held.close(clean=True)
     with pytest.raises(StorageError):
         held.check()
+
+
+def test_a_broker_is_named_only_if_there_was_one(log_dir, caplog):
+    """A line of our own in log-start-offset-checkpoint stays after a crash; only a broker has meta.properties."""
+    (log_dir / names.LOG_START_OFFSET_CHECKPOINT).write_bytes(format_offset_checkpoint({("orders", 0): 2}))
+    crash(write(log_dir))
+    crash(hold(log_dir))
+    assert "its last writer did not stop cleanly" in caplog.text
+    assert "a broker may" not in caplog.text
+    (log_dir / "meta.properties").write_text("version=1\nbroker.id=1\n")
+    (log_dir / names.CLEAN_SHUTDOWN).write_bytes(BROKERS_MARK)
+    crash(write(log_dir))
+    crash(hold(log_dir))
+    assert "a broker may have used it since" in caplog.text

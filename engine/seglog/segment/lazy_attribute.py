@@ -1,6 +1,6 @@
 """An attribute that is computed at its first use: most segments of a long log are never used."""
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 Made = TypeVar("Made")
 
@@ -19,6 +19,8 @@ class lazy_attribute(Generic[Made]):
         self._name = name
 
     def __get__(self, instance: object, owner: type) -> Made:
+        if instance is None:        # of the class: for help() and the like
+            return cast(Made, self)
         made: Made = instance.__dict__.setdefault(self._name, self._make(instance))
         return made
 

@@ -135,7 +135,12 @@ class CleanPartitions:
         if taken is None or not taken.stood or not (self.path / names.LOG_START_OFFSET_CHECKPOINT).exists():
             return
         if not self.kafkas_mark_stands():
-            _LOG.warning("%s: a broker may have used it since, and did not stop cleanly", self.path)
+            # Every log dir of a broker has this file.
+            if (self.path / names.META_PROPERTIES).exists():
+                _LOG.warning("%s: a broker may have used it since, and did not stop cleanly", self.path)
+            else:
+                _LOG.warning("%s: its last writer did not stop cleanly: each partition is checked when it is opened",
+                             self.path)
         self._fs.unlink(self.path / TAKEN_MARK)
         self._fs.sync_directory(self.path)
 
