@@ -391,11 +391,8 @@ for line in sys.stdin:
     if command == "open":
         mine = turns(OsFileSystem(), path)
         print("ok", flush=True)
-    elif command == "take":
-        mine.__enter__()
-        print("ok", flush=True)
-    elif command == "give":
-        mine.__exit__(None, None, None)
+    elif command == "take":     # until it is told to give
+        mine.run(lambda: (print("ok", flush=True), sys.stdin.readline()))
         print("ok", flush=True)
     elif command == "join":
         print(mine.join(), flush=True)
@@ -417,10 +414,9 @@ def test_a_turn_waits_for_another_process(tmp_path, other_turns, monkeypatch):
     assert other_turns("take") == "ok"
     monkeypatch.setattr(lock_module, "_TURN_WAIT_S", 0.01)
     with pytest.raises(LogLockedError, match=f"locked by process {other_turns.pid} "):
-        mine.__enter__()
+        mine.run(lambda: None)
     assert other_turns("give") == "ok"
-    with mine:
-        pass
+    mine.run(lambda: None)
     mine.close()
 
 
@@ -430,21 +426,22 @@ def test_the_turn_of_a_killed_process_is_over(tmp_path):
         assert (other("open", tmp_path), other("take")) == ("ok", "ok")
         other.process.kill()
         other.process.wait()
-    with mine:
-        pass
+    mine.run(lambda: None)
     mine.close()
 
 
 def test_threads_of_a_process_take_turns_too(tmp_path):
     together, most = [], []
 
+    def look():
+        together.append(1)
+        most.append(len(together))
+        together.pop()
+
     def work():
         mine = turns(FS, tmp_path)
         for _ in range(50):
-            with mine:
-                together.append(1)
-                most.append(len(together))
-                together.pop()
+            mine.run(look)
         mine.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -479,14 +476,13 @@ def test_a_handle_that_did_not_join_keeps_nobody_s_presence_alive(tmp_path):
     other.close()
     other.close()
     with pytest.raises(StorageError):
-        other.__enter__()
+        other.run(lambda: None)
 
 
 def test_turns_are_not_inherited(tmp_path):
     mine = turns(FS, tmp_path)
-    assert in_child(mine.__enter__) == "ForkedHandleError"
+    assert in_child(lambda: mine.run(lambda: None)) == "ForkedHandleError"
     assert in_child(mine.join) == "ForkedHandleError"
     assert in_child(mine.close) == "None"
-    with mine:
-        pass
+    mine.run(lambda: None)
     mine.close()

@@ -8,13 +8,17 @@ record lock, which only fcntl's F_SETLK sees; flock(2) does not.
     lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: its one writer. By a lock that needs no
                                  descriptor, if the system has such (fs.kept_lock).
     lock_file(path, mode)        for anything else, such as a named reader (log.log_cursor).
-    turns(dir)                   on the log dir's `.seglog.lock`, for short times: whose turn it is to change a file
+    turns(dir).run(section)      on the log dir's `.seglog.lock`, for short times: whose turn it is to change a file
                                  that all writers of the log dir share.
 
 Record locks belong to the process, not to the descriptor, which has two consequences. Closing *any* descriptor of the
 file drops the lock: so each lock file is open at most once in a process, in the one registry here, and no other code
 may open one, not even for reading. And they exclude nothing within a process: so the registry counts the holders
 itself. A child after fork holds none of its parent's locks; its handles raise ForkedHandleError.
+
+No lock stays taken after an interrupt. All that takes or releases one is shielded (_kernels.shield), so it is done
+completely or not at all. If an interrupt comes just behind that, before the caller has stored its handle, nobody has
+the handle: a handle that is garbage-collected releases what it holds.
 
 Lock files are never removed. Otherwise, between one process's open and lock, another could remove the file, and a third
 create and lock a new one: two holders. seglog could check again after locking; a broker does not. So an empty `.lock`
@@ -31,10 +35,16 @@ import secrets
 import socket
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+from seglog._kernels.shield import shielded
+from seglog._kernels.unclosed import Unclosed
+from seglog._kernels.write_gate import CallLock
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_lock
@@ -54,6 +64,7 @@ _HINT_BROKER = (
 _HINT_ELSEWHERE = (
     "stop the broker or the writer, which may be in a container or on another machine, and run the same command again"
 )
+Result = TypeVar("Result")
 _HINT_SELF = "close the log that is open for writing in this process, or use that one"
 
 
@@ -85,7 +96,7 @@ class Holder:
         return f"process {self.pid} ({self.name})" if self.name else f"process {self.pid}"
 
 
-class Lock:
+class Lock(Unclosed):
     """A lock that is held until release(). Made by lock_log_dir and lock_partition.
 
     note            what was written to its file, for this acquisition alone; None if nothing was
@@ -99,6 +110,7 @@ class Lock:
         self._pid = os.getpid()
         self.note = entry.note
         self.found_note = entry.found_note
+        self._is_unclosed = True
 
     @property
     def held(self) -> bool:
@@ -127,9 +139,19 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. Idempotent; does nothing in a child process."""
+        if self._entry is not None:
+            shielded(self._release)
+
+    def _release(self) -> None:
         entry, self._entry = self._entry, None
+        self._is_unclosed = False
         if entry is not None and self._pid == os.getpid():
             _REGISTRY.release(entry)
+
+    def _collected(self) -> None:
+        entry = self._entry
+        if entry is not None and os is not None and self._pid == os.getpid():
+            _REGISTRY.drop(partial(_REGISTRY.let_go, entry))
 
     def __enter__(self) -> Self:
         return self
@@ -140,9 +162,8 @@ class Lock:
         self.release()
 
 
-class Turns:
-    """`with turns:` takes one turn; waits while another handle, in this process or another, has its turn. Made by
-    turns().
+class Turns(Unclosed):
+    """`run` takes one turn; it waits while another handle, in this process or another, has its turn. Made by turns().
 
     A handle that has joined is present until close() or the end of its process, even between turns: so a newcomer can
     tell whether some handle was present all the time.
@@ -153,9 +174,13 @@ class Turns:
         self._entry: _TurnsEntry | None = entry
         self._pid = os.getpid()
         self._present = False
+        self._is_unclosed = True
 
     def join(self) -> bool:
         """During a turn: be present until close(). True if no handle was present, in this process or another."""
+        return shielded(self._join)
+
+    def _join(self) -> bool:
         entry = self._mine()
         self._present = True
         return _REGISTRY.join(entry)
@@ -167,38 +192,56 @@ class Turns:
             raise StorageError("the lock was released", file=self.path, hint="open the log again")
         return self._entry
 
-    def __enter__(self) -> Self:
-        """Raises LogLockedError if another process does not end its turn within a minute, ForkedHandleError in a
-        child."""
+    def run(self, section: Callable[..., Result], *args: Any) -> Result:
+        """Call `section(*args)` in a turn; no interrupt comes from the begin of the turn to its end.
+
+        Raises LogLockedError if another process does not end its turn within a minute, ForkedHandleError in a child.
+        """
+        return shielded(self._run, section, args)
+
+    def _run(self, section: Callable[..., Result], args: tuple[Any, ...]) -> Result:
         entry = self._mine()
-        entry.mutex.acquire()
+        return entry.mutex.run(self._take_turn, entry, section, args)
+
+    def _take_turn(self, entry: "_TurnsEntry", section: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+        deadline = time.monotonic() + _TURN_WAIT_S
+        while True:
+            try:
+                _lock(entry.file.fileno(), self.path, EXCLUSIVE, _TURN_BYTE)
+                break
+            except LogLockedError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_TURN_RETRY_S)
         try:
-            deadline = time.monotonic() + _TURN_WAIT_S
-            while True:
-                try:
-                    _lock(entry.file.fileno(), self.path, EXCLUSIVE, _TURN_BYTE)
-                    return self
-                except LogLockedError:
-                    if time.monotonic() >= deadline:
-                        raise
-                time.sleep(_TURN_RETRY_S)
-        except BaseException:
-            entry.mutex.release()
-            raise
+            return section(*args)
+        finally:
+            with refusals("unlock", self.path):
+                fcntl.lockf(entry.file.fileno(), fcntl.LOCK_UN, 1, _TURN_BYTE)
+
+    def close(self) -> None:
+        """End the use of this handle. Idempotent; may be called in a child process, but not during a turn."""
+        if self._entry is not None:
+            shielded(self._close)
+
+    def _close(self) -> None:
+        entry, self._entry = self._entry, None
+        self._is_unclosed = False
+        if entry is not None and self._pid == os.getpid():
+            _REGISTRY.leave(entry, present=self._present)
+
+    def _collected(self) -> None:
+        entry = self._entry
+        if entry is not None and os is not None and self._pid == os.getpid():
+            _REGISTRY.drop(partial(_REGISTRY.let_go_turns, entry, self._present))
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._entry is not None and self._pid == os.getpid():
-            with refusals("unlock", self.path):
-                fcntl.lockf(self._entry.file.fileno(), fcntl.LOCK_UN, 1, _TURN_BYTE)
-            self._entry.mutex.release()
-
-    def close(self) -> None:
-        """End the use of this handle. Idempotent; may be called in a child process, but not during a turn."""
-        entry, self._entry = self._entry, None
-        if entry is not None and self._pid == os.getpid():
-            _REGISTRY.leave(entry, present=self._present)
+        self.close()
 
 
 def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -> Lock:
@@ -274,97 +317,140 @@ class _TurnsEntry:
     count: int = 1                  # handles
     present: int = 0                # handles that have joined
     # Orders turns within this process; guards the record lock, which does not exclude threads.
-    mutex: threading.Lock = field(default_factory=threading.Lock)
+    mutex: CallLock = field(default_factory=CallLock)
 
 
 class _Registry:
     """Every lock file that this process has open.
 
     `_mutex` guards `_entries`, `_turns` and every open and close of a lock file: a close during an acquire of the same
-    file would drop the new lock. It is held across fork, so that a child finds the registry consistent.
+    file would drop the new lock. It is held across fork, so that a child finds the registry consistent; taken in a
+    shielded call only, and released in it.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._turns: dict[tuple[int, int], _TurnsEntry] = {}
+        self._dropped: deque[Callable[[], None]] = deque()
         os.register_at_fork(
             before=self._mutex.acquire, after_in_parent=self._mutex.release, after_in_child=self._forget
         )
+        os.register_at_fork(after_in_child=self._mutex.release)     # whatever becomes of the one before
+
+    def _alone(self, section: Callable[..., Result], *args: Any) -> Result:
+        """Call `section(*args)` shielded, with the mutex."""
+        return shielded(self._with_mutex, section, args)
+
+    def _with_mutex(self, section: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+        with self._mutex:
+            self._settle()
+            return section(*args)
 
     def acquire(self, fs: FileSystem, path: str, mode: LockMode, *, note: str = "", is_kept: bool = False) -> Lock:
         """`is_kept`: without a descriptor, if the system supports that (fs.kept_lock)."""
-        with self._mutex:
-            while True:
-                identity = _identity(path)
-                if identity is not None and identity in self._entries:
-                    return self._join(self._entries[identity], path, mode)
-                entry = self._open_kept(fs, path, note) if is_kept else self._open(fs, path, mode, note)
-                if entry is not None:
-                    self._entries[entry.identity] = entry
-                    return Lock(path, mode, entry)
+        return self._alone(self._acquire, fs, path, mode, note, is_kept)
+
+    def _acquire(self, fs: FileSystem, path: str, mode: LockMode, note: str, is_kept: bool) -> Lock:
+        while True:
+            identity = _identity(path)
+            if identity is not None and identity in self._entries:
+                return self._join(self._entries[identity], path, mode)
+            entry = self._open_kept(fs, path, note) if is_kept else self._open(fs, path, mode, note)
+            if entry is not None:
+                self._entries[entry.identity] = entry
+                return Lock(path, mode, entry)
 
     def release(self, entry: _Entry) -> None:
-        with self._mutex:
-            entry.count -= 1
-            if entry.count == 0:
-                del self._entries[entry.identity]
-                entry.file.close()      # drops the lock
+        self._alone(self.let_go, entry)
+
+    def let_go(self, entry: _Entry) -> None:
+        """Release it, with the mutex."""
+        entry.count -= 1
+        if entry.count == 0:
+            del self._entries[entry.identity]
+            entry.file.close()      # drops the lock
+
+    def drop(self, release: Callable[[], None]) -> None:
+        """Call `release` with the mutex: now if it is free, else when it is next taken. For the garbage collector,
+        which may run in the thread that has it."""
+        self._dropped.append(release)
+        shielded(self._settle_at_once)
+
+    def _settle_at_once(self) -> None:
+        if self._mutex.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._mutex.release()
+
+    def _settle(self) -> None:
+        while self._dropped:
+            self._dropped.popleft()()
 
     def take_part(self, fs: FileSystem, path: str) -> Turns:
-        with self._mutex:
-            while True:
-                identity = _identity(path)
-                if identity is not None and identity in self._turns:
-                    self._turns[identity].count += 1
-                    return Turns(path, self._turns[identity])
-                file = _open_or_create(fs, path)
-                status = os.fstat(file.fileno())
-                identity = (status.st_dev, status.st_ino)
-                if _identity(path) == identity:
-                    self._turns[identity] = _TurnsEntry(identity, file)
-                    return Turns(path, self._turns[identity])
-                file.close()        # the name belongs to another file by now: try again
+        return self._alone(self._take_part, fs, path)
+
+    def _take_part(self, fs: FileSystem, path: str) -> Turns:
+        while True:
+            identity = _identity(path)
+            if identity is not None and identity in self._turns:
+                self._turns[identity].count += 1
+                return Turns(path, self._turns[identity])
+            file = _open_or_create(fs, path)
+            status = os.fstat(file.fileno())
+            identity = (status.st_dev, status.st_ino)
+            if _identity(path) == identity:
+                self._turns[identity] = _TurnsEntry(identity, file)
+                return Turns(path, self._turns[identity])
+            file.close()        # the name belongs to another file by now: try again
 
     def join(self, entry: _TurnsEntry) -> bool:
-        with self._mutex:
-            entry.present += 1
-            if entry.present > 1:
-                return False
-            fd = entry.file.fileno()
-            try:
-                _lock(fd, entry.file.path, EXCLUSIVE, _PRESENCE_BYTE)
-                was_alone = True
-            except LogLockedError:
-                was_alone = False
-            _lock(fd, entry.file.path, SHARED, _PRESENCE_BYTE)
-            return was_alone
+        return self._alone(self._be_present, entry)
+
+    def _be_present(self, entry: _TurnsEntry) -> bool:
+        entry.present += 1
+        if entry.present > 1:
+            return False
+        fd = entry.file.fileno()
+        try:
+            _lock(fd, entry.file.path, EXCLUSIVE, _PRESENCE_BYTE)
+            was_alone = True
+        except LogLockedError:
+            was_alone = False
+        _lock(fd, entry.file.path, SHARED, _PRESENCE_BYTE)
+        return was_alone
 
     def leave(self, entry: _TurnsEntry, *, present: bool) -> None:
-        with self._mutex:
-            entry.present -= present
-            if entry.present == 0:
-                with refusals("unlock", entry.file.path):
-                    fcntl.lockf(entry.file.fileno(), fcntl.LOCK_UN, 1, _PRESENCE_BYTE)
-            entry.count -= 1
-            if entry.count == 0:
-                del self._turns[entry.identity]
-                entry.file.close()
+        self._alone(self.let_go_turns, entry, present)
+
+    def let_go_turns(self, entry: _TurnsEntry, present: bool) -> None:
+        """End the use of one handle, with the mutex."""
+        entry.present -= present
+        if entry.present == 0:
+            with refusals("unlock", entry.file.path):
+                fcntl.lockf(entry.file.fileno(), fcntl.LOCK_UN, 1, _PRESENCE_BYTE)
+        entry.count -= 1
+        if entry.count == 0:
+            del self._turns[entry.identity]
+            entry.file.close()
 
     def holder(self, path: str) -> Holder | None:
-        with self._mutex:
-            identity = _identity(path)
-            if identity is None:
-                return None
-            if identity in self._entries:
-                return Holder(os.getpid(), "this process")
-            with refusals("open", path):
-                # O_NONBLOCK: the name of a lock file may belong to a pipe.
-                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-                try:
-                    return _holder_of(fd, path)
-                finally:
-                    os.close(fd)
+        return self._alone(self._find_holder, path)
+
+    def _find_holder(self, path: str) -> Holder | None:
+        identity = _identity(path)
+        if identity is None:
+            return None
+        if identity in self._entries:
+            return Holder(os.getpid(), "this process")
+        with refusals("open", path):
+            # O_NONBLOCK: the name of a lock file may belong to a pipe.
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return _holder_of(fd, path)
+            finally:
+                os.close(fd)
 
     def _join(self, entry: _Entry, path: str, mode: LockMode) -> Lock:
         """Add a holder of a lock that this process has. Record locks would allow it whatever the modes."""
@@ -425,7 +511,7 @@ class _Registry:
             for entry in held.values():
                 entry.file.close()
             held.clear()
-        self._mutex.release()
+        self._dropped.clear()
 
 
 _REGISTRY = _Registry()

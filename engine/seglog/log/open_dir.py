@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
@@ -152,6 +153,9 @@ class LogDir(OpenHandle):
 
     def close(self) -> None:
         """Close every log, and release the log dir. Idempotent. If logs raise errors, raises the first one."""
+        shielded(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             if self._closed:
                 return

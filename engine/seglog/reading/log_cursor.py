@@ -1,11 +1,11 @@
 """A named reader of a log: its position is stored in the partition, and survives restarts."""
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from seglog._kernels.record_batch import Record
+from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock
 from seglog.errors import LogClosedError, LogLockedError, OffsetOutOfRangeError
@@ -130,7 +130,7 @@ class LogCursor(OpenHandle):
                 f"offset {offset} is not within [{start}, {end}]", file=self._directory, offset=offset,
                 hint="commit a record, or the offset after the last record that is done",
             )
-        self._alone.run(self._commit, offset)
+        shielded(self._alone.run, self._commit, offset)
 
     def _check(self) -> None:
         if self._is_closed:
@@ -142,13 +142,16 @@ class LogCursor(OpenHandle):
     def _commit(self, offset: int) -> None:
         self._check()
         # The writer lowers cursors and announces a cut under the same lock: it sees this commit, or this sees the cut.
-        with closing(turns(self._fs, self._directory.parent)) as turn, turn:
-            self._check_cuts(offset)
-            if self.is_shared:
-                committed = ReaderCursor.read(self._directory, self.name)
-                if committed is not None and offset <= committed.offset:
-                    return
-            ReaderCursor(self.name, offset, self._clock.now_ms()).put(self._fs, self._directory)
+        with turns(self._fs, self._directory.parent) as turn:
+            turn.run(self._put, offset)
+
+    def _put(self, offset: int) -> None:
+        self._check_cuts(offset)
+        if self.is_shared:
+            committed = ReaderCursor.read(self._directory, self.name)
+            if committed is not None and offset <= committed.offset:
+                return
+        ReaderCursor(self.name, offset, self._clock.now_ms()).put(self._fs, self._directory)
 
     def _check_cuts(self, offset: int) -> None:
         ends, seen = self._log._told_ends(), self._epoch

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from seglog._kernels.shield import shielded
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.files import FileSystem
@@ -63,21 +64,26 @@ class LogDirState:
         self._settles = False           # a partition became clean: check at close() if Kafka's mark can be put back
         # With `gathers`: directories of deleted partitions that no process is removing, because none was here.
         self.abandoned: tuple[Path, ...] = ()
+        shielded(self._open, fs)
+
+    def _open(self, fs: FileSystem) -> None:
         self._turns = turns(fs, self.path)
         try:
-            with self._turns:
-                self._share = lock_log_dir(fs, self.path, SHARED)
-                try:
-                    if self._turns.join():
-                        self._partitions.forget_what_a_broker_outdated()
-                        if gathers:
-                            found = self._partitions.partition_dirs()
-                            self.abandoned = tuple(sorted(path for path, name in found if name.mark == names.DELETE))
-                except BaseException:
-                    self._share.release()
-                    raise
+            self._turns.run(self._begin, fs)
         except BaseException:
             self._turns.close()
+            raise
+
+    def _begin(self, fs: FileSystem) -> None:
+        self._share = lock_log_dir(fs, self.path, SHARED)
+        try:
+            if self._turns.join():
+                self._partitions.forget_what_a_broker_outdated()
+                if self.gathers:
+                    found = self._partitions.partition_dirs()
+                    self.abandoned = tuple(sorted(path for path, name in found if name.mark == names.DELETE))
+        except BaseException:
+            self._share.release()
             raise
 
     def close(self) -> None:
@@ -85,16 +91,21 @@ class LogDirState:
 
         With `gathers`, gathered lines are written first, and Kafka's mark is put back if all partitions are clean.
         """
+        shielded(self._close)
+
+    def _close(self) -> None:
         try:
             if self.gathers and self._share.held:
-                with self._turns:
-                    self._checkpoints.write()
-                    if self._settles:
-                        self._partitions.settle()
+                self._turns.run(self._settle)
         finally:
             self._checkpoints.close()
             self._turns.close()         # before the share is released: a handle that is present must exclude brokers
             self._share.release()
+
+    def _settle(self) -> None:
+        self._checkpoints.write()
+        if self._settles:
+            self._partitions.settle()
 
     def check(self) -> None:
         """Raises ForkedHandleError in a child process, StorageError after close()."""
@@ -113,10 +124,12 @@ class LogDirState:
     def offset(self, checkpoint: str, where: TopicPartition) -> int | None:
         """The offset of a partition in one of Kafka's checkpoint files (names.OFFSET_CHECKPOINTS); None if it has none.
         """
-        with self._turns:
-            offset = self._checkpoints.offset(checkpoint, where)
-            self._forget_checkpoints()
-            return offset
+        return self._turns.run(self._offset, checkpoint, where)
+
+    def _offset(self, checkpoint: str, where: TopicPartition) -> int | None:
+        offset = self._checkpoints.offset(checkpoint, where)
+        self._forget_checkpoints()
+        return offset
 
     def put_offset(self, checkpoint: str, where: TopicPartition, offset: int | None) -> None:
         """Set the line of a partition to `offset`, or remove it, durably. Lines of other partitions stay."""
@@ -129,9 +142,11 @@ class LogDirState:
 
     def put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
         """The same for several partitions."""
-        with self._turns:
-            self._share.check_file()
-            self._put(lines)
+        self._turns.run(self._put_lines, lines)
+
+    def _put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
+        self._share.check_file()
+        self._put(lines)
 
     def gather_offsets(
         self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None,
@@ -143,14 +158,18 @@ class LogDirState:
         or that was removed (`gone`). `lock`: the partition's lock. If it has been released, the lines are written only
         if no other process has held the partition since.
         """
-        with self._turns:
-            self._share.check_file()
-            self._checkpoints.gather(where, offsets, lock=lock, gone=gone)
-            if not self._checkpoints.is_due():
-                return False
-            self._checkpoints.write()
-            self._forget_checkpoints()
-            return True
+        return self._turns.run(self._gather_offsets, where, offsets, lock, gone)
+
+    def _gather_offsets(
+        self, where: TopicPartition, offsets: Mapping[str, int | None], lock: Lock | None, gone: bool
+    ) -> bool:
+        self._share.check_file()
+        self._checkpoints.gather(where, offsets, lock=lock, gone=gone)
+        if not self._checkpoints.is_due():
+            return False
+        self._checkpoints.write()
+        self._forget_checkpoints()
+        return True
 
     def _put(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
         for where, offsets in lines.items():
@@ -167,26 +186,30 @@ class LogDirState:
 
     def forget(self, where: TopicPartition) -> None:
         """Call before a partition is created: removes lines of a deleted one, or of one that was never completed."""
-        with self._turns:
-            if self._checkpoints.has_lines(where):
-                self._put({where: dict.fromkeys(_LINES_OF_A_LOG)})
-            self._forget_checkpoints()
+        self._turns.run(self._forget, where)
+
+    def _forget(self, where: TopicPartition) -> None:
+        if self._checkpoints.has_lines(where):
+            self._put({where: dict.fromkeys(_LINES_OF_A_LOG)})
+        self._forget_checkpoints()
 
     def take_up(self, directory: Path, where: TopicPartition, lock: Lock) -> Known:
         """What is known of a partition that was just locked."""
-        with self._turns:
-            self._checkpoints.take_up(where, lock)
-            clean = self._partitions.is_clean(directory)
-            known = Known(
-                clean,
-                None if clean else self._partitions.left_as(directory),
-                *(self._checkpoints.offset(name, where) for name in (
-                    names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT,
-                    names.CLEANER_CHECKPOINT,
-                )),
-            )
-            self._forget_checkpoints()
-            return known
+        return self._turns.run(self._take_up, directory, where, lock)
+
+    def _take_up(self, directory: Path, where: TopicPartition, lock: Lock) -> Known:
+        self._checkpoints.take_up(where, lock)
+        clean = self._partitions.is_clean(directory)
+        known = Known(
+            clean,
+            None if clean else self._partitions.left_as(directory),
+            *(self._checkpoints.offset(name, where) for name in (
+                names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT,
+                names.CLEANER_CHECKPOINT,
+            )),
+        )
+        self._forget_checkpoints()
+        return known
 
     # --- clean marks -----------------------------------------------------------------------------
 
@@ -195,9 +218,11 @@ class LogDirState:
 
         Call it again with UNORDERED before a second batch is written while another is not synced.
         """
-        with self._turns:
-            self._share.check_file()
-            self._partitions.make_dirty(directory, state)
+        self._turns.run(self._make_dirty, directory, state)
+
+    def _make_dirty(self, directory: Path, state: PartitionState) -> None:
+        self._share.check_file()
+        self._partitions.make_dirty(directory, state)
 
     def make_clean(self, *directories: Path) -> None:
         """Call after the last change of partitions, when they are whole on the disk and their recovery points are their
@@ -205,10 +230,12 @@ class LogDirState:
 
         If all other partitions are clean too, Kafka's mark is put back; with `gathers`, at close().
         """
-        with self._turns:
-            self._share.check_file()
-            self._partitions.make_clean(directories, settles=not self.gathers)
-            self._settles = True
+        self._turns.run(self._make_clean, directories)
+
+    def _make_clean(self, directories: tuple[Path, ...]) -> None:
+        self._share.check_file()
+        self._partitions.make_clean(directories, settles=not self.gathers)
+        self._settles = True
 
     def partitions(self) -> list[TopicPartition]:
         """(topic, partition) of each partition here, in order, except those marked as deleted, future or stray."""

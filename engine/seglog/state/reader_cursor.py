@@ -3,7 +3,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -94,15 +93,24 @@ def lower_cursors(
     in any case, before a reader can commit again, so that a reader that sees the cut finds its position lowered, and
     one that does not is refused. Leaves alone a file that cannot be read. Raises StorageError, LogLockedError.
     """
-    with ExitStack() as stack:
+    is_announced = False
+
+    def lower() -> None:
+        nonlocal is_announced
         try:
-            if names is None or any(name.startswith(PREFIX) for name in names):
-                # Readers commit under the same lock. Listed below it: a reader may be about to commit for the first
-                # time, which its lock file shows.
-                turn = stack.enter_context(closing(turns(fs, directory.parent)))
-                stack.enter_context(turn)
-                _lower(fs, directory, end)
+            _lower(fs, directory, end)
         finally:
+            is_announced = True
+            announce()
+
+    try:
+        if names is None or any(name.startswith(PREFIX) for name in names):
+            # Readers commit under the same lock. Listed below it: a reader may be about to commit for the first time,
+            # which its lock file shows.
+            with turns(fs, directory.parent) as turn:
+                turn.run(lower)
+    finally:
+        if not is_announced:
             announce()
 
 
