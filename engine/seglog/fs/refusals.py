@@ -48,7 +48,34 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
     """The StorageError for `error`. `doing` completes "cannot ...": "write", "rename to /b"."""
     number = error.errno
     words, hint = _REFUSALS.get(number or 0, (error.strerror or str(error), _ELSE_HINT))
+    if number == errno.ENOMEM:
+        words, hint = _of_limited_memory(path) or (words, hint)
     return StorageError(f"cannot {doing}: {words}", file=path, hint=hint, errno=number)
+
+
+def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
+    """What to say if the process has used up its own limit of address space; None: it has none, or enough is left."""
+    try:
+        import resource  # not on Windows
+
+        limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit_bytes == resource.RLIM_INFINITY:
+            return None
+        with open("/proc/self/statm", "rb") as file:
+            used_bytes = int(file.read().split()[0]) * resource.getpagesize()
+        file_bytes = os.stat(path).st_size
+    except (ImportError, OSError, ValueError, IndexError):
+        return None
+    if used_bytes + file_bytes <= limit_bytes:
+        return None
+    # A scan maps a segment twice: where it plans, and where it reads.
+    needed_kib = -(-(used_bytes + 2 * file_bytes) // 1024)
+    return (
+        f"a file of {file_bytes >> 20} MiB does not fit into the address space of this process, which is limited to "
+        f"{limit_bytes >> 20} MiB (RLIMIT_AS), {used_bytes >> 20} MiB of it in use",
+        f"files are mapped as a whole: raise the limit to at least {needed_kib} KiB (`ulimit -v {needed_kib}`) or "
+        "remove it (`ulimit -v unlimited`); limit resident memory by a cgroup instead",
+    )
 
 
 def missing(path: str | os.PathLike[str]) -> StorageError:
