@@ -1,6 +1,7 @@
 """A topic's delayed messages under each configuration, one index for all subscriptions, from one kind to another."""
 import shutil
 import threading
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -646,3 +647,29 @@ def test_what_a_read_kept_to_itself_is_told_at_closing(tmp_path, monkeypatch):
 
 def fail_to_write(state, fs, directory):
     raise StorageError("no space is left", file=directory)
+
+
+@pytest.mark.parametrize("delay", [0.0019, 0.001, 0.29, timedelta(microseconds=1900), timedelta(microseconds=1)])
+def test_a_delay_is_never_cut_by_the_clock_that_set_it(tmp_path, monkeypatch, delay):
+    now_ns = 1_700_000_000_000_999_999      # the last moment of a millisecond
+    with ManagedLedger(tmp_path / "t") as topic, DelayedDelivery(topic) as delivery:
+        cursor = topic.open_cursor("s", "earliest")
+        monkeypatch.setattr("time.time_ns", lambda: now_ns)
+        delivery.publish(b"later", delay=delay)
+        [entry] = cursor.read()
+        length = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        delay_ns = length // timedelta(microseconds=1) * 1000
+        early_ns = now_ns + delay_ns - entry.entry.metadata.deliver_at_time * 1_000_000
+        assert -1_000_000 < early_ns <= 0
+
+
+def test_no_delay_and_the_longest_one_are_not_rounded_up(tmp_path, monkeypatch):
+    config = {"delayedDeliveryMaxDelayInMillis": 1000}
+    with ManagedLedger(tmp_path / "t") as topic, DelayedDelivery(topic, config) as delivery:
+        dispatcher = delivery.dispatcher(topic.open_cursor("s", "earliest"))
+        monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_500_000)
+        delivery.publish(b"at once", delay=0)
+        delivery.publish(b"the longest", delay=1)
+        with pytest.raises(InvalidArgumentError, match="a delay of 1002 ms"):
+            delivery.publish(b"longer", delay=1.002)
+        assert [bytes(entry.entry.payload()) for entry in dispatcher.read()] == [b"at once"]

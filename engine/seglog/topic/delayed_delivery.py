@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from seglog._kernels.quick_lock import QuickLock
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, SystemClock, now_ns
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
@@ -166,17 +166,20 @@ class DelayedDelivery(OpenHandle):
 
         Raises InvalidArgumentError for a negative delay, or if both are given, and what `add_entry` raises.
         """
-        now_ms = self._clock.now_ms()
+        publish_time_ms = self._clock.now_ms()
         if delay is not None:
             if deliver_at_ms is not None:
                 raise InvalidArgumentError("give a message a delay or deliver_at_ms, not both")
-            deliver_at_ms = now_ms + _delay_ms(delay)
+            at_ns, delay_ns = now_ns(self._clock), _delay_ns(delay)
+            deliver_at_ms = publish_time_ms
+            if delay_ns:        # Both rounded up: it is never early, nor is the longest delay exceeded by the rounding.
+                publish_time_ms, deliver_at_ms = -(-at_ns // 1_000_000), -(-(at_ns + delay_ns) // 1_000_000)
         elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
             raise InvalidArgumentError(f"deliver_at_ms must be an integer (ms since 1970), not {deliver_at_ms!r}")
         _check_text("a key", key)
         checked = checked_properties({} if properties is None else properties)
         metadata = pulsar_pb().MessageMetadata(
-            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=now_ms,
+            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
             deliver_at_time=deliver_at_ms, partition_key=key,
         )
         for name, text in checked.items():
@@ -377,17 +380,20 @@ def _check_text(what: str, text: object) -> None:
         raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}") from None
 
 
-def _delay_ms(delay: timedelta | float) -> int:
+def _delay_ns(delay: timedelta | float) -> int:
     try:
         if isinstance(delay, (str, bytes, bytearray, bool)):
             raise TypeError
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-        delay_ms = int(seconds * 1000)
+        if isinstance(delay, timedelta):
+            seconds, delay_ns = delay.total_seconds(), delay // timedelta(microseconds=1) * 1000
+        else:
+            seconds = float(delay)
+            delay_ns = round(seconds * 1e9)
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgumentError(f"delay must be seconds or a timedelta, not {delay!r}") from None
-    if not 0 <= delay_ms < 2**62:
+    if not 0 <= delay_ns < 2**62 * 1_000_000:
         raise InvalidArgumentError(f"delay must be at least 0 and less than 2**62 ms, not {seconds} s")
-    return delay_ms
+    return delay_ns
 
 
 def _decided(cursor: ManagedCursor) -> Amendments:
