@@ -1,6 +1,7 @@
 """The names of `import seglog`."""
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +93,12 @@ def test_every_attribute_of_a_public_class_can_be_looked_up_on_the_class(name):
         if attribute != "__abstractmethods__":      # of `type`, which every class lacks until it has some
             getattr(public, attribute)
     assert pydoc.render_doc(public)
+
+
+@pytest.mark.parametrize("name", ["metrics.PROCESS", "metrics.Exposition", "polars.scan_topic", "aio.open",
+                                  "errors.SeglogError"])
+def test_a_public_module_is_loaded_by_its_first_use_as_documented(name):
+    """`import seglog` is enough, in a process that has used nothing else yet, and type checkers know the module."""
+    subprocess.run([sys.executable, "-c", f"import seglog; seglog.{name}"], check=True, timeout=60)
+    stub = (Path(seglog.__file__).parent / "__init__.pyi").read_text()
+    assert re.search(rf"\b{name.partition('.')[0]}\b", stub)
