@@ -8,13 +8,18 @@
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 if sys.platform == "win32":
     sys.exit("seglog does not run on Windows: it needs POSIX record locks and rename over open files.")
+
+import fcntl
 
 ANNOTATE = bool(os.environ.get("SEGLOG_ANNOTATE"))
 TRACE = bool(os.environ.get("SEGLOG_TRACE"))
@@ -29,6 +34,12 @@ LDFLAGS: list[str] = []
 if not SYMBOLS:     # three quarters of a wheel: CPython's own flags ask for them
     CFLAGS += ["-g0"]
     LDFLAGS += ["-Wl,-s"] if sys.platform == "linux" else ["-Wl,-x"]
+# What the bytes of others may lead to ends the process at once, where it is found (.ci/check-dist looks for each).
+CFLAGS += ["-fstack-protector-strong"]
+if not (TRACE or SANITIZE):         # it needs an optimiser, and the sanitizers check more
+    CFLAGS += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3" if sys.platform == "linux" else "-D_FORTIFY_SOURCE=2"]
+if sys.platform == "linux":
+    LDFLAGS += ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"]
 MACROS = [("CYTHON_TRACE_NOGIL", "1")] if TRACE else []
 if SANITIZE:
     CFLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
@@ -71,6 +82,55 @@ def kernel(source: Path) -> Extension:
     )
 
 
+def is_whole(module: Path) -> bool:
+    """Whether a module is what a linker wrote to its end: two builds at once once left an empty one."""
+    raw = module.read_bytes() if module.is_file() else b""
+    if raw[:6] != b"\x7fELF\x02\x01":          # not the 64-bit ELF of a little-endian machine: another system's
+        return len(raw) > 0
+    if len(raw) < 64:
+        return False
+    # The table of sections is the last that is written; the header says where it ends.
+    sections_at = int.from_bytes(raw[0x28:0x30], "little")
+    return len(raw) >= sections_at + int.from_bytes(raw[0x3A:0x3C], "little") * int.from_bytes(raw[0x3C:0x3E], "little")
+
+
+class BuildKernels(build_ext):
+    """Leaves no module that is not whole, and no path of this machine in one."""
+
+    def build_extensions(self) -> None:
+        # Python's own flags have the directory of its libraries, where a kernel needs none: whoever can write to a
+        # directory of that name on another machine would choose what is loaded.
+        linker = getattr(self.compiler, "linker_so", [])
+        self.compiler.linker_so = [word for word in linker if not word.startswith(("-Wl,-rpath", "-Wl,-R"))]
+        super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        path = Path(self.get_ext_fullpath(ext.name))
+        if not is_whole(path):
+            path.unlink(missing_ok=True)        # else its date would say that it is up to date
+        super().build_extension(ext)
+
+    def run(self) -> None:
+        super().run()
+        for ext in self.extensions:
+            path = Path(self.get_ext_fullpath(ext.name))
+            if not is_whole(path):
+                sys.exit(f"{path} is not whole: is the disk full? Remove build/ and build again.")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other build works in this tree: two would write into each other's files."""
+    Path("build").mkdir(exist_ok=True)
+    with Path("build/.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another build in this tree", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def forget_stale() -> None:
     """Remove the C of modules that cimport something newer, directly or not, and so have them made again.
 
@@ -94,6 +154,7 @@ def forget_stale() -> None:
 def main() -> None:
     forget_stale()
     setup(
+        cmdclass={"build_ext": BuildKernels},
         options={"build_ext": {"parallel": os.cpu_count()}},
         # Found, not listed: a list forgets a new folder, and only the wheel would notice.
         packages=[
@@ -123,4 +184,5 @@ def main() -> None:
 
 # Guarded, because Cython's worker processes import this file where processes are not forked (macOS, Python 3.14).
 if __name__ == "__main__":
-    main()
+    with alone():
+        main()

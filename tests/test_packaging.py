@@ -1,9 +1,16 @@
 """What pyproject.toml says twice agrees, and what it must not say is not there."""
+import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+
+import seglog._kernels.window
 
 TOP = Path(__file__).parent.parent
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
@@ -81,3 +88,70 @@ def test_a_python_whose_gil_is_forced_off_is_refused():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: seglog needs the GIL: unset PYTHON_GIL" in done.stderr
+
+
+# --- the kernels of a build ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def setup(monkeypatch):
+    """setup.py as a module: it builds only as a program."""
+    monkeypatch.syspath_prepend(str(TOP))
+    return importlib.import_module("setup")
+
+
+def test_a_module_that_was_not_written_to_its_end_is_not_whole(setup, tmp_path):
+    whole = Path(seglog._kernels.window.__file__)
+    assert setup.is_whole(whole)
+    part = tmp_path / "window.so"
+    assert not setup.is_whole(part)
+    for size in (0, 40, 64, 4_096, whole.stat().st_size - 1):
+        part.write_bytes(whole.read_bytes()[:size])
+        assert not setup.is_whole(part), size
+
+
+def test_builds_of_one_tree_wait_for_each_other(setup, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(TOP)!r}]; import setup\nwith setup.alone(): pass"]
+    with setup.alone():
+        waiting = subprocess.Popen(other, stderr=subprocess.PIPE, text=True)
+        assert "waiting for another build" in waiting.stderr.readline()
+        assert waiting.poll() is None
+    _, told = waiting.communicate(timeout=60)
+    assert (waiting.returncode, told) == (0, "")
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package by links, in which a kernel may be spoilt."""
+    copy = tmp_path / "seglog"
+    shutil.copytree(TOP / "engine/seglog", copy, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "tools").symlink_to(TOP / "tools")
+    return copy
+
+
+def run_in(package, *arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], env=os.environ | {"PYTHONPATH": str(package.parent)}, capture_output=True,
+        text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("kernel", ["window", "mapping", "columns"])
+def test_an_empty_kernel_is_named_with_its_cause(package, kernel):
+    module, = (package / "_kernels").glob(f"{kernel}.*.so")
+    module.unlink()
+    module.write_bytes(b"")
+    done = run_in(package, "-m", "seglog.tools", "doctor")
+    assert done.returncode == 1
+    assert "file too short" in done.stdout
+    assert "force-reinstall" in done.stdout
+    done = run_in(package, "-c", f"import seglog._kernels.{kernel}")
+    assert "file too short" in done.stderr
+    assert "are not built" not in done.stderr
+
+
+def test_kernels_that_were_never_built_are_called_that(package):
+    for module in (package / "_kernels").glob("*.so"):
+        module.unlink()
+    done = run_in(package, "-c", "import seglog; seglog.open")
+    assert "kernels are not built. In a checkout run: make build" in done.stderr

@@ -1,12 +1,14 @@
-"""`seglog doctor`: check what a conversion on Spark needs, and say what to change."""
+"""`seglog doctor`: check that the kernels load, and what a conversion on Spark needs; say what to change."""
 import os
 import platform
 import sys
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
+from pathlib import Path
 
 import click
 
+import seglog
 from seglog.spark.java import INSTALL, JAVA_MIN, all_javas, find_java
 
 from . import report
@@ -31,11 +33,12 @@ class _Finding:
 @click.command(cls=Command)
 @json_option
 def command(as_json: bool) -> int:
-    """Show which Python, Java, PySpark and pyarrow a conversion on Spark would use here, and what to change.
+    """Check that the compiled kernels load, and show which Python, Java, PySpark and pyarrow a conversion on Spark
+    would use here, and what to change.
 
-    Only `seglog spark` and the Arrow functions need them. Status 1 if something is missing.
+    Only `seglog spark` and the Arrow functions need the last three. Status 1 if something is missing.
     """
-    findings = [_python(), _pyspark(), _java(), _pyarrow(), _workers()]
+    findings = [_python(), _kernels(), _pyspark(), _java(), _pyarrow(), _workers()]
     if as_json:
         for finding in findings:
             report.print_json("check", what=finding.what, found=finding.found, ok=not finding.hint, hint=finding.hint)
@@ -47,6 +50,19 @@ def command(as_json: bool) -> int:
 
 def _python() -> _Finding:
     return _Finding("Python", f"{platform.python_version()}, {sys.executable}")
+
+
+def _kernels() -> _Finding:
+    """Load every kernel: one of another Python, or an empty file, is found by nothing else."""
+    folder = Path(seglog.__file__).parent / "_kernels"
+    names = sorted(path.stem for path in folder.glob("*.pyi"))
+    for name in names:
+        try:
+            import_module(f"seglog._kernels.{name}")
+        except ImportError as error:
+            return _Finding(
+                "kernels", str(error), "pip install --force-reinstall seglog; in a checkout: rm -r build; make build")
+    return _Finding("kernels", f"{len(names)}, in {folder}")
 
 
 def _pyspark() -> _Finding:

@@ -27,7 +27,7 @@ def checks(status):
 
 def test_a_machine_that_has_everything(machine):
     found = checks(0)
-    assert [*found] == ["Python", "PySpark", "Java", "pyarrow", "Python of workers"]
+    assert [*found] == ["Python", "kernels", "PySpark", "Java", "pyarrow", "Python of workers"]
     assert all(line["ok"] for line in found.values())
     assert sys.executable in found["Python"]["found"]
     assert "good" in seglog("doctor").stdout

@@ -7,8 +7,14 @@ if getattr(sys.flags, "gil", None) == 0:
     raise ImportError("seglog needs the GIL: unset PYTHON_GIL, or leave out -X gil=0")
 
 try:
-    from seglog._kernels import window as window
+    import seglog._kernels.window as window  # noqa: F401  (whether it loads)
+except ModuleNotFoundError as e:
+    if e.name != "seglog._kernels.window":
+        raise
+    raise ImportError("seglog's kernels are not built. In a checkout run: make build (or pip install -e .)") from e
 except ImportError as e:
+    # The loader's words have the file and the cause: it is too short, of another Python, of another machine.
     raise ImportError(
-        "seglog's kernels are not built. In a checkout run: make build (or pip install -e .)"
+        f"seglog's kernels cannot be loaded: {e}. Install seglog again (pip install --force-reinstall seglog); in a "
+        "checkout remove build/ and run: make build"
     ) from e
