@@ -5,11 +5,13 @@ The servers are support.hostile_stores, on loopback. What healthy servers answer
 """
 import logging
 import os
+import random
 import ssl
 import subprocess
 
 import pytest
 
+import seglog as seglog_package
 from seglog.errors import CorruptCheckpointError, NotALogError, SeglogError, StorageError
 from seglog.format.checked_json import format_json
 from seglog.fs.files import OsFile, OsFileSystem
@@ -18,7 +20,7 @@ from seglog.stores.hdfs_store import HdfsStore
 from seglog.stores.open_store import open_store
 from support.command import seglog
 from support.hostile_names import NO_FILE, NO_PARTITION, NO_TEXT
-from support.hostile_stores import PWNED, HostileObjects, HostileWebHdfs
+from support.hostile_stores import PWNED, BusyObjects, HostileObjects, HostileWebHdfs
 from support.spark_double import SparkDouble
 
 LOG = "00000000000000000000.log"
@@ -368,3 +370,50 @@ def test_a_staging_that_is_exchanged_for_a_link_meanwhile_gets_no_file(tmp_path)
     staging.close()
     assert sorted(path.name for path in (tmp_path / "moved").iterdir()) == ["first", "second"]
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+# --- a store that asks for fewer requests ----------------------------------------------------
+
+
+@pytest.mark.parametrize("size_bytes", [1, 8, 100, 4096, 50_000])
+@pytest.mark.parametrize("position", [0, 30_000, 49_990])
+def test_a_part_is_asked_for_again_however_short_it_is(size_bytes, position):
+    """Shorter than the document of the error, it was given up at once."""
+    with BusyObjects(refusals=2) as server:
+        server.objects["a/b"] = data = os.urandom(50_000)
+        store, path = open_store(f"{server.url}/a/b", server.options, OsFileSystem())
+        assert store.part(path, position, size_bytes) == data[position : position + size_bytes]
+        assert server.refused == 2
+
+
+@pytest.mark.parametrize("size_bytes", [1, 34, 5000])
+def test_a_small_object_is_asked_for_again(size_bytes):
+    with BusyObjects(refusals=2) as server:
+        server.objects["a/b"] = data = os.urandom(size_bytes)
+        store, path = open_store(f"{server.url}/a/b", server.options, OsFileSystem())
+        assert store.read(path) == data
+        assert store.part(path, size_bytes - 1, 1) == data[-1:]
+        assert server.refused == 2
+
+
+@pytest.mark.parametrize("size_bytes", [34, 5000])
+def test_retries_are_an_option_and_end(size_bytes):
+    with BusyObjects(refusals=100) as server:
+        server.objects["a/b"] = bytes(size_bytes)
+        store, path = open_store(f"{server.url}/a/b", {**server.options, "retries": "2"}, OsFileSystem())
+        with pytest.raises(StorageError, match="cannot read") as error:
+            store.read(path)
+        assert "retries=N" in error.value.hint
+        assert server.refused == 3
+
+
+def test_a_topic_is_read_though_a_fifth_of_all_requests_is_refused(log_dir):
+    with BusyObjects(dice=random.Random(5)) as server:
+        for file in sorted(log_dir.rglob("*")):
+            if file.is_file():
+                server.objects[f"kafka/{file.relative_to(log_dir)}"] = file.read_bytes()
+        rows = seglog_package.scan(
+            f"{server.url}/kafka/orders-*", isolation="read_committed", store_options=server.options
+        ).to_arrow()
+        assert rows == seglog_package.scan(log_dir / "orders-*", isolation="read_committed").to_arrow()
+        assert server.refused > 5

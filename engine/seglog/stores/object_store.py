@@ -6,6 +6,7 @@ current one (spark.manifest).
 """
 import errno
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -22,10 +23,16 @@ SCHEMES = ("s3", "gs", "gcs")
 # Options of pyarrow.fs.S3FileSystem, and the directory for copies.
 OPTIONS = (
     "access_key", "secret_key", "session_token", "anonymous", "region", "endpoint_override", "scheme", "role_arn",
-    "session_name", "external_id", "request_timeout", "connect_timeout", "force_virtual_addressing", "tls_ca_file_path",
-    "scratch",
+    "session_name", "external_id", "request_timeout", "connect_timeout", "retries", "force_virtual_addressing",
+    "tls_ca_file_path", "scratch",
 )
 _BOOLEANS, _NUMBERS = ("anonymous", "force_virtual_addressing"), ("request_timeout", "connect_timeout")
+_RETRIES = 9            # the last one waits about 13 s
+_RETRY_WAIT_S = 0.025   # doubled each time, as the AWS SDK does
+# The SDK puts an answer into a buffer of the size that was asked for. If the document of an error is longer, it neither
+# reads which error that is nor tries again.
+_PART_BYTES_MIN = 4096
+_UNREAD_ERROR = "Failed to flush response stream"
 
 # Words in the error -> what to do
 _HINTS = (
@@ -38,7 +45,9 @@ _HINTS = (
      " the machine, or --store-option access_key=... secret_key=...; they must allow to list, read, write and delete"),
     (("NETWORK_CONNECTION", "curlCode", "Could not connect", "Couldn't resolve"),
      "check that this machine can reach the store, and --store-option endpoint_override=HOST:PORT, scheme, region"),
-    (("SLOW_DOWN", "THROTTLING", "503"), "the store asks for fewer requests: run again, with --max-concurrent"),
+    (("SLOW_DOWN", "THROTTLING", "SERVICE_UNAVAILABLE", "503", _UNREAD_ERROR),
+     "the store refused this request again and again; if it asks for fewer requests: run again later, with"
+     " --max-concurrent, or with more --store-option retries=N"),
     (("PERMANENT_REDIRECT", "301"), "the bucket is in another region: --store-option region=..."),
 )
 
@@ -53,7 +62,10 @@ class ObjectStore(RemoteStore):
         super().__init__(options.get("scratch"))
         self._root = f"{urlsplit(url).scheme}://"
         self._bucket = urlsplit(url).netloc
-        self._options = {key: _value(key, value) for key, value in options.items() if key != "scratch"}
+        self._options = {
+            key: _value(key, value) for key, value in options.items() if key not in ("scratch", "retries")
+        }
+        self._retries = int(options.get("retries", _RETRIES))
         self._removable = removable
         self._opened: Any = None
 
@@ -119,13 +131,16 @@ class ObjectStore(RemoteStore):
 
     def part(self, path: str, position: int, size_bytes: int) -> bytes:
         with refusals("read", path), self._fs.open_input_file(self._in(path)) as file:
-            part: bytes = file.read_at(size_bytes, position)
-            return part
+            # Also before the part, if it is the end of the object.
+            begin = min(position, max(file.size() - _PART_BYTES_MIN, 0))
+            end = max(position + size_bytes, begin + _PART_BYTES_MIN)
+            piece = self._again(lambda: file.read_at(end - begin, begin))
+            return piece[position - begin : position - begin + size_bytes]
 
     def pieces(self, path: str) -> Iterator[bytes]:
         with refusals("read", path), self._fs.open_input_stream(self._in(path)) as stream:
             tag, count = _tag(stream), 0
-            while piece := stream.read(PIECE_BYTES):
+            while piece := self._again(lambda: stream.read(PIECE_BYTES)):
                 yield piece
                 count += 1
             # A large object takes several requests: all of them must have read the same one.
@@ -169,6 +184,18 @@ class ObjectStore(RemoteStore):
             self._opened = self._open()
         return self._opened
 
+    def _again(self, read: Callable[[], bytes]) -> bytes:
+        """The result of `read`, which is tried again if the client could not read an error: of an object that is
+        smaller than the error's document."""
+        for retry in range(self._retries):
+            try:
+                return read()
+            except OSError as error:
+                if _UNREAD_ERROR not in str(error):
+                    raise
+            time.sleep(_RETRY_WAIT_S * 2**retry)
+        return read()
+
     def _open(self) -> Any:
         from pyarrow import fs  # type: ignore[import-untyped]
 
@@ -176,11 +203,12 @@ class ObjectStore(RemoteStore):
         with refusals("open", url):
             if self._root != "s3://":
                 return fs.FileSystem.from_uri(url)[0]
+            options = {**self._options, "retry_strategy": fs.AwsDefaultS3RetryStrategy(max_attempts=self._retries)}
             try:
                 # Put a small object with one request; pyarrow 19 and older need three.
-                return fs.S3FileSystem(**self._options, allow_delayed_open=True)
+                return fs.S3FileSystem(**options, allow_delayed_open=True)
             except TypeError:
-                return fs.S3FileSystem(**self._options)
+                return fs.S3FileSystem(**options)
             except ValueError as error:
                 raise InvalidArgumentError(
                     f"these options cannot be combined: {error}", file=url, hint="omit one of the options that it names"

@@ -12,7 +12,7 @@ from seglog.stores.store import LocalStore, Store, in_workplace
 
 AnyPath = str | os.PathLike[str]
 _KNOWN = {*hdfs_store.OPTIONS, *object_store.OPTIONS}
-_NUMBERS = {"http_port", "request_timeout", "connect_timeout"}
+_NUMBERS = {"http_port", "request_timeout", "connect_timeout", "retries"}
 
 
 def is_local(path: AnyPath) -> bool:

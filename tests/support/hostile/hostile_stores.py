@@ -177,3 +177,31 @@ class HostileObjects(_Server):
             f"<Prefix>{escape(prefix)}</Prefix>{''.join(contents)}{common}</ListBucketResult>"
         )
         return 200, {"Content-Type": "application/xml"}, body.encode()
+
+
+class BusyObjects(HostileObjects):
+    """The same, which answers some of the requests with 503. `refusals`: the next ones of each key; `dice`: or a random
+    share of all requests.
+    """
+
+    SLOW_DOWN = (
+        b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.'
+        b"</Message><RequestId>4442587FB7D0A2F9</RequestId><HostId>someone</HostId></Error>"
+    )
+
+    def __init__(self, refusals=0, dice=None, share=0.2):
+        super().__init__()
+        self.refused = 0
+        self._refusals = refusals
+        self._left = {}
+        self._dice, self._share = dice, share
+
+    def answer(self, method, path, query, headers):
+        key = path.removeprefix("/lake/")
+        left = self._left.setdefault(key, self._refusals)
+        is_refused = self._dice.random() < self._share if self._dice else method == "GET" and left > 0
+        if not is_refused:
+            return super().answer(method, path, query, headers)
+        self.refused += 1
+        self._left[key] = left - 1
+        return 503, {"Content-Type": "application/xml"}, self.SLOW_DOWN
