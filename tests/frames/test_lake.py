@@ -111,6 +111,48 @@ def test_what_is_not_ours_is_refused(data, tmp_path):
         seglog.write_parquet(data, "s3://lake/x")
 
 
+def in_lake(dst):
+    return pyarrow.dataset.dataset(dst, format="parquet", partitioning="hive").to_table()["offset"].to_pylist()
+
+
+def test_a_table_has_no_record_that_may_still_be_aborted(golden_kafka, tmp_path):
+    """It had the records of aborted and unfinished transactions, for good."""
+    name = "txn-v2-k391"
+    directory = golden_kafka / "cases" / name / f"{name}-0"
+    with seglog.open_partition(directory) as partition:
+        committed = [r.offset for r in partition.read(isolation="read_committed")]
+        every = [r.offset for r in partition.read()]
+    assert committed != every
+    for number, source in enumerate([directory, seglog.scan(directory), seglog.scan([directory]).select(["value"])]):
+        seglog.write_parquet(source, tmp_path / f"lake-{number}")
+        assert in_lake(tmp_path / f"lake-{number}") == committed
+    # Told otherwise.
+    seglog.write_parquet(directory, tmp_path / "all", isolation="read_uncommitted")
+    seglog.write_parquet(seglog.scan(directory, isolation="read_uncommitted"), tmp_path / "scan")
+    assert in_lake(tmp_path / "all") == in_lake(tmp_path / "scan") == every
+    assert len(seglog.scan(directory).to_arrow()) == len(every)
+
+
+def test_a_later_run_adds_what_was_decided_meanwhile(tmp_path):
+    data, dst = tmp_path / "orders-0", tmp_path / "lake"
+    with seglog.open(data) as log:
+        def part(producer_id, value):
+            log.append_batch(seglog.build_batch(
+                [(None, value)], base_sequence=0, transactional=True, producer_id=producer_id, producer_epoch=0
+            ))
+
+        log.append(b"plain")
+        part(1, b"committed")
+        part(2, b"aborted")
+        assert [w.stop_offset for w in seglog.write_parquet(log, dst)] == [1]
+        log.end_transaction(1, 0, commit=True)
+        log.end_transaction(2, 0, commit=False)
+        log.append(b"after")
+        seglog.write_parquet(seglog.scan(log), dst)
+        assert seglog.write_parquet(log, dst) == []
+        assert in_lake(dst) == [r.offset for r in log.read(isolation="read_committed")] == [0, 1, 5]
+
+
 def test_chosen_columns_and_transactions(golden_kafka, tmp_path):
     name = "txn-v2-k391"
     directory = golden_kafka / "cases" / name / f"{name}-0"

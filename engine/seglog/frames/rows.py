@@ -107,6 +107,12 @@ class RowScan:
         """Whether values are decoded to text."""
         return self._options.value_text is not None
 
+    def committed_unless_chosen(self) -> Self:
+        """The same rows read as committed, unless an isolation was chosen."""
+        if self._limits.is_isolation_chosen:
+            return self
+        return self._with(self._options, replace(self._limits, isolation="read_committed"))
+
     def _with(self, options: ReadOptions, limits: Limits) -> Self:
         scan = type(self)(self._sources, options, limits, self._threads, self._store_options)
         scan._lost = self._lost         # shared by all scans derived from this one

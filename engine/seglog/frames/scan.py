@@ -71,7 +71,7 @@ def scan(
     to_offset: SupportsIndex | None = None,
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
-    isolation: Isolation = "read_uncommitted",
+    isolation: Isolation | None = None,
     on_corrupt: OnCorrupt = "raise",
     decode: Decode = None,
     binary_view: bool = False,
@@ -84,7 +84,8 @@ def scan(
     open logs. The table has the records with since <= timestamp < until (as for `Log.read`) and from_offset <= offset <
     to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
-    or with `include_headers`. Other columns are not decoded. decode: keys and values as "utf8" or "json" instead of
+    or with `include_headers`. Other columns are not decoded. isolation: by default "read_uncommitted", as Kafka's
+    consumers; "read_committed" in `write_parquet`. decode: keys and values as "utf8" or "json" instead of
     bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode, with the one
     that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store (s3://, gs://,
     hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched. store_options:
@@ -102,7 +103,7 @@ def scan(
     for source in sources:
         if not isinstance(source, str | os.PathLike | LogReader):
             raise InvalidArgumentError(f"expected a path or an open log, not {source!r}")
-    is_read_committed(isolation)
+    is_read_committed(isolation or "read_uncommitted")
     lost_sink(on_corrupt, None)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InvalidArgumentError(f"threads must be at least 1, not {threads!r}")
@@ -115,7 +116,8 @@ def scan(
     )
     limits = Limits(
         from_offset=0 if from_offset is None else _offset(from_offset),
-        to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset), isolation=isolation,
+        to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset),
+        isolation=isolation or "read_uncommitted", is_isolation_chosen=isolation is not None,
     )
     return TopicScan(sources, options, limits, threads, store_options)
 
@@ -133,6 +135,8 @@ def write_parquet(
 
     topic, options: as for `seglog.scan`; or its TopicScan. `offset` and `timestamp` are always written.
     partition_by: the directories, named as in Hive, of topic, partition, date (UTC); the files omit these columns.
+    isolation: "read_committed", unless the options or the TopicScan name another one. So no record of an aborted or
+    unfinished transaction gets into the table; once a transaction is decided, the next run adds what was committed.
     file_bytes: the approximate size of a file, uncompressed. If you run it again, it adds the topic's new records,
     judged by the offsets in the footers of the files, and completes a run that was killed. One run at a time.
 
@@ -143,6 +147,7 @@ def write_parquet(
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
         raise InvalidArgumentError(f"pass these options to scan() instead: {', '.join(options)}")
+    rows = rows.committed_unless_chosen()
     missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
     wanted = rows.select([*rows.columns, *missing]) if missing else rows
     table = ParquetTable(
