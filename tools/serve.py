@@ -1,10 +1,11 @@
 """`seglog serve`: let Kafka clients use a log dir."""
+import contextlib
 import gc
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
@@ -75,7 +76,8 @@ def command(
         users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
         http=http, insecure=insecure,
     )
-    with end, server:
+    with end, end.during_start(), server:
+        end.has_started()
         if as_json:
             report.print_json(
                 "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory), created=is_new,
@@ -93,6 +95,10 @@ def command(
     return 0
 
 
+class _Ended(BaseException):
+    """A signal came during the start."""
+
+
 class _EndBySignal:
     """Waits for ^C, SIGTERM or SIGHUP, from its creation on. A signal that the parent process ignores stays ignored.
 
@@ -108,7 +114,29 @@ class _EndBySignal:
         self._numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
                          if signal.getsignal(number) is not signal.SIG_IGN]
         for number in self._numbers:
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, self._hear)
+        self._is_starting = self._was_heard = False
+
+    def _hear(self, *_: object) -> None:
+        self._was_heard = True
+        if self._is_starting:
+            raise _Ended
+
+    @contextlib.contextmanager
+    def during_start(self) -> Iterator[None]:
+        """Within the context, until `has_started`, a signal ends it without an error: a start may take long."""
+        try:
+            self._is_starting = True
+            if self._was_heard:
+                raise _Ended
+            yield
+        except _Ended:
+            pass
+        finally:
+            self._is_starting = False
+
+    def has_started(self) -> None:
+        self._is_starting = False
 
     def wait(self) -> None:
         while self._read.recv(1)[0] not in self._numbers:

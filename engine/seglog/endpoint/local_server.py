@@ -50,6 +50,8 @@ class LocalServer:
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._is_interrupted = False
         self._failures: list[BaseException] = []        # exceptions that ended the thread
 
     def __repr__(self) -> str:
@@ -152,8 +154,9 @@ class LocalServer:
         try:
             started.wait()
         except BaseException:       # ^C: the block is not entered, so nothing else closes the server
+            self._interrupt()
             started.wait()
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, asyncio.CancelledError):
                 self.close()
             raise
         if self._failures:
@@ -186,10 +189,20 @@ class LocalServer:
         finally:
             started.set()
 
+    def _interrupt(self) -> None:
+        """Let a start that is going on end."""
+        self._is_interrupted = True
+        if self._loop is not None and self._starting is not None:
+            with contextlib.suppress(RuntimeError):     # the loop has ended
+                self._loop.call_soon_threadsafe(self._starting.cancel)
+
     async def _run(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        await self._start()
+        self._starting = self._loop.create_task(self._start())
+        if self._is_interrupted:
+            self._starting.cancel()
+        await self._starting
         started.set()
         await self._stopping.wait()
         await self._stop()
@@ -212,7 +225,13 @@ class LocalServer:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        log_dir = await loop.run_in_executor(None, self._open_log_dir)
+        opening = loop.run_in_executor(None, self._open_log_dir)
+        try:
+            log_dir = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                await loop.run_in_executor(None, self._close, await opening)
+            raise
         try:
             self._lock = self._locked(log_dir)
             server = Server(log_dir, self._fs, self._fsync, self._options)

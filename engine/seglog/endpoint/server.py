@@ -112,7 +112,9 @@ class Server:
         loop = asyncio.get_running_loop()
         options = self._options
         self._durability = Durability(loop, self._fsync)
-        self.topics = Topics(self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF})
+        self.topics = Topics(
+            self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF},
+            options.config.max_topic_partitions)
         clock, settings = SystemClock(), options.coordinators
         self.groups = GroupCoordinator(self.topics, settings, clock, node_id=options.config.node_id)
         self.transactions = TransactionCoordinator(

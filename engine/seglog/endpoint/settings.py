@@ -21,6 +21,13 @@ class ServerConfig(Settings):
         "ServerLogConfigs.NUM_PARTITIONS_DEFAULT",
         low=1,
     )
+    max_topic_partitions: int = setting(
+        10_000, "max.topic.partitions", "partitions",
+        "largest number of partitions of a topic, whether a client asks for it or the log dir has it: partition "
+        "directories with higher numbers are not served, which is logged",
+        "ours: in Kafka, a directory does not make a topic, and one request creates at most 10 000 partitions",
+        low=1,
+    )
     delete_topic_enable: bool = setting(
         True, "delete.topic.enable", "boolean", "whether clients may delete topics",
         "ServerConfigs.DELETE_TOPIC_ENABLE_DEFAULT",

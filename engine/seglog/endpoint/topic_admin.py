@@ -112,6 +112,10 @@ class TopicAdmin:
         row: CreateTopicsResponse.CreatableTopicResult,
     ) -> None:
         self._topics.check_name(topic.name)
+        if partitions > self._topics.partitions_max:
+            raise RequestRefusedError(
+                Errors.INVALID_PARTITIONS,
+                f"A topic has at most max.topic.partitions = {self._topics.partitions_max} partitions.")
         why = self._topics.fault(topic.name)
         if self._topics.topic(topic.name) is not None:
             raise RequestRefusedError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
@@ -169,6 +173,10 @@ class TopicAdmin:
             raise RequestRefusedError(
                 Errors.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase.")
+        if topic.count > self._topics.partitions_max:
+            raise RequestRefusedError(
+                Errors.INVALID_PARTITIONS,
+                f"A topic has at most max.topic.partitions = {self._topics.partitions_max} partitions.")
         if topic.count - have > _PARTITIONS_MAX:
             raise RequestRefusedError(
                 Errors.POLICY_VIOLATION, "Excessively large number of partitions per request.")

@@ -6,10 +6,12 @@ last one removes it: a start that finds it creates what is missing. One file is 
 time.
 """
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglog.errors import CorruptSettingsError
+from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
@@ -44,19 +46,26 @@ def unmark(fs: FileSystem, log_dir: Path) -> None:
     fs.sync_directory(log_dir)
 
 
-def read_mark(log_dir: Path) -> Creation | None:
-    """What was being created when a server was killed; None: nothing. Raises CorruptSettingsError,
-    UnsupportedVersionError, StorageError."""
+def read_mark(log_dir: Path, partitions_max: int) -> Creation | None:
+    """What was being created when a server was killed; None: nothing. `partitions_max`: of a topic. Raises
+    CorruptSettingsError, UnsupportedVersionError, StorageError."""
     path = log_dir / FILE_NAME
     try:
         raw = read_file(path)
     except FileNotFoundError:
         return None
-    return parse_json(raw, FORMAT, VERSION, path, _creation, CorruptSettingsError)
+    return parse_json(raw, FORMAT, VERSION, path, partial(_creation, partitions_max), CorruptSettingsError)
 
 
-def _creation(body: dict[str, Any]) -> Creation:
-    topic_id, first, end, settings = bytes.fromhex(body["topic_id"]), body["first"], body["end"], body["settings"]
-    if len(topic_id) != 16 or not 0 <= first < end:
+def _creation(partitions_max: int, body: dict[str, Any]) -> Creation:
+    topic, topic_id, settings = body["topic"], bytes.fromhex(body["topic_id"]), body["settings"]
+    first, end = body["first"], body["end"]
+    if not isinstance(topic, str) or names.topic_fault(topic) is not None:
+        raise ValueError(f"no topic can have the name {topic!r:.60}")
+    if len(topic_id) != 16 or type(first) is not int or type(end) is not int or not 0 <= first < end:
         raise ValueError("the id or the partitions are not valid")
-    return Creation(body["topic"], topic_id, first, end, dict(settings))
+    if end > partitions_max:
+        raise ValueError(f"{end} partitions are more than max.topic.partitions = {partitions_max}")
+    if not all(isinstance(text, str) for pair in settings.items() for text in pair):
+        raise ValueError("a setting is not text")
+    return Creation(topic, topic_id, first, end, dict(settings))

@@ -20,7 +20,7 @@ from seglog.coordinators.topic_errors import ProhibitedTopicError, TopicExistsEr
 from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, SeglogError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClosedError, SeglogError
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
@@ -71,9 +71,13 @@ class Topics:
     """
 
     def __init__(
-        self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object]
+        self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object],
+        partitions_max: int = 10_000,
     ) -> None:
-        """`log_config`: settings of every log that has not stored others."""
+        """`log_config`: settings of every log that has not stored others. `partitions_max`: of a topic. A directory
+        with a higher number is ignored: its name alone would make a topic of that many partitions."""
+        self.partitions_max = partitions_max
+        self._is_closing = False
         self._log_dir = log_dir
         self._log_config = log_config
         self.limits = OperatorLimits(log_config)
@@ -88,9 +92,16 @@ class Topics:
         # One thread, so that topics are created and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
         self.is_opening = True      # until `open_all` is done
-        for name, partition in log_dir.partitions():
-            if name == names.METADATA_TOPIC:
-                continue
+        listed = log_dir.partitions()
+        # Partitions to open in the background. Numbers in between may have no directory.
+        self._found = [(name, number) for name, number in listed
+                       if name != names.METADATA_TOPIC and number < partitions_max]
+        for name, partition in listed:
+            if name != names.METADATA_TOPIC and partition >= partitions_max:
+                _LOG.warning(
+                    "%s-%d is not served: a topic has at most max.topic.partitions = %d", name, partition,
+                    partitions_max)
+        for name, partition in self._found:
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
             topic.partitions = max(topic.partitions, partition + 1)
             if topic.topic_id == ZERO_ID:
@@ -99,6 +110,7 @@ class Topics:
 
     def close(self) -> None:
         """Wait until pending creations and deletions are done. The log dir stays open."""
+        self._is_closing = True
         self._worker.shutdown(cancel_futures=True)
 
     # --- lookups ---------------------------------------------------------------------------------
@@ -179,11 +191,11 @@ class Topics:
 
     async def open_all(self) -> None:
         """Open every log, one after another, in the background: retention and compaction act on open logs only."""
-        for name in self.names():
-            for partition in range(self.partition_count(name)):
-                if (name, partition) not in self._logs:
-                    with contextlib.suppress(SeglogError):      # requests that need the log report the error
-                        await self._in_worker(self._open_quietly, name, partition)
+        for name, partition in self._found:
+            if (name, partition) not in self._logs:
+                with contextlib.suppress(SeglogError):      # requests that need the log report the error
+                    await self._in_worker(self._open_quietly, name, partition)
+        self._found = []
         self.is_opening = False
 
     def _open_quietly(self, name: str, partition: int) -> None:
@@ -216,6 +228,13 @@ class Topics:
         if name == names.METADATA_TOPIC:
             raise ProhibitedTopicError(f"Creation of internal topic {name} is prohibited.")
 
+    def check_partitions(self, count: int) -> None:
+        """Raises InvalidArgumentError."""
+        if count > self.partitions_max:
+            raise InvalidArgumentError(
+                f"{count} partitions are more than a topic may have: max.topic.partitions = {self.partitions_max}",
+                hint="the operator of the server can raise it: seglog serve --config max.topic.partitions=...")
+
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
         """Create a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (for name or
         number), InvalidConfigError, StorageError."""
@@ -224,6 +243,7 @@ class Topics:
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise InvalidArgumentError(f"the number of partitions must be a positive integer, not {partitions!r}")
         self.check_name(name)
+        self.check_partitions(partitions)
         checked = checked_changes(settings)
         return await self._in_worker(self._create, name, partitions, checked)
 
@@ -281,6 +301,8 @@ class Topics:
                 {key: as_text(value) for key, value in settings.items() if value is not None},
             ))
             for partition in range(first, end):
+                if self._is_closing:
+                    raise LogClosedError(f"the server was stopped before topic {topic.name} was created")
                 if not self._directory(topic.name, partition).exists():
                     made.append(partition)
                 self._make(topic, partition, settings)
@@ -368,7 +390,7 @@ class Topics:
 
     def _finish_creation(self) -> None:
         try:
-            creation = topic_creation.read_mark(self._log_dir.path)
+            creation = topic_creation.read_mark(self._log_dir.path, self.partitions_max)
             if creation is None:
                 return
             topic = self._topics.get(creation.topic)
@@ -376,6 +398,8 @@ class Topics:
             if topic is not None and topic.topic_id in (creation.topic_id, ZERO_ID):
                 topic.topic_id = creation.topic_id
                 for partition in range(creation.first, creation.end):
+                    if self._is_closing:
+                        return      # the next start goes on
                     self._make(topic, partition, creation.settings)
                 topic.partitions = max(topic.partitions, creation.end)
                 self._show(topic)

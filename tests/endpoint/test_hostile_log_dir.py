@@ -1,0 +1,104 @@
+"""Log dirs that would make a server work without end, or end with an exception that says nothing."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import seglog
+from seglog.errors import InvalidArgumentError
+from seglog.format.checked_json import format_json
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
+from support.wire_client import WireClient
+
+ID = "0" * 31 + "7"
+CREATION = {"topic": "orders", "topic_id": ID, "first": 0, "end": 2, "settings": {}}
+WRONG = [None, True, -1, 1.5, 10**9, 2**70, "", "x", "../up", [], ["x"], {}, {"x": 1}, {"retention.ms": [1]}]
+
+
+@pytest.fixture
+def log_dir(in_memory):
+    seglog.open(in_memory / "orders-0").close()
+    return in_memory
+
+
+def served_topics(client):
+    return {topic.name: len(topic.partitions) for topic in client.ask(m.MetadataRequest(topics=None), 12).topics}
+
+
+@pytest.mark.parametrize("number", [10_000, 999_999, 2**31 - 1])
+def test_one_directory_does_not_make_a_topic_of_a_million_partitions(log_dir, caplog, number):
+    (log_dir / f"x-{number}").mkdir()
+    (log_dir / "y-9999").mkdir()
+    begin = time.process_time()
+    with seglog.serve(log_dir) as server, WireClient(server) as client:
+        assert served_topics(client) == {"orders": 1, "y": 10_000}
+        assert f"x-{number} is not served: a topic has at most max.topic.partitions = 10000" in caplog.text
+    assert time.process_time() - begin < 5
+
+
+def test_the_operator_can_allow_more(log_dir):
+    (log_dir / "x-10000").mkdir()
+    config = {"max.topic.partitions": 10_001}
+    with seglog.serve(log_dir, config=config) as server, WireClient(server) as client:
+        assert served_topics(client) == {"orders": 1, "x": 10_001}
+
+
+def test_no_client_makes_more(in_memory):
+    with seglog.serve(in_memory, topics={"t": 2}, config={"max.topic.partitions": 3}) as server:
+        with WireClient(server) as client:
+            of = m.CreateTopicsRequest
+            row = client.ask(of(topics=[of.CreatableTopic(name="n", num_partitions=4, replication_factor=1)]), 7)
+            assert row.topics[0].error_code == Errors.INVALID_PARTITIONS
+            of = m.CreatePartitionsRequest
+            row = client.ask(of(topics=[of.CreatePartitionsTopic(name="t", count=4, assignments=None)]), 3)
+            assert row.results[0].error_code == Errors.INVALID_PARTITIONS
+            row = client.ask(of(topics=[of.CreatePartitionsTopic(name="t", count=3, assignments=None)]), 3)
+            assert row.results[0].error_code == 0
+        with pytest.raises(InvalidArgumentError, match=r"max\.topic\.partitions"):
+            server.create_topic("n", 4)
+
+
+@pytest.mark.parametrize(("file", "kind", "members"), [
+    (".seglog.creation", "seglog-topic-creation", CREATION),
+    ("orders-0/.seglog.deletion", "seglog-topic-deletion", {"topic": "orders", "topic_id": ID}),
+    ("orders-0/.seglog.config", "seglog-log-settings", {"settings": {}}),
+    (".seglog.producer_ids", "seglog-producer-ids", {"next_block": 1000}),
+])
+def test_a_file_with_wrong_types_does_not_end_the_start(log_dir, file, kind, members):
+    """Its checksum is right: somebody made it."""
+    contents = [json.dumps(wrong).encode() for wrong in WRONG] + [b"", b"\xff", b"[" * 100_000]
+    for name in [*members, "version"]:
+        for wrong in WRONG:
+            made = {**members, name: wrong}
+            contents.append(format_json(kind, made.pop("version", 1), **made))
+    for content in contents:
+        (log_dir / file).write_bytes(content)
+        with seglog.serve(log_dir) as server, WireClient(server) as client:
+            assert set(served_topics(client)) <= {"orders"}, content
+            client.ask(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
+        assert len(os.listdir(log_dir)) < 20
+        if not (log_dir / "orders-0").is_dir():
+            seglog.open(log_dir / "orders-0").close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_start_that_takes_long(tmp_path, number):
+    directory = tmp_path / "data"
+    with subprocess.Popen(
+        [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--listen", "127.0.0.1:0",
+         *(argument for n in range(20) for argument in ("--topic", f"t{n}:5000"))],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:
+        while not list(directory.glob("t*-50")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+    with seglog.open_dir(directory):        # its lock is free
+        pass
