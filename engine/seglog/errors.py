@@ -6,7 +6,21 @@ may say which file, at which byte (`position`), after or at which record (`offse
 """
 import errno
 import os
+import re
 from typing import Any, Self
+
+# `KEY:SECRET@` of a URL, which may have become a path with one slash; a secret key may contain slashes. `host:9870/` is
+# no secret.
+_CREDENTIALS = re.compile(r"(:/{1,2})[^/@:\s]+:(?!\d{1,5}(?:/|$))[^@\s]+@")
+
+
+def without_credentials(text: str) -> str:
+    """The text without the user and the password of the URLs in it, so that messages and logs do not repeat them."""
+    return _CREDENTIALS.sub(r"\1***@", text) if ":/" in text else text
+
+
+def _hidden(path: "str | bytes") -> str:
+    return without_credentials(path) if isinstance(path, str) else path  # type: ignore[return-value]
 
 
 class SeglogError(Exception):
@@ -28,13 +42,14 @@ class SeglogError(Exception):
         offset: int | None = None,
         hint: str | None = None,
     ) -> None:
+        what = without_credentials(what)
         super().__init__(what)
         self.what = what
-        self.file = None if file is None else os.fspath(file)
+        self.file = None if file is None else _hidden(os.fspath(file))
         self.position = position
         self.offset = offset
         if hint is not None:
-            self.hint = hint
+            self.hint = without_credentials(hint)
 
     @property
     def where(self) -> str:

@@ -107,7 +107,7 @@ def serve(
     the server cannot listen on the address.
     """
     from seglog.coordinators.coordinator_config import CoordinatorConfig
-    from seglog.endpoint.addresses import checked_listen, parse_address
+    from seglog.endpoint.addresses import checked_listen, checked_page, parse_address
     from seglog.endpoint.local_server import LocalServer
     from seglog.endpoint.server import ServerOptions
     from seglog.endpoint.settings import ServerConfig
@@ -123,8 +123,7 @@ def serve(
         host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
         config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
         topics=dict(topics or {}),
-        # The page asks for no password.
-        http=None if http is None else checked_listen(http, users=None, tls=None, insecure=insecure),
+        http=None if http is None else checked_page(http, users=users, tls=tls, insecure=insecure),
     )
     # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)

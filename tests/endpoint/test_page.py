@@ -1,4 +1,5 @@
 """The page and the metrics of a server."""
+import base64
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
+from seglog.errors import InvalidArgumentError
 from seglog.wire.messages import FindCoordinatorRequest, OffsetCommitRequest
 from support.browser import by_axe, in_browser, needs_axe, needs_chromium
 from support.wire_client import WireClient, produce_request
@@ -107,3 +109,48 @@ def test_axe_finds_nothing_to_mend_on_the_page(shown, tmp_path, scheme):
     found = by_axe(page, tmp_path, scheme)
     assert found["passes"] > 10
     assert not found["violations"]
+
+
+# --- who may see it -------------------------------------------------------------------------------
+
+
+def raw(server, *fields):
+    host, _, port = server.http_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
+        sock.sendall("\r\n".join(["GET /state.json HTTP/1.1", *fields, "", ""]).encode())
+        answer = b""
+        while piece := sock.recv(1 << 16):
+            answer += piece
+    return answer
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("127.0.0.1:8080", b"200"), ("localhost", b"200"), ("LOCALHOST:1", b"200"), ("[::1]:8080", b"200"),
+    ("kafka.example:9092", b"200"), ("rebound.example", b"421"), ("rebound.example:8080", b"421"), ("", b"421"),
+    ("127.0.0.1.rebound.example", b"421"), ("localhost.rebound.example:80", b"421"),
+])
+def test_a_name_that_was_made_to_lead_here_shows_nothing(in_memory, host, status):
+    with seglog.serve(in_memory, topics={"secret": 1}, http="127.0.0.1:0", advertise="kafka.example:9092") as server:
+        answer = raw(server, f"Host: {host}")
+        assert answer.split(b" ")[1] == status
+        assert (b"secret" in answer) is (status == b"200")
+
+
+def test_the_page_asks_for_the_users_of_the_server(in_memory, caplog):
+    def basic(text):
+        return "Authorization: Basic " + base64.b64encode(text.encode()).decode()
+
+    with seglog.serve(in_memory, topics={"secret": 1}, http="127.0.0.1:0", users={"alice": "s:ecret"}) as server:
+        for fields in ([], [basic("alice:wrong")], [basic("bob:")], [basic("alice")], ["Authorization: Basic *"],
+                       ["Authorization: Bearer x"]):
+            answer = raw(server, "Host: localhost", *fields)
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"WWW-Authenticate: Basic" in answer
+            assert b"secret" not in answer
+        assert b"secret" in raw(server, "Host: localhost", basic("alice:s:ecret"))
+    assert "login failed: 'alice' from /127.0.0.1" in caplog.text
+
+
+def test_passwords_go_over_tls_or_not_beyond_this_machine(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="would ask for passwords"):
+        seglog.serve(tmp_path, http="0.0.0.0:0", users={"alice": "secret"}, insecure=True)

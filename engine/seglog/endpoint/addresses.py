@@ -66,6 +66,19 @@ def _is_host(host: str) -> bool:
         return False
 
 
+def checked_page(
+    text: str, *, users: Mapping[str, str] | None, tls: ssl.SSLContext | None, insecure: bool
+) -> tuple[str, int]:
+    """The same for the web page. It asks for passwords only where nobody can read along, even if `insecure`."""
+    host, port = checked_listen(text, users=users, tls=tls, insecure=insecure)
+    if users is not None and tls is None and not is_loopback(host):
+        raise InvalidArgumentError(
+            f"the page at {text} would ask for passwords that anyone could read on their way",
+            hint="use TLS, or serve the page on 127.0.0.1",
+        )
+    return host, port
+
+
 def is_loopback(host: str) -> bool:
     """Whether no other machine can reach an address of this host name. Raises InvalidArgumentError."""
     try:

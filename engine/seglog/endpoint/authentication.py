@@ -14,6 +14,13 @@ _MECHANISM = "PLAIN"
 BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
+def takes_password(users: Mapping[str, str], name: str, password: bytes) -> bool:
+    """Whether this is the user's password."""
+    expected = users.get(name)
+    # Compared even for an unknown name, so that the time it takes does not reveal which names exist.
+    return hmac.compare_digest((expected or "").encode(), password) and bool(expected)
+
+
 class Authentication:
     """The state of a connection's authentication.
 
@@ -66,9 +73,7 @@ class Authentication:
         if len(parts) == 3 and parts[2] and self._users is not None:
             authorization_id, name, password = parts
             self.tried = name.decode("utf-8", "replace")
-            expected = self._users.get(name.decode("utf-8", "replace"))
-            # Compared even for an unknown name, so that the time it takes does not reveal which names exist.
-            known = hmac.compare_digest((expected or "").encode(), password) and expected is not None
+            known = takes_password(self._users, name.decode("utf-8", "replace"), password)
             known = known and authorization_id in (b"", name)
             if known:
                 self.principal = f"User:{name.decode()}"

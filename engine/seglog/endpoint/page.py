@@ -7,8 +7,11 @@
 It is read-only. Each connection gets one answer, and is then closed.
 """
 import asyncio
+import base64
 import contextlib
+import ipaddress
 import json
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,8 @@ from html import escape
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from seglog.endpoint.authentication import takes_password
+from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.topics import Topics
 from seglog.errors import SeglogError
@@ -36,6 +41,11 @@ _STYLE = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
+_ASK = 'WWW-Authenticate: Basic realm="seglog", charset="UTF-8"\r\n'
+_CONNECTIONS_MAX = 64
+_FAILED_S = 0.1
+
+
 class ShownGroup(Protocol):
     """A group, as the page shows it."""
 
@@ -54,9 +64,16 @@ class Page:
 
     def __init__(
         self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Sequence[ShownGroup]],
-        name: Callable[[], str],
+        name: Callable[[], str], *, users: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None,
+        names: Sequence[str] = (), security: SecurityLog | None = None,
     ) -> None:
-        """`groups` returns the current groups; `name` the address at which clients find the server."""
+        """`groups` returns the current groups; `name` the address at which clients find the server. `users`: passwords
+        by name; None: it asks for none. `names`: of this host, besides localhost."""
+        self._users = users
+        self._tls = tls
+        self._names = frozenset(one.lower() for one in ("localhost", *names))
+        self._security = security or SecurityLog()
+        self._open = 0
         self._topics = topics
         self._traffic = traffic
         self._groups = groups
@@ -69,7 +86,8 @@ class Page:
     async def start(self, host: str, port: int) -> None:
         """Start listening. Raises StorageError if the address is not available."""
         try:
-            self._server = await asyncio.start_server(self._answer, host, port, limit=_HEAD_BYTES_MAX)
+            self._server = await asyncio.start_server(
+                self._answer, host, port, limit=_HEAD_BYTES_MAX, ssl=self._tls)
         except OSError as error:
             raise storage_error(error, "listen", f"{host}:{port}") from error
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
@@ -90,18 +108,30 @@ class Page:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = b""
+        if self._open >= _CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._open += 1
+        try:
+            await self._answer_one(reader, writer, head)
+        finally:
+            self._open -= 1
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             try:
                 async with asyncio.timeout(_REQUEST_S_MAX):
                     try:
                         head = await reader.readuntil(b"\r\n\r\n")
-                        status, kind, body = self._made(head)
+                        refusal = await self._refusal(head, writer)
+                        status, kind, body = refusal or self._made(head)
                     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                         status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP request"
                     data = body.encode()
                     writer.write(
                         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
                         f"Content-Length: {len(data)}\r\nContent-Security-Policy: {_POLICY}\r\n"
+                        f"{_ASK if status is HTTPStatus.UNAUTHORIZED else ''}"
                         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
                         .encode())
                     if not head.startswith(b"HEAD "):
@@ -109,6 +139,37 @@ class Page:
                     await writer.drain()
             finally:
                 writer.close()
+
+    async def _refusal(self, head: bytes, writer: asyncio.StreamWriter) -> tuple[HTTPStatus, str, str] | None:
+        """Why the page is not shown. A page of another site whose name was made to lead here sends that name as Host;
+        and a browser sends the password of this site to nobody else."""
+        fields: dict[str, str] = {}
+        for line in head.decode("latin-1").split("\r\n")[1:]:
+            field, _, value = line.partition(":")
+            fields.setdefault(field.strip().lower(), value.strip())
+        if "host" in fields and not self._is_own(fields["host"]):      # every browser sends it
+            return (HTTPStatus.MISDIRECTED_REQUEST, "text/plain",
+                    "this is not a name of the server; use its address, localhost, or what --http or --advertise names")
+        if self._users is None:
+            return None
+        name, password = _credentials(fields.get("authorization", ""))
+        if takes_password(self._users, name, password):
+            return None
+        if name:
+            self._security.login_failed(f"/{writer.get_extra_info('peername')[0]}", name)
+            await asyncio.sleep(_FAILED_S)
+        return HTTPStatus.UNAUTHORIZED, "text/plain", "a user name and a password are needed"
+
+    def _is_own(self, host: str) -> bool:
+        """Whether this is an address, or a name of this host; either with a port or without."""
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name.lower() in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def _made(self, head: bytes) -> tuple[HTTPStatus, str, str]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -207,6 +268,16 @@ class Page:
             + _table("groups", ["group", "state", "members", "partition", "offset", "lag"], groups)
             + "</main></body></html>\n"
         )
+
+
+def _credentials(text: str) -> tuple[str, bytes]:
+    """Name and password of `Authorization: Basic`; empty if they cannot be read."""
+    scheme, _, encoded = text.partition(" ")
+    try:
+        name, colon, password = base64.b64decode(encoded, validate=True).partition(b":")
+        return (name.decode(), password) if scheme.lower() == "basic" and colon else ("", b"")
+    except ValueError:
+        return "", b""
 
 
 def _table(name: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

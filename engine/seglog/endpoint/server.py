@@ -158,7 +158,9 @@ class Server:
         listener = self._listener = _listener(options.host, options.port)
         self.host, self.port = listener.getsockname()[:2]
         if options.http is not None:
-            page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{self.host}:{self.port}")
+            page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{self.host}:{self.port}",
+                users=options.users, tls=options.tls, security=self.requests.security,
+                names=[options.http[0], *([] if options.advertised is None else [options.advertised[0]])])
             await page.start(*options.http)
             self.page = page
         self._services = [
