@@ -468,3 +468,19 @@ def test_a_last_batch_with_another_offset_is_none(tmp_path):
     overwrite(directory, at[1], bytes(8))
     with pytest.raises(CorruptRecordError, match="goes back"):
         opened(directory, clean=False)
+
+
+def test_a_repeated_batch_is_known_after_a_crash_and_a_truncation_far_back(tmp_path):
+    """The snapshots before the last two segments were gone after the recovery, and so were their producers."""
+    first = build_batch([(b"k", b"v")], producer_id=9, producer_epoch=0, base_sequence=0)
+    with seglog.open(tmp_path / "a/orders-0") as log:
+        log.append_batch(first)
+        for value in (b"1", b"2", b"3", b"4", b"5"):
+            log.append(value)
+            log.roll()
+        shutil.copytree(log.path, tmp_path / "b/orders-0")
+    with seglog.open(tmp_path / "b/orders-0") as log:
+        assert len(list(log.path.glob("*.snapshot"))) == 5
+        log.delete_records(1)
+        log.truncate_to(2)
+        assert log.append_batch(first) == (0, 0, True)

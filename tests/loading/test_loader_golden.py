@@ -1,4 +1,5 @@
-"""Real Kafka 3.9.1 opened 79 damaged directories after an unclean shutdown; `load` is compared with what it left."""
+"""Real Kafka 3.9.1 opened 79 damaged directories after an unclean shutdown, and 16 killed logs of six segments; `load`
+is compared with what it left."""
 import dataclasses
 import json
 import shutil
@@ -14,6 +15,7 @@ from seglog.segment.recovery import GOES_BACK
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.quarantine import read_quarantine
 from support.golden import unpack
+from support.killed_logs import Kill, meanings
 
 # Those that are Kafka's own, of the topic; what else case.json tells belongs to the driver.
 KEYS = ("segment.bytes", "segment.index.bytes", "index.interval.bytes", "max.message.bytes")
@@ -87,6 +89,20 @@ def test_truncating_leaves_what_kafka_leaves(damaged, name):
         if raw or not file.endswith((".txnindex", "leader-epoch-checkpoint")):
             assert meaning(file, ours[file]) == meaning(file, raw), file
     assert {n for n, raw in ours.items() if raw} == {n for n, raw in kafka.items() if raw}
+
+
+@pytest.mark.parametrize("case", sorted(unpack("killed_logs").iterdir()), ids=lambda case: case.name)
+def test_a_killed_log_of_six_segments_is_left_as_kafka_leaves_it(case, tmp_path):
+    """Every recovered segment has a producer snapshot at both ends, not only the last two."""
+    told = json.loads((case / "case.json").read_text())
+    answer = told.pop("recovered")
+    directory = shutil.copytree(case / "before" / f"{case.name}-0", tmp_path / f"{case.name}-0")
+    loaded = Kill(**told).recover(directory)
+    assert {"start": loaded.log_start_offset, "end": loaded.next_offset} == answer
+    ours, kafkas = meanings(directory), meanings(case / "after" / directory.name)
+    assert {n for n in ours if n.endswith(".snapshot")} == {n for n in kafkas if n.endswith(".snapshot")}
+    assert ours.keys() == kafkas.keys()
+    assert not [name for name in ours if ours[name] != kafkas[name]]
 
 
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])

@@ -121,7 +121,7 @@ def test_producers_transactions_and_leader_epochs_are_in_it(log, copy):
         [(b"k", b"v")], producer_id=8, producer_epoch=0, base_sequence=0, transactional=True, timestamp=NOW)
     begun = log.append_batch(undecided).first_offset
     log.snapshot(copy)
-    with seglog.open(copy, config=CONFIG) as opened:
+    with seglog.open(copy, config=CONFIG, clock=ManualClock(NOW)) as opened:
         assert [(e.epoch, e.start_offset) for e in opened.leader_epochs] == [(0, 0), (3, first.first_offset)]
         assert opened.append_batch(batch(1)) == (second.first_offset, second.last_offset, True)
         assert opened.append_batch(batch(2)).is_duplicate is False

@@ -1,5 +1,7 @@
 """What recovery leaves, real Kafka opens as it is: neither a clean nor an unclean start changes a byte of it."""
 import json
+import os
+import random
 import shutil
 
 import pytest
@@ -8,8 +10,11 @@ from seglog.log.log import Log
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.kafka_oracle import VERSIONS
+from support.killed_logs import Kill, meanings, program
 
 pytestmark = pytest.mark.oracle
+
+KILLED = 300 if os.environ.get("SEGLOG_TORTURE") else 60
 
 KEYS = ("segment.bytes", "segment.index.bytes", "index.interval.bytes", "max.message.bytes")
 
@@ -39,6 +44,37 @@ def test_kafka_opens_it_and_changes_nothing(kafka_oracle, recovered, version):
             assert not answer["index_rebuilt_or_changed"], (directory.name, start, answer["files_changed"])
             assert answer["log_end_offset"] == recovered[directory].log_end_offset, directory.name
             assert all(segment["all_crc_valid"] for segment in answer["segments"]), directory.name
+
+
+@pytest.fixture(scope="module")
+def killed(kafka_oracle, tmp_path_factory):
+    """Logs of six segments that a kill has left, and what ours made of each: directory -> (kill, log, files)."""
+    root = tmp_path_factory.mktemp("killed")
+    programs = {root / f"before/log{seed}-0": program(random.Random(seed)) for seed in range(KILLED)}
+    for answers in kafka_oracle("4.1.1").run(programs).values():
+        assert not any("refused" in answer for answer in answers)
+    done = {}
+    for seed, directory in enumerate(programs):
+        kill = Kill.of(random.Random(1000 + seed), directory)
+        ours = shutil.copytree(directory, root / "ours" / directory.name)
+        done[directory] = kill, kill.recover(ours), meanings(ours)
+    return done
+
+
+@pytest.mark.parametrize("version", ["2.8.2", *VERSIONS])
+def test_a_killed_log_of_six_segments_is_recovered_to_the_files_of_kafka(kafka_oracle, killed, version, tmp_path):
+    copies = {shutil.copytree(directory, tmp_path / directory.name): directory for directory in killed}
+    found = kafka_oracle(version).recover_in_place({copy: killed[d][0] for copy, d in copies.items()}, tmp_path)
+    for copy, directory in copies.items():
+        kill, loaded, ours = killed[directory]
+        assert found[copy] == {"start": loaded.log_start_offset, "end": loaded.next_offset}, (directory.name, kill)
+        kafkas = meanings(copy)
+        if loaded.log_start_offset == loaded.next_offset:
+            # Of an empty log Kafka keeps the last epoch at every other recovery.
+            kafkas.pop("leader-epoch-checkpoint", None)
+            ours.pop("leader-epoch-checkpoint", None)
+        assert ours.keys() == kafkas.keys(), (directory.name, kill)
+        assert not [name for name in ours if ours[name] != kafkas[name]], (directory.name, kill)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -198,6 +198,7 @@ class LoadPlan:
         )
         producer_state = replay.put_producers(
             fs, snapshots, segments, clean=self.clean and not any(s.is_recovered for s in checked),
+            last_bases=[files.base_offset for files in (*(s.files for s in self.segments[-2:]), *self.removed)][-2:],
             log_start_offset=self.log_start_offset, next_offset=self.next_offset, now_ms=now_ms,
             expiration_ms=self.config.producer_id_expiration_ms, rewrites=self.unsynced_from is not None,
         )

@@ -115,7 +115,8 @@ def put_leader_epochs(
     for epoch, start_offset in found:
         if epochs.latest is None or epoch > epochs.latest:
             epochs = epochs.assign(epoch, start_offset)
-    # In this order: an empty log keeps no epoch, whatever is below its start.
+    # In this order, an empty log keeps no epoch, whatever is below its start. (In Kafka's order, the epoch of batches
+    # below the start of an empty log is there after every other recovery.)
     epochs = epochs.truncate_from_start(log_start_offset).truncate_from_end(next_offset)
     # (Kafka has an empty file if there are no epochs.)
     if epochs != (before or LeaderEpochs()) or (before is None and raw):
@@ -168,12 +169,14 @@ def producers_in(snapshot: bytes | None) -> tuple[ProducerEntry, ...]:
 
 def put_producers(
     fs: FileSystem, snapshots: ProducerSnapshots, segments: ReplaySegments, *, clean: bool,
-    log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int, rewrites: bool = False,
+    last_bases: Sequence[int], log_start_offset: int, next_offset: int, now_ms: int, expiration_ms: int,
+    rewrites: bool = False,
 ) -> ProducerState:
     """The producers as of the end of the log; `snapshots` and the .txnindex of recovered segments are made to agree.
 
     `clean`: nothing was recovered. Otherwise the replay begins at the newest snapshot at or below the first recovered
-    segment, and later snapshots are taken again (LogLoader.recoverSegment). `rewrites`: even a correct .txnindex is
+    segment, and later snapshots are taken again: at both ends of each recovered segment, and at `last_bases`, those of
+    the last two segments before anything was cut (LogLoader.recoverSegment). `rewrites`: even a correct .txnindex is
     written, because it may not be on the disk.
     """
     bases = segments.base_offsets
@@ -185,23 +188,32 @@ def put_producers(
         )
     recovered = next((segment.base_offset for segment in segments.recovered), next_offset)
     state, offset = snapshots.load(log_start_offset, min(recovered, next_offset), now_ms, expiration_ms)
-    due = sorted({*bases[-2:], next_offset})
     taken: list[Path | None] = []
     for segment, end in zip(segments, [*bases[1:], next_offset], strict=True):
-        if end <= offset and segment.check is None:
+        if segment.check is None:
+            if end > offset:
+                if segment.base_offset in last_bases:
+                    taken.append(snapshots.take(state, segment.base_offset, sync_names=False))
+                for table in segment.tables(offset):
+                    state.add_table(table)
             continue
-        while due and due[0] <= segment.base_offset:
-            taken.append(snapshots.take(state, due.pop(0), sync_names=False))
+        # Kafka loads the producers of the next segment from the snapshot taken here, so that expired ones are left out.
+        # Of a segment that ends at or below the log start there is none: it is forgotten as if its records were gone.
+        if segment.base_offset <= log_start_offset:
+            state = ProducerState()
+        taken.append(snapshots.take(state, segment.base_offset, sync_names=False))
         aborted: list[AbortedTransaction] = []
-        if segment.check is None or segment.check.has_producers:
-            # All of a recovered segment, even below the log start: its .txnindex is written again (LogSegment.recover).
-            for table in segment.tables(offset if segment.check is None else segment.base_offset):
+        if segment.check.has_producers:
+            for table in segment.tables():
                 aborted += state.add_table(table)
-        if segment.check is not None:
-            _put_transaction_index(fs, segment.path, aborted, rewrites=rewrites)
-    taken += [snapshots.take(state, end, sync_names=False) for end in due]
+        _put_transaction_index(fs, segment.path, aborted, rewrites=rewrites)
+        taken.append(snapshots.take(state, min(segment.check.next_offset, end), sync_names=False))
+        state.remove_expired(now_ms, expiration_ms)
+    taken.append(snapshots.take(state, next_offset, sync_names=False))
     if any(taken):
         fs.sync_directory(segments[0].path.parent)
+    # Those at the end of a segment that the next one does not follow at once.
+    snapshots.remove_strays(bases)
     return state
 
 

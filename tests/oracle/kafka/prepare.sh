@@ -13,15 +13,22 @@ for version in "$@"; do
     case $version in
         2.8.2) folders="common v282" ;;
         3.9.1) folders="common reader v391" ;;
-        4.1.1) folders="common reader v411" ;;
-        *) echo "no Shim for Kafka $version: 2.8.2, 3.9.1 or 4.1.1" >&2; exit 2 ;;
+        4.1.1) folders="common reader v4 v411" ;;
+        4.4.0) folders="common reader v4 v440" ;;
+        *) echo "no Shim for Kafka $version: 2.8.2, 3.9.1, 4.1.1 or 4.4.0" >&2; exit 2 ;;
     esac
-    sources=$(cd "$here/src" && find $folders -name '*.java' | sort)
-    if [ ! -e "$classes" ] || [ -n "$(cd "$here/src" && find $folders -newer "$classes" -name '*.java')" ]; then
+    if [ ! -e "$classes" ] || [ -n "$(cd "$here/src" && find $folders -newer "$classes" -type f)" ]; then
         echo "compiling the oracle for Kafka $version" >&2
-        rm -rf "$classes" "$classes.new"
+        rm -rf "$classes" "$classes.new" "$cache/sources-$version"
         mkdir "$classes.new"
-        (cd "$here/src" && javac -nowarn -Xlint:none --release 17 -d "$classes.new" -cp "$(cat "$classpath")" $sources)
+        cp -r "$here/src" "$cache/sources-$version"
+        (
+            cd "$cache/sources-$version"
+            port=$(find $folders -name port.sed)
+            sources=$(find $folders -name '*.java' | sort)
+            [ -z "$port" ] || sed -i -E -f "$port" $sources
+            javac -nowarn -Xlint:none --release 17 -d "$classes.new" -cp "$(cat "$classpath")" $sources
+        )
         mv "$classes.new" "$classes"
         touch "$classes"
     fi

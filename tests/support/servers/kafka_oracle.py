@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from support.killed_logs import Kill
+
 SCRIPTS = Path(__file__).parents[2] / "oracle/kafka"
 VERSIONS = ("3.9.1", "4.1.1")
 
@@ -202,6 +204,14 @@ class KafkaOracle:
         dirs = list(dirs)
         self._java("-Dkeep=1", "Oracle", "check-to", *map(str, dirs))
         return {directory: directory.parent / f"recovered-{self.version}" for directory in dirs}
+
+    def recover_in_place(self, kills: Mapping[Path, Kill], work: Path) -> dict[Path, dict]:
+        """Let the real log open directories as after a kill, and close: `start` and `end`, or why it `failed`.
+        Kafka 2.8.2 can do this, too."""
+        file = work / f"kills-{self.version}.txt"
+        file.write_text("".join(f"{kill.line(directory)}\n" for directory, kill in kills.items()))
+        answers = map(json.loads, self._java("Recover", str(file)).stdout.splitlines())
+        return dict(zip(kills, answers, strict=True))
 
     def describe(self, dirs: Iterable[Path], config: Mapping[str, object] | None = None) -> None:
         """Write expected.jsonl, batches.jsonl, index.json and lookups.json beside each directory."""

@@ -40,7 +40,7 @@ class IndexCheck {
     }
   }
 
-  private void offsets(File log, OffsetIndex index, FileRecords records) {
+  private void offsets(File log, OffsetIndex index, FileRecords records) throws IOException {
     TreeMap<Integer, FileChannelRecordBatch> byPosition = new TreeMap<>();
     for (FileChannelRecordBatch batch : records.batches()) byPosition.put(batch.position(), batch);
     sanity(log, "index", index);
@@ -83,7 +83,7 @@ class IndexCheck {
     index.closeHandler();
   }
 
-  private void times(File log, TimeIndex index, FileRecords records) {
+  private void times(File log, TimeIndex index, FileRecords records) throws IOException {
     // In log order, which is not offset order in a damaged log.
     List<long[]> seen = new ArrayList<>(); // offset, timestamp, max timestamp of the batch
     for (FileChannelRecordBatch batch : records.batches())

@@ -10,9 +10,9 @@ import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
-/** version-specific calls into the real classes of Kafka 4.1.1 */
+/** version-specific calls into the real classes of Kafka 4; where its releases differ, Release */
 public class Shim {
-  public static final String VERSION = "4.1.1";
+  public static final String VERSION = Release.VERSION;
 
   public static Compression comp(String c) {
     return Compression.of(c).build();
@@ -165,8 +165,8 @@ public class Shim {
   public LogAppendInfo append(MemoryRecords r, int le, String origin) throws Exception {
     if (recVer < 2)
       return log.appendAsLeaderWithRecordVersion(r, le, recVer == 0 ? RecordVersion.V0 : RecordVersion.V1);
-    return log.appendAsLeader(
-        r, le, origin.equals("coord") ? AppendOrigin.COORDINATOR : AppendOrigin.CLIENT);
+    if (origin.equals("coord")) return Release.appendMarker(log, r, le);
+    return log.appendAsLeader(r, le, AppendOrigin.CLIENT);
   }
 
   public void appendFollower(MemoryRecords r, int le) {
@@ -182,6 +182,7 @@ public class Shim {
   }
 
   public void close() throws Exception {
+    Release.beforeClose(log);
     log.close();
     sch.shutdown();
   }
@@ -246,11 +247,9 @@ public class Shim {
   public void cleanReal(
       TopicPartition tp, Long lastClean, int mapBytes, int io, int maxIo, double lf, long[] r)
       throws Exception {
-    LogCleanerManager.OffsetsToClean o =
-        LogCleanerManager.cleanableOffsets(
-            log, Optional.ofNullable(lastClean), time.milliseconds());
-    r[0] = o.firstDirtyOffset();
-    r[1] = o.firstUncleanableDirtyOffset();
+    long[] range = Release.cleanable(log, Optional.ofNullable(lastClean), time.milliseconds());
+    r[0] = range[0];
+    r[1] = range[1];
     LogToClean l = new LogToClean(log, r[0], r[1], false);
     r[2] = l.firstUncleanableOffset();
     r[4] = l.cleanBytes();
