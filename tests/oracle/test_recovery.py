@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
+from seglog.format.batch import build_batch
 from seglog.log.log import Log
 from seglog.upkeep.recover import recover
 from support.golden import unpack
 from support.kafka_oracle import VERSIONS
-from support.killed_logs import Kill, meanings, program
+from support.killed_logs import WRITTEN_MS, Kill, meanings, program
 
 pytestmark = pytest.mark.oracle
 
@@ -61,7 +62,7 @@ def killed(kafka_oracle, tmp_path_factory):
     return done
 
 
-@pytest.mark.parametrize("version", ["2.8.2", *VERSIONS])
+@pytest.mark.parametrize("version", ["2.8.2", *VERSIONS, "4.4.0"])
 def test_a_killed_log_of_six_segments_is_recovered_to_the_files_of_kafka(kafka_oracle, killed, version, tmp_path):
     copies = {shutil.copytree(directory, tmp_path / directory.name): directory for directory in killed}
     found = kafka_oracle(version).recover_in_place({copy: killed[d][0] for copy, d in copies.items()}, tmp_path)
@@ -75,6 +76,26 @@ def test_a_killed_log_of_six_segments_is_recovered_to_the_files_of_kafka(kafka_o
             ours.pop("leader-epoch-checkpoint", None)
         assert ours.keys() == kafkas.keys(), (directory.name, kill)
         assert not [name for name in ours if ours[name] != kafkas[name]], (directory.name, kill)
+
+
+@pytest.mark.parametrize("version", ["2.8.2", *VERSIONS, "4.4.0"])
+def test_an_offset_that_goes_back_stops_kafka_only_where_an_index_entry_is_due(kafka_oracle, version, tmp_path):
+    def batch(offset):
+        return build_batch([(b"k", b"v" * 40)], base_offset=offset, timestamp=WRITTEN_MS, leader_epoch=0)
+
+    log = b"".join(map(batch, [0, 1, 2, 1, 3]))
+    kills, entry_due = {}, {}
+    for interval, is_due in {1_000_000: False, len(batch(0)) + 10: False, 1: True}.items():
+        directory = tmp_path / f"every{interval}-0"
+        directory.mkdir()
+        (directory / f"{0:020d}.log").write_bytes(log)
+        kills[directory] = Kill(0, 0, WRITTEN_MS, (), (("index.interval.bytes", interval),))
+        entry_due[directory] = is_due
+    for directory, answer in kafka_oracle(version).recover_in_place(kills, tmp_path).items():
+        assert ("InvalidOffsetException" in answer.get("failed", "")) == entry_due[directory], answer
+        assert (directory / f"{0:020d}.log").read_bytes() == log
+        if not entry_due[directory]:
+            assert answer == {"start": 0, "end": 4}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -63,6 +63,7 @@ class Kill:
     recovery_point: int
     now_ms: int
     what: tuple[str, ...]       # for people
+    settings: tuple[tuple[str, int], ...] = tuple(SETTINGS.items())
 
     @classmethod
     def of(cls, rnd: random.Random, directory: Path) -> "Kill":
@@ -108,12 +109,12 @@ class Kill:
 
     def line(self, directory: Path) -> str:
         """For Recover.java."""
-        settings = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
+        settings = " ".join(f"{key}={value}" for key, value in self.settings)
         return f"{directory} {self.log_start_offset} {self.recovery_point} {self.now_ms} {settings}"
 
     def recover(self, directory: Path) -> Loaded:
         """Let ours recover the directory."""
-        config = LogConfig.of(SETTINGS | {"recovery.mode": "truncate"})
+        config = LogConfig.of(dict(self.settings) | {"recovery.mode": "truncate"})
         return load(
             OsFileSystem(), directory, config, clean=False, recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset, now_ms=self.now_ms,
