@@ -95,6 +95,19 @@ def test_an_index_before_the_recovery_point_is_not_rebuilt(logs, code):
     assert (code, "note") in found(logs)
 
 
+@pytest.mark.parametrize("code", INDEX_DAMAGES)
+def test_every_start_recovers_the_metadata_log_from_its_beginning(logs, code):
+    """After any stop (KafkaMetadataLog). A clean one of 4.4.0 leaves indexes of its last segment preallocated."""
+    (logs / ".kafka_cleanshutdown").touch()
+    metadata = (logs / "orders-0").rename(logs / "__cluster_metadata-0")
+    suffix, change = INDEX_DAMAGES[code]
+    for base in (FIRST, SECOND):
+        change(metadata / f"{base}{suffix}")
+    report = verify(metadata, config=SMALL)
+    assert {(f.code, str(f.severity)) for f in report.findings} >= {(code, "note")}
+    assert report.ok
+
+
 @pytest.mark.parametrize("holder", ["broker", "writer"])
 def test_a_running_process_rebuilds_nothing(logs, holder):
     (logs / f"orders-0/{SECOND}.index").unlink()

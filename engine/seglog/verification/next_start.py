@@ -4,7 +4,8 @@ After kill -9 of a broker, its active segments have preallocated indexes that la
 files of deletions in progress. The start after an unclean stop recovers the segments from the recovery point on, and so
 rebuilds their indexes from the log (LogLoader.recoverLog, LogSegment.recover). Every start removes `.deleted` and
 `.cleaned` files (LogLoader.removeTempFilesAndCollectSwapFiles). No record is affected. But the start after a clean stop
-trusts the indexes, and no start rebuilds those of segments before the recovery point.
+trusts the indexes, and no start rebuilds those of segments before the recovery point. The metadata log of KRaft is
+recovered from its beginning by every start (KafkaMetadataLog: lastShutdownClean = false, recoveryPoint = 0).
 """
 import enum
 import os
@@ -78,8 +79,16 @@ class NextStart:
         """How the last process stopped."""
         if self._place is None:
             return Stop.UNKNOWN
+        if self._is_metadata_log:
+            return Stop.UNCLEAN
         is_clean = CleanPartitions(OsFileSystem(), self._place.parent).is_clean(self._place)
         return Stop.CLEAN if is_clean else Stop.UNCLEAN
+
+    @property
+    def _is_metadata_log(self) -> bool:
+        assert self._place is not None
+        parsed = names.parse_partition_dir(self._place.name)
+        return parsed is not None and parsed.topic == names.METADATA_TOPIC
 
     @cached_property
     def _first_recovered(self) -> int:
@@ -92,7 +101,7 @@ class NextStart:
         """The offset that the log dir's checkpoint says; 0, as in Kafka, if it does not say it or cannot be read."""
         assert self._place is not None
         parsed = names.parse_partition_dir(self._place.name)
-        if parsed is None:
+        if parsed is None or self._is_metadata_log:
             return 0
         path = self._place.parent / names.RECOVERY_POINT_CHECKPOINT
         try:

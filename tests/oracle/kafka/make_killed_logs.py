@@ -38,6 +38,7 @@ def main() -> None:
             directory.with_suffix(".program").unlink()
             shutil.copytree(left[directory], case / "after" / directory.name)
             told = asdict(kill) | {"recovered": found[left[directory]]}
+            del told["settings"]
             (case / "case.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
