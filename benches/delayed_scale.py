@@ -206,7 +206,7 @@ def lateness(directory: str, count: int) -> Figures:
         first = time.time_ns() // 10**6 + 500
         topic.add_entries(build_entry(_metadata(n, first + 7 * n), b"value") for n in range(count))
         while len(late) < count:
-            for entry in dispatcher.read(timeout_s=10):
+            for entry in dispatcher.read(timeout=10):
                 at = entry.entry.fields().deliver_at_time
                 assert at is not None
                 late.append(time.time_ns() / 1e6 - at)

@@ -135,7 +135,7 @@ async def follow(directory: Path, log_count: int, followers: int) -> None:
     for log in logs:
         for _ in range(3):      # including the marks that the first appends sync
             log.append(b"first")
-        readers.append(await seglog.aio.follow_partition(log.path))
+        readers.append(await seglog.aio.follow(log.path))
     tasks = [asyncio.ensure_future(follow_one(reader)) for reader in readers for _ in range(followers)]
     await asyncio.sleep(1.5)
     collections = [0.0]

@@ -14,7 +14,7 @@ from benches.runner import Bench, Fresh, Goal
 FOLLOWERS, FOLLOWERS_OF_FEW = 8, 2      # with few records, the run only checks that the bench works
 FOLLOW = """
 import seglog, sys
-follower = seglog.follow_partition(sys.argv[1])
+follower = seglog.follow(sys.argv[1])
 print("up", flush=True)
 for record in follower.follow():
     pass
@@ -82,7 +82,7 @@ def _reading(bench: Bench, place: Place, records: int) -> None:
     bench.compare(
         "follow, behind", records / 1e6, "M rec/s",
         {
-            "follow": Fresh(lambda: seglog.follow_partition(path / "bench-0"), follow, lambda log: log.close()),
+            "follow": Fresh(lambda: seglog.follow(path / "bench-0"), follow, lambda log: log.close()),
             "read": Fresh(lambda: seglog.open_partition(path / "bench-0"), scan, lambda log: log.close()),
         },
         {("follow", "read"): Goal(0.8)},

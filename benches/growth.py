@@ -411,7 +411,7 @@ def _segment_costs_us(directory: Path, size: int) -> dict[str, float]:
     for _ in range(ROUNDS):
         with seglog.open(path, fsync="never") as log:
             began = time.process_time()
-            log.offset_at(2**62)
+            log.offset_for_time(2**62)
             lookup_s = min(lookup_s, time.process_time() - began)
     costs["first lookup by time, a segment"] = lookup_s / size * 1e6
     with seglog.open(path, fsync="never") as log:
@@ -503,7 +503,7 @@ def times_in_disorder(bench: Bench, directory: Path, scale: float) -> None:
         targets = [FIRST_MS + times.randrange(MONTH_MS) for _ in range(lookups // 2)]
         targets += [FIRST_MS + MONTH_MS - times.randrange(MONTH_MS // 100_000) for _ in range(lookups // 2)]
         with seglog.open_partition(path) as partition:
-            return best_us(lambda: [partition.offset_at(target) for target in targets], len(targets))
+            return best_us(lambda: [partition.offset_for_time(target) for target in targets], len(targets))
 
     sizes = tuple(max(int(n * scale), 100) for n in (100_000, 1_000_000, 10_000_000))
     growth(bench, "a lookup by time in disorder", sizes, "records", unit_us, 60)

@@ -72,19 +72,20 @@ def resident_bytes(files: Sequence[Path]) -> int:
 
 
 def lookup_us(path: Path, length_ms: int, *, by_minute: bool) -> float:
-    """Microseconds of CPU per exact answer, as `log.offset_at` gives it: index, headers, record."""
+    """Microseconds of CPU per exact answer, as `log.offset_for_time` gives it: index, headers, record."""
     chance = random.Random(3)
     times = [BEGIN_MS + chance.randrange(length_ms) for _ in range(LOOKUPS)]
     with seglog.open(path, fsync="never", config={**CONFIG, "time.index.minute.enabled": by_minute}) as log:
         period_ms = length_ms // log.log_end_offset
         for at in times[:200]:
             expected = -(-(at - BEGIN_MS) // period_ms)
-            assert log.offset_at(at) == (expected if expected < log.log_end_offset else None)
+            found = log.offset_for_time(at)
+            assert (None if found is None else found.offset) == (expected if expected < log.log_end_offset else None)
         best = float("inf")
         for _ in range(3):
             began = time.thread_time()
             for at in times:
-                log.offset_at(at)
+                log.offset_for_time(at)
             best = min(best, time.thread_time() - began)
     return best / len(times) * 1e6
 

@@ -36,9 +36,9 @@ def get(log: seglog.Log, offsets: list[int]) -> None:
 
 
 def seek(log: seglog.Log, timestamps: list[int]) -> None:
-    offset_at = log.offset_at
+    offset_for_time = log.offset_for_time
     for timestamp in timestamps:
-        offset_at(timestamp)
+        offset_for_time(timestamp)
 
 
 def peer_get(log: Peer, offsets: list[int]) -> None:
@@ -58,7 +58,7 @@ def check(log: seglog.Log, lmdb: LmdbLog, aiokafka: AiokafkaLog, offsets: list[i
     for offset in offsets[:200]:
         assert log[offset].value == lmdb.get(offset) == aiokafka.get(offset)
     for time in times[:200]:
-        assert log.offset_at(time) == lmdb.seek(time) == aiokafka.seek(time)
+        assert log.offset_for_time(time).offset == lmdb.seek(time) == aiokafka.seek(time)
 
 
 def run(bench: Bench, directory: Path, count: int) -> None:

@@ -143,7 +143,7 @@ def run_reader(bench: Bench, spark: SparkSession, work: Path, topic: Path, with_
     ours = read(spark, topic)
     null, null_rows = null_source(spark, work, topic)
     rows = ours.count()
-    seglog.write_parquet(topic, work / "parquet", compression="none")
+    seglog.write_table(topic, work / "parquet", compression="none")
     contenders = {"seglog": (ours, rows), "null": (null, null_rows),
                   "Parquet": (spark.read.parquet(str(work / "parquet")), rows)}
     assert contenders["Parquet"][0].count() == rows

@@ -85,7 +85,7 @@ def make_stats(topic: Path) -> None:
     subprocess.run([sys.executable, "-m", "seglog.tools", "index", "stats", topic], check=True, capture_output=True)
 
 
-def write_parquet(topic: seglog.TopicScan, path: Path, codec: str = "NONE") -> None:
+def write_table(topic: seglog.TopicScan, path: Path, codec: str = "NONE") -> None:
     with pq.ParquetWriter(path, pa.schema(topic), compression=codec) as writer:
         for batch in topic.to_reader():
             writer.write_batch(batch)
@@ -126,7 +126,7 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     plain, snappy = directory / "plain.parquet", directory / "snappy.parquet"
     everything = seglog.scan(topic)
     for path, codec in ((plain, "NONE"), (snappy, "snappy")):
-        write_parquet(everything, path, codec)
+        write_table(everything, path, codec)
     cache_as_read(topic, plain, snappy)
     million = records / 1e6
     compare = partial(bench.compare, clock=time.process_time)
@@ -248,7 +248,7 @@ def pruned(compare: partial[None], directory: Path, records: int) -> None:
     make_topic(topic, records, keys_rise=True)
     make_stats(topic)
     everything = seglog.scan(topic, threads=1)
-    write_parquet(everything, plain)
+    write_table(everything, plain)
     cache_as_read(topic, plain)
     low, high = records // 10, records // 5
     where = f"key >= '{low:012d}'::blob and key < '{high:012d}'::blob"

@@ -26,7 +26,7 @@ def run(directory: str) -> None:
             queue.publish(b"later", delay=1)
             queue.publish(b"flaky")
             queue.publish(b"now")
-        while entries := jobs.read(max_entries=10, timeout_s=1):
+        while entries := jobs.read(max_entries=10, timeout=1):
             for entry in entries:
                 job, attempt = bytes(entry.entry.payload()).decode(), 1
                 for pair in entry.entry.metadata.properties:

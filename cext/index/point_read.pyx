@@ -166,14 +166,6 @@ cdef class PointReader:
             return (-1, offset, -1)
         return (view.timestamp, offset, row.leader_epoch)
 
-    def find_offset_at(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk not None, Window times):
-        """Return only the offset of find_timestamp's answer, or -1, -2 or -3 as there."""
-        cdef BatchHeader row
-        cdef RecordView view
-        cdef int64_t offset = self.seek(timestamp, start_offset, walk, times, &row, &view)
-        check_whole(self.window)
-        return offset
-
     cdef int64_t seek(
         self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times, BatchHeader* row, RecordView* view
     ) except? -1:

@@ -14,9 +14,8 @@ from seglog.errors import SeglogError as SeglogError
 from seglog.format.batch import build_batch as build_batch
 from seglog.frames.scan import TopicScan as TopicScan
 from seglog.frames.scan import scan as scan
-from seglog.frames.scan import write_parquet as write_parquet
+from seglog.frames.scan import write_table as write_table
 from seglog.log.append import AppendResult as AppendResult
-from seglog.log.append import Written as Written
 from seglog.log.log import Log as Log
 from seglog.log.mirror import Mirrored as Mirrored
 from seglog.log.mirror import mirror as mirror
@@ -27,7 +26,7 @@ from seglog.opening import open as open
 from seglog.opening import open_dir as open_dir
 from seglog.opening import serve as serve
 from seglog.reading.follower import Follower as Follower
-from seglog.reading.follower import follow_partition as follow_partition
+from seglog.reading.follower import follow as follow
 from seglog.reading.log_cursor import LogCursor as LogCursor
 from seglog.reading.partition import Partition as Partition
 from seglog.reading.partition import open_partition as open_partition

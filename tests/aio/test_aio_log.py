@@ -310,7 +310,7 @@ def test_wrong_openings_are_refused(in_memory):
         with pytest.raises(StorageError):
             await seglog.aio.open(in_memory / "orders-0", create=False)
         with pytest.raises(StorageError):
-            await seglog.aio.follow_partition(in_memory / "orders-0")
+            await seglog.aio.follow(in_memory / "orders-0")
         with pytest.raises(StorageError):
             async with seglog.aio.open_partition(in_memory / "orders-0"):
                 pass
@@ -433,7 +433,7 @@ def test_nothing_is_left_of_a_log_that_was_closed(in_memory):
         return len(os.listdir("/proc/self/fd"))
 
     async def use(name):
-        async with seglog.aio.open(in_memory / name) as log, seglog.aio.follow_partition(in_memory / name) as reader:
+        async with seglog.aio.open(in_memory / name) as log, seglog.aio.follow(in_memory / name) as reader:
             tasks = [asyncio.ensure_future(log.append(b"v")) for _ in range(50)]
             records = reader.follow("start", timeout=20)
             async for record in records:

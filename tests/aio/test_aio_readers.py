@@ -153,7 +153,7 @@ def test_wrong_reads_are_refused(path, new_loop):
                 await reader.get("0")
         with pytest.raises(LogClosedError):
             await anext(reader.read())
-        async with seglog.aio.follow_partition(path) as reader:
+        async with seglog.aio.follow(path) as reader:
             for named, error in [
                 ({"start": 11}, OffsetOutOfRangeError), ({"timeout": "x"}, InvalidArgumentError),
                 ({"timeout": -1}, InvalidArgumentError), ({"on_out_of_range": "first"}, InvalidArgumentError),
@@ -176,7 +176,7 @@ def test_wrong_reads_are_refused(path, new_loop):
 @pytest.mark.parametrize("is_own", [True, False], ids=["the log itself", "a follower"])
 def test_followers_see_appends_rolls_cuts_and_deletions(path, new_loop, is_own):
     async def main():
-        async with seglog.aio.open(path, config=CONFIG) as log, seglog.aio.follow_partition(path) as other:
+        async with seglog.aio.open(path, config=CONFIG) as log, seglog.aio.follow(path) as other:
             reader = log if is_own else other
             await log.append_many([(None, b"0"), (None, b"1")])
             while reader.log_end_offset < 2:    # a follower learns of it some milliseconds later
@@ -210,7 +210,7 @@ def test_followers_see_appends_rolls_cuts_and_deletions(path, new_loop, is_own):
 @pytest.mark.parametrize("is_own", [True, False], ids=["the log itself", "a follower"])
 def test_cancelled_waiting_loses_no_record(path, new_loop, is_own):
     async def main():
-        async with seglog.aio.open(path, fsync="never") as log, seglog.aio.follow_partition(path) as other:
+        async with seglog.aio.open(path, fsync="never") as log, seglog.aio.follow(path) as other:
             await log.append(b"first")
             records = (log if is_own else other).follow("start")
             seen, stop = [], 300
@@ -241,7 +241,7 @@ def test_closing_ends_whoever_follows(path, new_loop, is_own):
     async def main():
         log = await seglog.aio.open(path)
         await log.append(b"v")
-        reader = log if is_own else await seglog.aio.follow_partition(path)
+        reader = log if is_own else await seglog.aio.follow(path)
         while reader.log_end_offset < 1:        # a follower learns of it some milliseconds later
             await asyncio.sleep(0.001)
 
@@ -281,7 +281,7 @@ def test_a_timeout_may_be_any_number_of_seconds(path, new_loop):
     filled(path, 1)
 
     async def main():
-        async with seglog.aio.follow_partition(path) as reader:
+        async with seglog.aio.follow(path) as reader:
             for timeout in (10**400, 1e300, float("inf"), 10**9):
                 with pytest.raises(TimeoutError) as error:
                     await asyncio.wait_for(anext(reader.follow(timeout=timeout)), 0.05)
@@ -314,7 +314,7 @@ def test_followers_share_one_watch_and_leave_none(path):
     before = sum(map(len, FILE_WATCHES._watched.values()))
 
     async def main():
-        async with seglog.aio.follow_partition(path) as reader:
+        async with seglog.aio.follow(path) as reader:
             tasks = [asyncio.ensure_future(anext(reader.follow())) for _ in range(100)]
             while len(reader._arrivals._waiting) < len(tasks):
                 await asyncio.sleep(0.01)
@@ -350,7 +350,7 @@ def test_a_loop_that_is_closed_while_tasks_wait_leaves_no_watch(path, new_loop):
     async def main(log, follower):
         await asyncio.gather(wait(seglog.aio.AsyncLog(log)), wait(seglog.aio.AsyncFollower(follower)))
 
-    with seglog.open(path) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path) as log, seglog.follow(path) as follower:
         for _ in range(3):
             run_in(new_loop, main(log, follower))
         log.append(b"v")
@@ -427,7 +427,7 @@ def test_a_writer_in_another_process_is_followed_also_when_it_was_killed_and_com
     async def main():
         process = await asyncio.to_thread(started)
         try:
-            async with seglog.aio.follow_partition(path) as reader:
+            async with seglog.aio.follow(path) as reader:
                 records = reader.follow()
                 waiting = asyncio.ensure_future(taken(records, 2))
                 await asyncio.sleep(0.05)
@@ -453,7 +453,7 @@ def test_a_loop_in_each_of_two_threads_follows_one_partition(path):
 
     def follow(name):
         async def main():
-            async with seglog.aio.follow_partition(path) as reader:
+            async with seglog.aio.follow(path) as reader:
                 seen[name] = await taken(reader.follow("start"), 6)
 
         asyncio.run(main())
@@ -479,7 +479,7 @@ def test_many_followers_and_appenders_in_one_loop_see_the_same_log(in_memory, ne
     async def main():
         paths = [in_memory / f"orders-{n}" for n in range(3)]
         logs = [await seglog.aio.open(path, config=CONFIG) for path in paths]
-        readers = [*logs, *[await seglog.aio.follow_partition(path) for path in paths]]
+        readers = [*logs, *[await seglog.aio.follow(path) for path in paths]]
 
         async def follow(reader):
             return [r.value async for r in _first(reader.follow("start"), count)]

@@ -25,7 +25,7 @@ async def main(directory, is_own):
     readers = []
     for log in logs:
         log.append(b"first")
-        readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow_partition(log.path))
+        readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow(log.path))
     seen = [0] * LOGS
 
     async def follow(n, reader):
@@ -98,7 +98,7 @@ def test_a_task_that_waits_again_keeps_four_objects_for_the_garbage_collector(in
         readers = []
         for log in logs:
             log.append(b"first")
-            readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow_partition(log.path))
+            readers.append(seglog.aio.AsyncLog(log) if is_own else await seglog.aio.follow(log.path))
         tasks = [asyncio.ensure_future(follow(reader)) for reader in readers for _ in range(tasks_each)]
         await asyncio.sleep(0.1)
         await appended(1)
@@ -130,7 +130,7 @@ def test_followers_of_many_logs_are_not_looked_after_in_the_same_moment(in_memor
     logs = [seglog.open(in_memory / f"orders-{n}", fsync="never") for n in range(50)]
 
     async def main():
-        readers = [await seglog.aio.follow_partition(log.path) for log in logs]
+        readers = [await seglog.aio.follow(log.path) for log in logs]
         waits = [asyncio.ensure_future(anext(reader.follow())) for reader in readers]
         while len(delays) < len(logs):
             await asyncio.sleep(0.01)

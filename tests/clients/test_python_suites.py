@@ -39,7 +39,7 @@ KAFKA_PYTHON_SKIPPED = {
     **dict.fromkeys(
         ("test_describe_topic_partitions", "test_describe_topic_partitions_pagination", "test_list_config_resources"),
         "came with Kafka 4"),
-    "test_kafka_consumer_offsets_for_time_old": "for brokers before 0.10.1",
+    "test_kafka_consumer_offset_for_time_old": "for brokers before 0.10.1",
     **dict.fromkeys(
         ("test_end_to_end", "test_kafka_producer_proper_record_metadata"), "one of its codecs is not installed"),
     **dict.fromkeys(

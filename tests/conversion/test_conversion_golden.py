@@ -137,7 +137,7 @@ def test_offsets_and_times_are_found_as_before(case, options, tmp_path):
         for target in targets:
             if target == MAX_TIMESTAMP and not has_time:
                 continue    # v0 has no time; v2 has one that is not known, and Kafka answers with it
-            old, new = before.offsets_for_time(target), after.offsets_for_time(target)
+            old, new = before.offset_for_time(target), after.offset_for_time(target)
             assert (old and (old.timestamp, old.offset)) == (new and (new.timestamp, new.offset)), target
         offsets = [row["offset"] for row in expected(case)]
         for offset in {*offsets[::7], offsets[-1], offsets[0] - 1, offsets[-1] + 1, *(o + 1 for o in offsets[::11])}:

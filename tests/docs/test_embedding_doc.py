@@ -25,6 +25,6 @@ def test_a_log_holds_as_many_descriptors_as_the_page_says(tmp_path):
         for partition in range(20):
             log_dir.log("orders", partition).append(b"v")
         assert descriptors_of(tmp_path) == 20 * said + 2
-        with seglog.follow_partition(tmp_path / "orders-0") as reader:
+        with seglog.follow(tmp_path / "orders-0") as reader:
             assert reader[0].value == b"v"
             assert descriptors_of(tmp_path) == 20 * said + 2

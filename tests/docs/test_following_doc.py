@@ -16,7 +16,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     assert count
 
 
-@pytest.mark.parametrize("name", ["follow", "follow_partition", "open_partition", "refresh", "durable", "timeout"])
+@pytest.mark.parametrize("name", ["follow", "open_partition", "refresh", "durable", "timeout"])
 def test_the_page_names_what_there_is(name):
     assert re.search(rf"\b{name}\b", PAGE.read_text())
     assert any(hasattr(place, name) for place in (seglog, seglog.Follower)) or name in ("durable", "timeout")

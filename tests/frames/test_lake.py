@@ -1,4 +1,4 @@
-"""`seglog.write_parquet`: the same rows in files of a lake, on from where they ended, whole after a kill."""
+"""`seglog.write_table`: the same rows in files of a lake, on from where they ended, whole after a kill."""
 import datetime as dt
 import json
 
@@ -43,14 +43,14 @@ def expected(stop):
 @pytest.mark.parametrize("directories", [("topic", "partition"), ("date", "topic", "partition"), ("partition",), ()])
 def test_a_run_writes_all_rows_and_the_next_one_what_came_since(data, tmp_path, directories):
     dst = tmp_path / "lake"
-    written = seglog.write_parquet(data, dst, partition_by=directories, file_bytes=5_000)
+    written = seglog.write_table(data, dst, partition_by=directories, file_bytes=5_000)
     assert rows(dst) == expected(900)
     assert [w.rows for w in written if w.partition == 1 and w.start_offset == 0] != [900]
     assert sum(w.rows for w in written) == 1800
     before = {path: path.stat().st_mtime_ns for path in dst.rglob("*.parquet")}
-    assert seglog.write_parquet(data, dst, partition_by=directories, file_bytes=5_000) == []
+    assert seglog.write_table(data, dst, partition_by=directories, file_bytes=5_000) == []
     append(data / "orders-1", 900, 1000)
-    [more] = seglog.write_parquet(data, dst, partition_by=directories)
+    [more] = seglog.write_table(data, dst, partition_by=directories)
     assert (more.partition, more.start_offset, more.stop_offset, more.rows) == (1, 900, 1000, 100)
     assert rows(dst) == sorted(expected(900) + [("orders", 1, n) for n in range(900, 1000)])
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -59,7 +59,7 @@ def test_a_run_writes_all_rows_and_the_next_one_what_came_since(data, tmp_path, 
 
 def test_days_have_directories_and_files_tell_their_offsets(data, tmp_path):
     dst = tmp_path / "lake"
-    seglog.write_parquet(data / "orders-0", dst, partition_by=["date"])
+    seglog.write_table(data / "orders-0", dst, partition_by=["date"])
     days = {path.name: path for path in dst.iterdir() if path.is_dir()}
     assert set(days) == {f"date={dt.date(2023, 11, 15) + dt.timedelta(n)}" for n in range(3)}
     [file] = days["date=2023-11-16"].iterdir()
@@ -93,7 +93,7 @@ def test_a_killed_run_is_made_whole_by_the_next_one(data, tmp_path, renames):
     with pytest.raises(Killed):
         list(table.add(seglog.scan(data)))
     append(data / "orders-0", 900, 950)     # grown meanwhile
-    seglog.write_parquet(data, dst, partition_by=["date"], file_bytes=5_000)
+    seglog.write_table(data, dst, partition_by=["date"], file_bytes=5_000)
     table = pyarrow.dataset.dataset(dst, format="parquet").to_table()
     found = sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
     assert found == [(0, n) for n in range(950)] + [(1, n) for n in range(900)]
@@ -103,12 +103,12 @@ def test_what_is_not_ours_is_refused(data, tmp_path):
     (tmp_path / "other").mkdir()
     pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "other/a.parquet")
     with pytest.raises(InvalidArgumentError, match=r"a\.parquet"):
-        seglog.write_parquet(data, tmp_path / "other")
+        seglog.write_table(data, tmp_path / "other")
     for wrong in (["key"], ["topic", "topic"]):
         with pytest.raises(InvalidArgumentError, match="partition_by"):
-            seglog.write_parquet(data, tmp_path / "lake", partition_by=wrong)
+            seglog.write_table(data, tmp_path / "lake", partition_by=wrong)
     with pytest.raises(InvalidArgumentError, match="mounted"):
-        seglog.write_parquet(data, "s3://lake/x")
+        seglog.write_table(data, "s3://lake/x")
 
 
 def in_lake(dst):
@@ -124,11 +124,11 @@ def test_a_table_has_no_record_that_may_still_be_aborted(golden_kafka, tmp_path)
         every = [r.offset for r in partition.read()]
     assert committed != every
     for number, source in enumerate([directory, seglog.scan(directory), seglog.scan([directory]).select(["value"])]):
-        seglog.write_parquet(source, tmp_path / f"lake-{number}")
+        seglog.write_table(source, tmp_path / f"lake-{number}")
         assert in_lake(tmp_path / f"lake-{number}") == committed
     # Told otherwise.
-    seglog.write_parquet(directory, tmp_path / "all", isolation="read_uncommitted")
-    seglog.write_parquet(seglog.scan(directory, isolation="read_uncommitted"), tmp_path / "scan")
+    seglog.write_table(directory, tmp_path / "all", isolation="read_uncommitted")
+    seglog.write_table(seglog.scan(directory, isolation="read_uncommitted"), tmp_path / "scan")
     assert in_lake(tmp_path / "all") == in_lake(tmp_path / "scan") == every
     assert len(seglog.scan(directory).to_arrow()) == len(every)
 
@@ -144,22 +144,22 @@ def test_a_later_run_adds_what_was_decided_meanwhile(tmp_path):
         log.append(b"plain")
         part(1, b"committed")
         part(2, b"aborted")
-        assert [w.stop_offset for w in seglog.write_parquet(log, dst)] == [1]
+        assert [w.stop_offset for w in seglog.write_table(log, dst)] == [1]
         log.end_transaction(1, 0, commit=True)
         log.end_transaction(2, 0, commit=False)
         log.append(b"after")
-        seglog.write_parquet(seglog.scan(log), dst)
-        assert seglog.write_parquet(log, dst) == []
+        seglog.write_table(seglog.scan(log), dst)
+        assert seglog.write_table(log, dst) == []
         assert in_lake(dst) == [r.offset for r in log.read(isolation="read_committed")] == [0, 1, 5]
 
 
 def test_chosen_columns_and_transactions(golden_kafka, tmp_path):
     name = "txn-v2-k391"
     directory = golden_kafka / "cases" / name / f"{name}-0"
-    seglog.write_parquet(directory, tmp_path / "lake", columns=["value"], isolation="read_committed")
+    seglog.write_table(directory, tmp_path / "lake", columns=["value"], isolation="read_committed")
     with seglog.open_partition(directory) as partition:
         committed = [r.offset for r in partition.read(isolation="read_committed")]
     table = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table()
     assert table["offset"].to_pylist() == committed
     assert set(table.column_names) == {"value", "offset", "timestamp", "topic", "partition"}
-    assert seglog.write_parquet(directory, tmp_path / "lake", columns=["value"], isolation="read_committed") == []
+    assert seglog.write_table(directory, tmp_path / "lake", columns=["value"], isolation="read_committed") == []

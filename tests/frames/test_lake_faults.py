@@ -1,4 +1,4 @@
-"""`seglog.write_parquet` where a table and its topic do not match: killed runs, lost records, other directories."""
+"""`seglog.write_table` where a table and its topic do not match: killed runs, lost records, other directories."""
 import errno
 import shutil
 import threading
@@ -63,19 +63,19 @@ def test_a_completed_range_keeps_the_rows_that_retention_removed_since(tmp_path)
     assert offsets(dst) == [*range(400)]
     with seglog.open(data) as log:
         log.delete_records(200)
-    seglog.write_parquet(data, dst, partition_by=["date"])
+    seglog.write_table(data, dst, partition_by=["date"])
     assert offsets(dst) == [*range(900)]
-    assert seglog.write_parquet(data, dst, partition_by=["date"]) == []
+    assert seglog.write_table(data, dst, partition_by=["date"]) == []
 
 
 def test_a_range_is_completed_in_other_directories_without_repeating_rows(tmp_path):
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
     append(data, 0, 900)
     kill(data, dst, 2)
-    [written] = seglog.write_parquet(data, dst, partition_by=["topic", "date"])
+    [written] = seglog.write_table(data, dst, partition_by=["topic", "date"])
     assert (written.start_offset, written.stop_offset, written.rows) == (0, 900, 100)
     assert offsets(dst) == [*range(900)]
-    assert seglog.write_parquet(data, dst, partition_by=["date"]) == []
+    assert seglog.write_table(data, dst, partition_by=["date"]) == []
 
 
 def test_a_completion_that_is_killed_is_completed_too(tmp_path):
@@ -84,7 +84,7 @@ def test_a_completion_that_is_killed_is_completed_too(tmp_path):
     for renames in (1, 1, 2):
         kill(data, dst, renames)
     assert offsets(dst) == [*range(1600)]
-    seglog.write_parquet(data, dst, partition_by=["date"])
+    seglog.write_table(data, dst, partition_by=["date"])
     assert offsets(dst) == [*range(2000)]
 
 
@@ -94,7 +94,7 @@ def test_a_killed_run_leaves_no_file_after_the_next_one(tmp_path):
     kill(data, dst, 0)
     assert len(list(dst.rglob("*.tmp"))) == 3
     append(data, 900, 950)      # so the next run writes a range with other names
-    seglog.write_parquet(data, dst, partition_by=["topic"])
+    seglog.write_table(data, dst, partition_by=["topic"])
     assert list(dst.rglob("*.tmp")) == []
     assert offsets(dst) == [*range(950)]
 
@@ -107,7 +107,7 @@ def test_what_a_killed_run_left_is_not_looked_for_behind_links(tmp_path):
         place.mkdir()
         (place / name).touch()
     (dst / "link").symlink_to(tmp_path / "precious")
-    seglog.write_parquet(data, dst)
+    seglog.write_table(data, dst)
     assert list(dst.glob(".*.tmp")) == []
     assert (tmp_path / "precious" / name).exists()
 
@@ -126,7 +126,7 @@ def test_a_full_disk_leaves_the_table_as_it_was(tmp_path):
     with pytest.raises(StorageError, match="no space"):
         list(ParquetTable(dst, ["date"], file_bytes=1 << 20, fs=Full()).add(seglog.scan(data)))
     assert [path for path in dst.rglob("*") if path.suffix in (".tmp", ".parquet")] == []
-    seglog.write_parquet(data, dst, partition_by=["date"])
+    seglog.write_table(data, dst, partition_by=["date"])
     assert offsets(dst) == [*range(900)]
 
 
@@ -134,11 +134,11 @@ def test_a_full_disk_leaves_the_table_as_it_was(tmp_path):
 def test_a_topic_that_was_created_again_is_refused(tmp_path, ends):
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
     append(data, 0, 50)
-    seglog.write_parquet(data, dst)
+    seglog.write_table(data, dst)
     shutil.rmtree(tmp_path / "data")
     append(data, 0, ends)
     with pytest.raises(InvalidArgumentError, match=f"offsets up to 49, but .* ends at offset {ends}") as refused:
-        seglog.write_parquet(data, dst)
+        seglog.write_table(data, dst)
     assert refused.value.file == str(data)
     assert offsets(dst) == [*range(50)]
 
@@ -146,20 +146,20 @@ def test_a_topic_that_was_created_again_is_refused(tmp_path, ends):
 def test_a_table_that_ends_where_the_log_ends_or_began_later_is_up_to_date(tmp_path):
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
     append(data, 0, 50)
-    seglog.write_parquet(data, dst)
+    seglog.write_table(data, dst)
     with seglog.open(data) as log:
         log.delete_records(50)
-        assert seglog.write_parquet(log, dst) == []
+        assert seglog.write_table(log, dst) == []
         log.append(b"v")
-        assert [w.start_offset for w in seglog.write_parquet(log, dst, to_offset=30)] == []
-        assert [w.start_offset for w in seglog.write_parquet(log, dst)] == [50]
+        assert [w.start_offset for w in seglog.write_table(log, dst, to_offset=30)] == []
+        assert [w.start_offset for w in seglog.write_table(log, dst)] == [50]
 
 
 def test_two_directories_of_one_partition_are_refused(tmp_path):
     append(tmp_path / "a/orders-0", 0, 10)
     append(tmp_path / "b/orders-0", 0, 20)
     with pytest.raises(InvalidArgumentError, match="orders-0 is in two places"):
-        seglog.write_parquet([tmp_path / "a", tmp_path / "b"], tmp_path / "lake")
+        seglog.write_table([tmp_path / "a", tmp_path / "b"], tmp_path / "lake")
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -167,11 +167,11 @@ def test_directories_behind_links_are_part_of_the_table(tmp_path):
     """A large partition that was moved to another disk."""
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
     append(data, 0, 50)
-    seglog.write_parquet(data, dst)
+    seglog.write_table(data, dst)
     (dst / "topic=orders").rename(tmp_path / "other")
     (dst / "topic=orders").symlink_to(tmp_path / "other")
     append(data, 50, 60)
-    [written] = seglog.write_parquet(data, dst)
+    [written] = seglog.write_table(data, dst)
     assert (written.start_offset, written.stop_offset) == (50, 60)
 
 
@@ -180,7 +180,7 @@ def test_times_that_are_in_no_calendar_have_no_date(tmp_path):
     last = 253_402_300_799_999      # 9999-12-31
     with seglog.open(data, config=ANY_TIME) as log:
         log.append_batch(seglog.build_batch([(b"k", b"v", (), t) for t in (T, -1, last, last + 1, 2**63 - 1)]))
-    [written] = seglog.write_parquet(data, dst, partition_by=["date"])
+    [written] = seglog.write_table(data, dst, partition_by=["date"])
     assert [path.parent.name for path in written.files] == [
         "date=2023-11-15", "date=9999-12-31", "date=__HIVE_DEFAULT_PARTITION__",
     ]
@@ -192,7 +192,7 @@ def test_topics_may_have_names_of_any_length(tmp_path, length):
     data, dst = tmp_path / f"data/{'t' * length}-7", tmp_path / "lake"
     append(data, 0, 10)
     for _ in range(2):
-        seglog.write_parquet(data, dst)
+        seglog.write_table(data, dst)
     table = pyarrow.dataset.dataset(dst, format="parquet", partitioning="hive").to_table()
     assert set(table["topic"].to_pylist()) == {"t" * length}
     assert table.num_rows == 10
@@ -205,7 +205,7 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path):
 
     def second():
         try:
-            seglog.write_parquet(data, dst)
+            seglog.write_table(data, dst)
         except LogLockedError as error:
             refused.append(error)
 
@@ -220,7 +220,7 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path):
     assert len(refused) == 1
     assert "another run writes to this table" in str(refused[0])
     assert offsets(dst) == [*range(50)]
-    assert seglog.write_parquet(data, dst) == []
+    assert seglog.write_table(data, dst) == []
 
 
 @pytest.mark.parametrize("wrong", [
@@ -233,6 +233,6 @@ def test_wrong_arguments_are_refused_before_anything_is_read(tmp_path, wrong):
     append(data, 0, 10)
     (name, value), = wrong.items()
     with pytest.raises(InvalidArgumentError) as refused:
-        seglog.write_parquet(data, **{"dst": tmp_path / "lake", **wrong})
+        seglog.write_table(data, **{"dst": tmp_path / "lake", **wrong})
     assert name in str(refused.value) or repr(value) in str(refused.value)
     assert not (tmp_path / "lake").exists()

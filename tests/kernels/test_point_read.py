@@ -103,7 +103,9 @@ def test_a_minute_of_many_batches_is_not_walked_through():
     assert [segment.seek(time)[1] for time in (*times, times[-1] + 1)] == [*range(22), NONE]
     segment.walk = HeaderWalk(0, True)
     segment.walk.advance(segment.window, segment.offsets, segment.minutes)
-    asked = [segment.reader.find_offset_at(time, 0, segment.walk, segment.minutes) for time in (*times, times[-1] + 1)]
+    asked = [
+        segment.reader.find_timestamp(time, 0, segment.walk, segment.minutes)[1] for time in (*times, times[-1] + 1)
+    ]
     assert asked == [0, 1, *[ASK_THE_TIME_INDEX] * 20, NONE]
 
 

@@ -22,6 +22,7 @@ from support.damaged_offsets import (
     rows,
     write,
 )
+from support.lookups import offset_at
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 BITS = range(64) if FULL else (0, 2, 9, 33, 63)
@@ -88,7 +89,7 @@ def check_told(log, damaged, truth, label, turn):
             assert or_damage(lambda o=offset: partition[o].value) in (value, None), (label, offset)
             if timestamp >= 0:
                 at = next(o for o, t, _ in truth if t >= timestamp)
-                assert or_damage(lambda t=timestamp: partition.offset_at(t)) in (at, None), (label, timestamp)
+                assert or_damage(lambda t=timestamp: offset_at(partition, t)) in (at, None), (label, timestamp)
         assert or_damage(lambda: partition.log_end_offset) in (log.end_offset, None), label
         lost = []
         kept = rows(partition.records(on_corrupt="skip", lost=lost))
@@ -118,7 +119,7 @@ def check_agreed(log, expected, label):
             assert partition[offset].value == value, (label, offset)
             if timestamp >= 0:
                 at = next(o for o, t, _ in expected if t >= timestamp)
-                assert partition.offset_at(timestamp) == at, (label, timestamp)
+                assert offset_at(partition, timestamp) == at, (label, timestamp)
         assert partition.log_end_offset == expected[-1][0] + 1, label
 
 
@@ -242,7 +243,7 @@ def test_a_wrong_offset_delta_is_damage_for_every_door(deltas, codec, tmp_path):
                     assert or_damage(door) is None, (start, stop)
         for offset in range(2, 8):
             assert or_damage(lambda o=offset: partition[o].value) is None, offset
-        assert or_damage(lambda: partition.offset_at(11)) is None
+        assert or_damage(lambda: offset_at(partition, 11)) is None
         assert partition[0].value == b"b"
         assert partition[8].value == b"w"
         for read in (lambda lost: rows(partition.records(on_corrupt="skip", lost=lost)),

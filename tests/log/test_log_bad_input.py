@@ -19,6 +19,7 @@ from seglog.errors import (
     RecordTooLargeError,
     StorageError,
 )
+from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -251,7 +252,7 @@ def test_an_offset_may_be_of_any_librarys_int(log):
 @pytest.mark.parametrize("when", ["soon", 1.5, dt.datetime(2026, 11, 1), 2**63, b"0", -9])
 def test_a_time_is_told_from_what_is_none(log, when):
     with pytest.raises(InvalidArgumentError, match="time") as refused:
-        log.offset_at(when)
+        offset_at(log, when)
     tell(refused.value)
 
 

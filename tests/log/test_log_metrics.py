@@ -115,7 +115,7 @@ def test_appends_their_bytes_and_who_listens_are_counted_over_rolls_and_cuts(in_
 def test_followers_are_counted_also_those_that_nobody_closed(in_memory):
     seglog.open(in_memory / "orders-0").close()
     before = shown()
-    first, second = seglog.follow_partition(in_memory / "orders-0"), seglog.follow_partition(in_memory / "orders-0")
+    first, second = seglog.follow(in_memory / "orders-0"), seglog.follow(in_memory / "orders-0")
     now = shown()
     assert now["seglog_followers_open"] == before["seglog_followers_open"] + 2
     assert now["seglog_followers_opened_total"] == before["seglog_followers_opened_total"] + 2
@@ -159,7 +159,7 @@ def labelled(metric, **labels):
 
 
 def test_how_far_behind_each_follow_is(in_memory):
-    with seglog.open(in_memory / "orders-0", fsync="never") as log, seglog.follow_partition(log.path) as follower:
+    with seglog.open(in_memory / "orders-0", fsync="never") as log, seglog.follow(log.path) as follower:
         path = str(log.path)
         for _ in range(10):
             log.append(b"v")        # a batch each

@@ -15,6 +15,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.batch import end_marker
 from seglog.log.tail import LogTail
+from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
 
@@ -217,7 +218,7 @@ def test_under_log_append_time_every_record_has_the_clocks(path):
         log.append_many([(None, b"b", (), 7)])
         log.append_batch(seglog.build_batch([(b"k", b"c")], timestamp=9))
         assert [(r.timestamp, r.timestamp_type) for r in log.read()] == [(NOW, 1)] * 3
-        assert log.offset_at(NOW) == 0
+        assert offset_at(log, NOW) == 0
 
 
 # --- together --------------------------------------------------------------------------------------------------

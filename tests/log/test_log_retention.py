@@ -12,6 +12,7 @@ from seglog.errors import CorruptCheckpointError
 from seglog.format import names
 from seglog.format.dialect import segment_files
 from support.golden import unpack
+from support.lookups import offset_at
 from support.waiting import wait_for
 
 GOLDEN = unpack("kafka") / "pairs/retention"
@@ -177,7 +178,7 @@ def test_by_batches_old_ones_go_at_once_and_the_file_is_rewritten_under_its_name
         assert (log.log_start_offset, young_from(log)) == (6, list(range(6, 10)))
         assert log.stats().log_bytes == size_bytes * 4 // 10
         assert [segment.base_offset for segment in log.segments] == [0, 10]
-        assert log.offset_at(NOW + 750) == 8
+        assert offset_at(log, NOW + 750) == 8
         assert log[9].value == b"9"
         assert not list(path.glob("*.cleaned")) + list(path.glob("*.swap"))
     with seglog.open_partition(backup) as kept:

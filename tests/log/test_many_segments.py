@@ -8,6 +8,7 @@ from seglog.reading.extent import Extent
 from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.segment import Segment
 from support.counting import counts_of
+from support.lookups import offset_at
 
 FEW, MANY = LOOKED_AT + 40, LOOKED_AT + 140
 LATE = 2**62
@@ -60,7 +61,7 @@ def test_an_opening_lists_the_directory_and_looks_at_no_segment(paths):
 
 
 def test_the_first_lookup_by_time_reads_each_segment_once_and_opens_none_for_good(paths):
-    calls, system = of_logs(paths, lambda log: log.offset_at(LATE))
+    calls, system = of_logs(paths, lambda log: offset_at(log, LATE))
     assert system == {"lstat": 1, "open": 1, "fstat": 1, "read": 1, "close": 1}
     assert calls <= 16
 
@@ -68,8 +69,8 @@ def test_the_first_lookup_by_time_reads_each_segment_once_and_opens_none_for_goo
 def test_the_next_lookup_by_time_looks_at_none_of_those_before(paths):
 
     def action(log):
-        log.offset_at(LATE)
-        return counts_of(lambda: log.offset_at(LATE))
+        offset_at(log, LATE)
+        return counts_of(lambda: offset_at(log, LATE))
 
     costs = []
     for path in paths:
@@ -104,7 +105,7 @@ def test_the_older_indexes_of_a_clean_log_are_looked_at_when_somebody_comes_to_t
         assert wrong.read_bytes() == bytes(8 * 5)
         assert [r.offset for r in log.read()] == list(range(FEW))
         assert log[2].value == b"x"
-        assert log.offset_at(LATE) is None
+        assert offset_at(log, LATE) is None
 
 
 # --- the extent --------------------------------------------------------------------------------------

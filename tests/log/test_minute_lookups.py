@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import seglog
 from seglog.segment.segment import Segment
+from support.lookups import offset_at
 
 MINUTE = 60_000
 NOW = 1_700_000_000_000
@@ -38,7 +39,7 @@ def check(log, timestamps, first=0):
     """`timestamps`: of the records from offset `first` on; those before are all earlier."""
     for target in [*timestamps, *(t + 1 for t in timestamps)] + [0, *(t - MINUTE for t in timestamps)] * (not first):
         found = first_at(timestamps, target)
-        assert log.offset_at(target) == (None if found is None else first + found)
+        assert offset_at(log, target) == (None if found is None else first + found)
 
 
 @settings(max_examples=30)
@@ -92,7 +93,7 @@ def test_the_time_index_is_in_memory_only_where_it_is_used(tmp_path, by_minute):
     with seglog.open(tmp_path / "orders-0", fsync="never", config=config) as log:
         fill(log, [NOW + n * MINUTE for n in range(20)])
         log.flush()
-        assert log.offset_at(NOW + 5 * MINUTE) == 5
+        assert offset_at(log, NOW + 5 * MINUTE) == 5
         found = is_mapped(tmp_path / "orders-0", ".time.index"), is_mapped(tmp_path / "orders-0", ".timeindex")
         assert found == (by_minute, not by_minute)
 
@@ -103,10 +104,10 @@ def test_a_burst_within_a_minute_is_searched_by_the_time_index(tmp_path):
     burst = [minutes[-1] + n for n in range(1, 2000)]
     with seglog.open(tmp_path / "orders-0", fsync="never", config=CONFIG) as log:
         fill(log, minutes + burst)
-        assert [log.offset_at(at) for at in minutes] == list(range(20))
+        assert [offset_at(log, at) for at in minutes] == list(range(20))
         assert not is_mapped(tmp_path / "orders-0", ".timeindex")
         for target in burst[::97]:      # walking to one would pass half of the burst
-            assert log.offset_at(target) == 20 + burst.index(target)
+            assert offset_at(log, target) == 20 + burst.index(target)
             assert is_mapped(tmp_path / "orders-0", ".timeindex")
         later = [burst[-1] + n * MINUTE for n in range(1, 30)]
         fill(log, later)
@@ -120,7 +121,7 @@ def test_threads_find_what_is_appended_in_bursts(tmp_path):
     def look(log):
         while (end := log.log_end_offset) < len(timestamps):
             for offset in {0, end // 3, end - 1} if end else ():
-                if log.offset_at(timestamps[offset]) != offset:
+                if offset_at(log, timestamps[offset]) != offset:
                     wrong.append(offset)
 
     with seglog.open(tmp_path / "orders-0", fsync="never", config=CONFIG) as log:

@@ -8,6 +8,7 @@ import pytest
 
 import seglog
 from seglog.errors import CorruptRecordError
+from support.lookups import offset_at
 from support.old_brokers import Read
 from support.old_directories import MODERN, client_cases, directory_of, partitions, root, seen
 
@@ -39,11 +40,11 @@ def finds_by_time(partition):
         assert seen(partition.read(since=time)) == wanted, time
         # (A search answers with a transaction's marker, too, as Kafka's does.)
         wanted = [r for r in everything if int(r.timestamp) >= time]
-        found = partition.offsets_for_time(time)
+        found = partition.offset_for_time(time)
         first = (wanted[0].offset, int(wanted[0].timestamp)) if wanted else None
         assert (found and (found.offset, found.timestamp)) == first, time
-        assert partition.offset_at(time) == (wanted[0].offset if wanted else None)
-    found = partition.offsets_for_time(-3)
+        assert offset_at(partition, time) == (wanted[0].offset if wanted else None)
+    found = partition.offset_for_time(-3)
     latest = max(everything, key=lambda r: int(r.timestamp))
     if int(latest.timestamp) >= 0:
         assert (found.offset, found.timestamp) == (latest.offset, int(latest.timestamp))
@@ -63,7 +64,7 @@ def test_a_time_finds_every_record_from_it_on_of_a_clients_messages(case):
 def test_kafka_finds_the_same_by_time_where_wrappers_tell_the_truth(case):
     with seglog.open_partition(directory_of(case)) as partition:
         for row in json.loads((case / f"times-{MODERN}.json").read_text()):
-            found = partition.offsets_for_time(row["target"])
+            found = partition.offset_for_time(row["target"])
             assert (found and {"offset": found.offset, "timestamp": found.timestamp}) == row["result"]
 
 
@@ -85,7 +86,7 @@ def test_threads_that_search_at_once_find_the_same():
         times = times_of(seen(partition.read()))
     for _ in range(5):
         with seglog.open_partition(directory) as partition, ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(partition.offset_at, times * 8))
+            found = list(threads.map(lambda time: offset_at(partition, time), times * 8))
             assert found == [next((r.offset for r in partition.read() if r.timestamp >= t), None) for t in times] * 8
 
 
@@ -104,6 +105,6 @@ def test_a_damaged_wrapper_hides_no_later_time(name, tmp_path):
     late = max(int(r.timestamp) for r in records if r.offset <= last_lost + 30)
     wanted = next(r for r in records if int(r.timestamp) > late)
     with seglog.open_partition(directory) as partition:
-        assert partition.offset_at(late + 1) == wanted.offset
+        assert offset_at(partition, late + 1) == wanted.offset
         with pytest.raises(CorruptRecordError):
             list(partition.read())

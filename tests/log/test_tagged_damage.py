@@ -25,6 +25,7 @@ from seglog.format.compression import compress, decompressor
 from seglog.format.tagged import from_tagged, to_tagged
 from seglog.segment.batches import checked_records
 from seglog.segment.segment import Segment
+from support.lookups import offset_at
 from support.models import plain_tagged
 
 NOW = 1_700_000_000_000
@@ -141,7 +142,7 @@ def try_other_doors(path, changed, chance):
     if chance.random() < 0.2:
         seglog.verify(path, level="deep")
     for door in (
-        lambda p: p.offset_at(NOW + 2), lambda p: p[chance.randrange(30)], lambda p: p.log_end_offset,
+        lambda p: offset_at(p, NOW + 2), lambda p: p[chance.randrange(30)], lambda p: p.log_end_offset,
         lambda p: list(p.read(isolation="read_committed")), lambda p: list(p.columns()),
     ):
         with seglog.open_partition(path) as partition, suppress(SeglogError):

@@ -21,6 +21,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.format.tagged import scan_tagged, to_tagged
+from support.lookups import offset_at
 from support.models import plain_tagged
 from support.models.tagged_author import Author
 
@@ -88,16 +89,16 @@ def test_it_is_appended_to_rolled_read_and_searched(path):
         assert log.append_many([(b"a", b"b", None, NOW + 10**6), (None, None, None, NOW + 10**6)]) == RECORDS + 1
         ready = seglog.build_batch([(b"c", b"d" * 50)] * 5, codec="zstd", timestamp=NOW + 10**6)
         assert log.append_batch(ready) == (RECORDS + 2, RECORDS + 6, False)
-        for reader in (log, seglog.open_partition(path), seglog.follow_partition(path)):
+        for reader in (log, seglog.open_partition(path), seglog.follow(path)):
             assert records(reader)[:RECORDS] == expected()
             assert len(records(reader)) == RECORDS + 7
             for offset in range(RECORDS):
                 assert (reader[offset].offset, reader[offset].value) == (offset, b"v%d" % offset)
-                found = reader.offsets_for_time(time_of(offset))
+                found = reader.offset_for_time(time_of(offset))
                 first = next(n for n in range(RECORDS) if time_of(n) >= time_of(offset))
                 assert (found.offset, found.timestamp) == (first, time_of(first))
             assert reader[RECORDS + 4].value == b"d" * 50
-            assert reader.offset_at(NOW + 10**6 + 1) in (None, RECORDS + 7)
+            assert offset_at(reader, NOW + 10**6 + 1) in (None, RECORDS + 7)
             if reader is not log:
                 reader.close()
     assert check_indexes(path) > 3
@@ -160,7 +161,7 @@ def test_a_crash_is_recovered(path, tmp_path, harm):
         assert len(again.recovery.lost) == (harm == "torn")
         assert records(again) == expected()
         again.append(b"more", timestamp=NOW + 10**6)
-        assert again.offset_at(time_of(RECORDS - 2)) == RECORDS - 2
+        assert offset_at(again, time_of(RECORDS - 2)) == RECORDS - 2
     check_indexes(dead)
 
 

@@ -18,6 +18,7 @@ from seglog.segment.time_ranges import time_ranges_path
 from seglog.upkeep.compact import compact
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.faultfs import RecordingFs
+from support.lookups import offset_at
 from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
@@ -49,7 +50,7 @@ def has_right_ones(directory):
 
 def answers(log, times):
     for target in range(NOW, NOW + 5001, 97):
-        assert log.offset_at(target) == next((n for n, t in enumerate(times) if t >= target), None)
+        assert offset_at(log, target) == next((n for n, t in enumerate(times) if t >= target), None)
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_recovery_of_a_damaged_segment_takes_away_what_was_made_of_another_log(p
         known = [(r.offset, r.timestamp) for r in log.read()]
         assert len(known) in range(15, len(times))
         for target in range(NOW, NOW + 5001, 97):
-            assert log.offset_at(target) == next((n for n, t in known if t >= target), None)
+            assert offset_at(log, target) == next((n for n, t in known if t >= target), None)
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------
@@ -296,7 +297,7 @@ def test_every_crash_around_a_roll_leaves_a_log_that_answers(in_memory):
                 known = [r.timestamp for r in log.read()]
                 for target in range(NOW, NOW + 5001, 331):
                     expected = next((n for n, t in enumerate(known) if t >= target), None)
-                    assert log.offset_at(target) == expected, state.story()
+                    assert offset_at(log, target) == expected, state.story()
             assert not {f.code for f in seglog.verify(directory, level="deep").findings} & {
                 "timeranges_corrupt", "timeranges_mislead", "orphan_index"}, state.story()
             whole += bool(ranges(directory))

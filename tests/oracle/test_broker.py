@@ -50,7 +50,7 @@ def times_of(log):
 
 
 def found_at(log, times):
-    answers = [log.offsets_for_time(time) for time in times]
+    answers = [log.offset_for_time(time) for time in times]
     return [answer and (answer.offset, answer.timestamp) for answer in answers]
 
 

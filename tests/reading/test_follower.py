@@ -77,7 +77,7 @@ def test_a_follower_sees_what_a_model_says(in_memory, data):
         return seglog.open(path, config=CONFIG, fsync=fsync)
 
     log, model, start, count = opened(), [], 0, 0
-    follower = seglog.follow_partition(path)
+    follower = seglog.follow(path)
     following = follower.follow("start", timeout=10, on_out_of_range="earliest")
     position = 0
     try:
@@ -131,7 +131,7 @@ def test_what_is_visible_is_what_fsync_says_and_who_asks_sees_what_is_durable(pa
     with seglog.open(path, config={"flush.ms": 3_600_000}, fsync=fsync) as log:
         log.append(b"one")
         log.flush()
-        with seglog.follow_partition(path) as follower, seglog.follow_partition(path, durable=True) as durable:
+        with seglog.follow(path) as follower, seglog.follow(path, durable=True) as durable:
             log.append(b"two", wait=False)
             told(log)
             assert follower.log_end_offset == log.log_end_offset == (1 if fsync == "batch" else 2)
@@ -144,7 +144,7 @@ def test_what_is_visible_is_what_fsync_says_and_who_asks_sees_what_is_durable(pa
 def test_aborted_transactions_are_left_out_as_in_the_writers_process(path):
     from seglog.format.batch import end_marker
 
-    with seglog.open(path) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path) as log, seglog.follow(path) as follower:
         producer = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
         for sequence, commits in enumerate([True, False, True]):
             log.append_batch(seglog.build_batch([(b"k", b"%d" % sequence)], base_sequence=sequence, **producer))
@@ -159,7 +159,7 @@ def test_aborted_transactions_are_left_out_as_in_the_writers_process(path):
 
 def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
     config = CONFIG | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1.0}
-    with seglog.open(path, config=config) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path, config=config) as log, seglog.follow(path) as follower:
         for n in range(60):
             log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 7))
         told(log)
@@ -186,7 +186,7 @@ def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
 def test_a_change_that_begins_right_behind_another_hides_no_records(path, monkeypatch, how):
     """A reader that met the first change must not take the picture from before it for the current one."""
     config = CONFIG | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1.0, "file.delete.delay.ms": 0}
-    with seglog.open(path, config=config) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path, config=config) as log, seglog.follow(path) as follower:
         for n in range(60):
             log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 50))
         told(log)
@@ -237,7 +237,7 @@ def test_a_segment_that_is_removed_behind_the_listing_is_no_error(path, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(follower_module, "settled_log_files", listed)
-        with seglog.follow_partition(path) as follower:
+        with seglog.follow(path) as follower:
             assert follower.log_end_offset == left[0]
             assert [record.offset for record in follower.read()] == list(range(left[0]))
 
@@ -249,13 +249,13 @@ def test_a_last_segment_behind_a_broken_link_is_named(path):
     last.unlink()
     last.symlink_to("nowhere")
     with pytest.raises(StorageError, match=last.name):
-        seglog.follow_partition(path)
+        seglog.follow(path)
 
 
 @pytest.mark.parametrize("left", [2, 4, 6])
 def test_a_read_ends_where_the_log_was_cut_meanwhile(path, left):
     """Else it would find its place in a batch that came later, and give offsets twice."""
-    with seglog.open(path, config={"index.interval.bytes": 200}) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path, config={"index.interval.bytes": 200}) as log, seglog.follow(path) as follower:
         for n in range(8):      # a read takes about 1 MB at once
             log.append(b"%d" % n + b"x" * 600_000)
         told(log)
@@ -270,7 +270,7 @@ def test_a_read_ends_where_the_log_was_cut_meanwhile(path, left):
 
 
 def test_an_offset_that_was_deleted_is_out_of_range_or_goes_on_where_asked(path):
-    with seglog.open(path, config=CONFIG) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path, config=CONFIG) as log, seglog.follow(path) as follower:
         for n in range(60):
             log.append(b"%03d" % n + b"x" * 100)
         told(log)
@@ -312,7 +312,7 @@ def test_a_batch_that_is_found_is_in_the_log_although_segments_change_meanwhile(
         for n in range(60):
             log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 7))
         told(log)
-        with seglog.follow_partition(path) as follower:
+        with seglog.follow(path) as follower:
             first = follower.find_offset(30)
             with monkeypatch.context() as patch:
                 patch.setattr(Segment, "find_offset", changing)
@@ -331,7 +331,7 @@ def test_a_directory_of_kafka_ends_with_the_last_whole_batch(in_memory):
     found = unpack("kafka") / "cases/v2-none-ct-k411/v2-none-ct-k411-0"
     path = in_memory / "orders-0"
     shutil.copytree(found, path)
-    with seglog.open_partition(path) as partition, seglog.follow_partition(path) as follower:
+    with seglog.open_partition(path) as partition, seglog.follow(path) as follower:
         expected = [(r.offset, r.value) for r in partition.read()]
         assert [(r.offset, r.value) for r in follower.read()] == expected
         last = max(path.glob("*.log"))
@@ -361,7 +361,7 @@ def test_a_directory_of_kafka_ends_with_the_last_whole_batch(in_memory):
 def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
     if without:
         monkeypatch.setattr("seglog.reading.follower.FILE_WATCHES.watch", lambda *_, **__: None)
-    with seglog.open(path) as log, seglog.follow_partition(path) as follower:
+    with seglog.open(path) as log, seglog.follow(path) as follower:
         log.append(b"0")
         following, late = follower.follow("start", timeout=20), []
 
@@ -388,7 +388,7 @@ def test_follow_ends_at_once_when_the_log_is_closed_in_another_thread(path):
         log = seglog.open(path)
         log.append(b"value")
         told(log)
-        followed = log if kind == "log" else seglog.follow_partition(path)
+        followed = log if kind == "log" else seglog.follow(path)
         seen = []
         thread = threading.Thread(target=lambda f=followed, s=seen: s.extend(f.follow("start")))
         thread.start()
@@ -409,7 +409,7 @@ def test_control_c_ends_the_wait(path):
         "try:\n    print('up', flush=True)\n    next(follower.follow())\n"
         "except KeyboardInterrupt:\n    print('stopped', flush=True)\n"
     )
-    for door in (f"follow_partition({str(path)!r})", f"open({str(path)!r})"):
+    for door in (f"follow({str(path)!r})", f"open({str(path)!r})"):
         process = subprocess.Popen([sys.executable, "-c", code.format(door)], stdout=subprocess.PIPE, text=True)
         assert line_of(process) == "up\n"
         time.sleep(0.2)
@@ -489,8 +489,8 @@ def test_a_newer_version_is_refused_by_readers_and_written_anew_by_a_writer(path
     raw[12:16] = struct.pack(">I", crc32c(raw[:12] + raw[16:2048]))
     (path / FILE_NAME).write_bytes(raw)
     with pytest.raises(UnsupportedVersionError):
-        seglog.follow_partition(path)
-    with seglog.open(path), seglog.follow_partition(path) as follower:
+        seglog.follow(path)
+    with seglog.open(path), seglog.follow(path) as follower:
         assert follower.log_end_offset == 1
 
 
@@ -505,7 +505,7 @@ def test_a_file_that_says_nothing_is_passed_by(path, left):
         case "another start of the system":
             other = ENDS._replace(boot_id=b"x" * 16)
             (path / FILE_NAME).write_bytes(other.to_slot(0) + other.to_slot(1))
-    with seglog.follow_partition(path) as follower:
+    with seglog.follow(path) as follower:
         assert values(follower.read()) == [b"value"]
 
 
@@ -515,7 +515,7 @@ def test_a_file_that_cannot_be_written_harms_no_append(path, caplog):
         log.append(b"value")
         told(log)
         (path / FILE_NAME).rmdir()
-        with seglog.follow_partition(path) as follower:
+        with seglog.follow(path) as follower:
             assert values(follower.read()) == [b"value"]
             log.append(b"more")
             assert values(follower.read()) == [b"value", b"more"]
@@ -560,7 +560,7 @@ def test_a_second_writer_hears_what_to_do_instead(path):
         )
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert str(os.getpid()) in out
-        assert "follow_partition" in out
+        assert "follow" in out
         assert "need no lock" in out
         with pytest.raises(LogLockedError):
             seglog.open(path)

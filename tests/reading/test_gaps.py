@@ -155,14 +155,14 @@ def test_mirror_says_and_counts_it(gappy, tmp_path, caplog):
     assert line["missing_offsets"] == last - first + 1
 
 
-def test_write_parquet_says_and_counts_it(gappy, tmp_path, caplog):
+def test_write_table_says_and_counts_it(gappy, tmp_path, caplog):
     pytest.importorskip("pyarrow")
     path, (first, last) = gappy
     with caplog.at_level(logging.WARNING):
-        written = seglog.write_parquet(path, tmp_path / "lake")
+        written = seglog.write_table(path, tmp_path / "lake")
     assert sum(part.missing_offsets for part in written) == last - first + 1
     assert str(last) in caplog.text
-    assert seglog.write_parquet(path, tmp_path / "lake") == []
+    assert seglog.write_table(path, tmp_path / "lake") == []
 
 
 def test_a_segment_that_was_cut_short_leaves_a_gap(tmp_path):

@@ -6,6 +6,7 @@ from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.dialect import segment_files
 from seglog.segment.segment import Segment
+from support.lookups import offset_at
 
 T0 = 1_700_000_000_000
 SEGMENTS, RECORDS = 4, 10
@@ -38,9 +39,9 @@ DOORS = {
     "by time": lambda p: list(p.read(since=T0 + 5)),
     "[]": lambda p: p[3],
     "find_offset": lambda p: p.find_offset(3),
-    "offset_at": lambda p: p.offset_at(T0 + 3),
-    "offsets_for_time": lambda p: p.offsets_for_time(T0 + 3),
-    "largest timestamp": lambda p: p.offsets_for_time(-3),
+    "offset_at": lambda p: offset_at(p, T0 + 3),
+    "offset_for_time": lambda p: p.offset_for_time(T0 + 3),
+    "largest timestamp": lambda p: p.offset_for_time(-3),
 }
 
 

@@ -334,7 +334,7 @@ def test_a_record_that_was_cut_meanwhile_is_not_committed(singles, path, kind):
     """At its offset stands another one now, and before it others: with the commit, nobody would read these."""
     match kind:
         case "follower":
-            reader = seglog.follow_partition(path)
+            reader = seglog.follow(path)
         case "picture":
             reader = seglog.open_partition(path)
         case _:
@@ -366,7 +366,7 @@ def test_a_position_committed_during_a_cut_is_lowered_before_readers_see_the_cut
     """A reader that took the position first would pass over what came later, and its commits would be accepted."""
     asked, appended, found = threading.Event(), threading.Event(), []
     cut_segment, end = cutting.cut_segment, LiveWriter.end
-    with seglog.follow_partition(path) as follower, follower.cursor("mailer") as cursor:
+    with seglog.follow(path) as follower, follower.cursor("mailer") as cursor:
         wait_for(follower, 10)
         done = list(cursor.read())
 
@@ -397,7 +397,7 @@ def test_a_position_committed_during_a_cut_is_lowered_before_readers_see_the_cut
         assert (values(found), cursor.position) == (list(range(100, 110)), 5)
 
 
-@pytest.mark.parametrize("opened", [seglog.follow_partition, seglog.open_partition])
+@pytest.mark.parametrize("opened", [seglog.follow, seglog.open_partition])
 def test_a_reader_from_before_the_first_writer_is_told_of_a_cut(path, opened):
     """Nobody had published an epoch when it read: the directory came from a broker or a backup."""
     with seglog.open(path, fsync="never", clock=ManualClock(NOW)) as log:
@@ -435,7 +435,7 @@ def test_a_writer_that_comes_back_does_not_disturb_readers(path):
         "sys.stdin.read()"
     )
     seglog.open(path).close()
-    with seglog.follow_partition(path) as follower, follower.cursor("mailer") as cursor:
+    with seglog.follow(path) as follower, follower.cursor("mailer") as cursor:
         list(cursor.read())
         for end in range(10, 60, 10):
             child = subprocess.Popen(
@@ -544,7 +544,7 @@ import seglog
 
 path, name, kind, stop, out = sys.argv[1:]
 done, told = [], 0
-with seglog.follow_partition(path) as log:
+with seglog.follow(path) as log:
     with log.cursor(name, shared=kind == "shared") as cursor:
         print("open", flush=True)
         is_last = False
@@ -596,7 +596,7 @@ def test_readers_in_other_processes_pass_over_nothing_while_the_log_is_cut(in_me
                         value += 1
                         log.append(b"%d" % value)
             standing = {(record.offset, int(record.value)) for record in log.read()}
-            with seglog.follow_partition(path) as follower:
+            with seglog.follow(path) as follower:
                 wait_for(follower, log.log_end_offset)      # appends are published a few milliseconds later
             stop.touch()
             assert [child.wait(60) for child in children] == [0] * len(kinds)

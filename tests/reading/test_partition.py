@@ -81,8 +81,8 @@ def test_the_log_start_offset_of_the_log_dir_hides_what_lies_below(golden_kafka,
     with open_partition(path) as p:
         assert p.log_start_offset == 30
         assert [r.offset for r in p.records(control=True)] == [o for o in offsets if o >= 30]
-        assert p.offsets_for_time(0).offset >= 30
-        assert p.offsets_for_time(-2).offset == 30
+        assert p.offset_for_time(0).offset >= 30
+        assert p.offset_for_time(-2).offset == 30
 
 
 # --- damage ----------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_an_index_that_misleads_costs_time_and_nothing_else(golden_kafka, source
         assert p.log_end_offset == q.log_end_offset
         for r in rows:
             assert p.find_offset(r["offset"])[1] == q.find_offset(r["offset"])[1]
-            assert p.offsets_for_time(r["timestamp"]) == q.offsets_for_time(r["timestamp"])
+            assert p.offset_for_time(r["timestamp"]) == q.offset_for_time(r["timestamp"])
 
 
 @pytest.mark.parametrize("source", ["v1-none-ct-k391", "v2-lz4-ct-k391"])
@@ -197,7 +197,7 @@ def test_a_time_entry_that_forgets_an_earlier_record_is_not_believed(copy, golde
     for entry in batches:
         index.write_bytes(struct.pack(">qi", *entry))
         with open_partition(path) as p:
-            found = {t: p.offsets_for_time(t) for t in targets}
+            found = {t: p.offset_for_time(t) for t in targets}
         assert {t: f and f.offset for t, f in found.items()} == answers
 
 
@@ -240,7 +240,7 @@ def test_the_directory_one_stands_in_has_its_name(copy, monkeypatch):
 def test_what_is_no_time_is_refused(golden_kafka, time):
     with open_partition(golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0") as p, \
             pytest.raises(InvalidArgumentError):
-        p.offsets_for_time(time)
+        p.offset_for_time(time)
 
 
 def test_records_outlive_their_partition(golden_kafka):

@@ -13,6 +13,7 @@ from seglog.reading.partition import open_partition
 from seglog.segment.positions import TimestampOffset
 from support.golden import golden_cases
 from support.growing_log import GrowingLog
+from support.lookups import offset_at
 
 
 def rows_of(case):
@@ -61,7 +62,7 @@ def test_nothing_behind_the_published_end_is_seen(log):
         file.write(b"\xff" * 100)       # half of what is being appended
     assert [r.value for r in log.read()] == [b"a"]
     assert (log.log_end_offset, len(log.segments[0].window)) == (1, size)
-    assert log.offset_at(2000) is None
+    assert offset_at(log, 2000) is None
     with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 1\)"):
         log[1]
 
@@ -73,8 +74,8 @@ def test_every_offset_and_time_is_found_while_the_log_grows_and_rolls(log):
             log.roll()
         assert (log[2 * n].value, log[2 * n + 1].value) == (b"%d" % n, None)
         assert log[n].offset == n
-        assert log.offset_at(1000 + n // 2) == n // 2 * 2
-        assert log.offset_at(1001 + n) is None
+        assert offset_at(log, 1000 + n // 2) == n // 2 * 2
+        assert offset_at(log, 1001 + n) is None
         segment, found = log.find_offset(2 * n)
         assert (segment.base_offset, found.last_offset) == (n // 25 * 50, 2 * n + 1)
 
@@ -105,7 +106,7 @@ def test_readers_see_what_is_published_and_nothing_else_while_others_append(log)
                 assert len(got) >= end
                 if end:
                     assert log[end - 1].value == b"%d" % (end - 1)
-                    assert log.offset_at(1000 + end // 2) == end // 2
+                    assert offset_at(log, 1000 + end // 2) == end // 2
         except BaseException as e:
             failures.append(e)
 
@@ -151,8 +152,8 @@ def test_reads_are_those_of_a_list(tmp_path_factory, steps):
                 got = offsets(log.read(start, stop, since=since, until=until, on_out_of_range="earliest"))
                 if log.log_start_offset <= start <= log.log_end_offset:
                     assert got == [o for o, t in rows if since <= t < until]
-                assert log.offset_at(since) == next((o for o, t in model if t >= since), None)
-                assert log.offsets_for_time(-3) == max(
+                assert offset_at(log, since) == next((o for o, t in model if t >= since), None)
+                assert log.offset_for_time(-3) == max(
                     (TimestampOffset(t, o) for o, t in model), key=lambda t: (t.timestamp, -t.offset), default=None
                 )
                 held = dict(model)
@@ -186,7 +187,7 @@ def test_what_was_read_before_stays_and_nothing_is_read_after_close(log):
     log.close()
     assert first.value == b"a"
     for ask in (
-        log.read, log.columns, log.batches, lambda: log[0], lambda: log.offset_at(0), lambda: next(records),
+        log.read, log.columns, log.batches, lambda: log[0], lambda: offset_at(log, 0), lambda: next(records),
         lambda: log.log_end_offset, lambda: segment.find_offset(0), lambda: log.find_offset(0),
     ):
         with pytest.raises(LogClosedError):

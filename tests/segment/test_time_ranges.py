@@ -24,6 +24,7 @@ from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges, time_ranges_path
 from seglog.upkeep.index_rebuild import RefusedSegment, rebuild_indexes
 from support.golden import golden_cases
+from support.lookups import offset_at
 from support.old_directories import client_cases, directory_of, partitions
 
 NOW = 1_700_000_000_000
@@ -48,15 +49,14 @@ def answers(directory, targets, starts):
     with seglog.open_partition(directory) as partition:
         for target in (*targets, -3):
             try:
-                yield target, partition.offsets_for_time(target)
-                yield target, partition.offset_at(target)
+                yield target, partition.offset_for_time(target)
             except SeglogError as error:
                 yield target, type(error)
         for segment in partition.segments:
             for start in starts:
                 for target in targets[::7]:
                     try:
-                        yield segment.seek(target, start), segment.seek_offset(target, start)
+                        yield segment.seek(target, start)
                     except SeglogError as error:
                         yield target, type(error)
             try:
@@ -146,10 +146,10 @@ def test_the_first_record_at_or_after_a_time_is_found(disordered, data):
     path, times = disordered
     with seglog.open_partition(path) as partition:
         for target in data.draw(st.lists(st.integers(NOW - 1, NOW + 10_001), max_size=20)):
-            assert partition.offset_at(target) == first_at(times, target)
+            assert offset_at(partition, target) == first_at(times, target)
         segment = partition.segments[0]
         for target, start in data.draw(st.lists(st.tuples(st.integers(NOW, NOW + 10_001), st.integers(0, 1600)))):
-            found = segment.seek_offset(target, start)
+            found = segment.seek(target, start)[1]
             assert (None if found < 0 else found) == first_at(times[:1500], target, start)
         assert segment._walk.position == 0      # no header was walked
 
@@ -230,7 +230,7 @@ def test_an_untrue_file_is_no_wrong_answer(one, damage):
     assert not believes(log)
     with seglog.open_partition(log.parent) as partition:
         for t in sorted(set(times)):
-            assert partition.offset_at(t) == first_at(times, t)
+            assert offset_at(partition, t) == first_at(times, t)
 
 
 def test_a_file_of_another_log_is_not_believed(one):
@@ -242,7 +242,7 @@ def test_a_file_of_another_log_is_not_believed(one):
     shorten(OsFileSystem(), log, cut)
     assert not believes(log)
     with seglog.open_partition(log.parent) as partition:
-        assert [partition.offset_at(t) for t in times] == [first_at(times[:150], t) for t in times]
+        assert [offset_at(partition, t) for t in times] == [first_at(times[:150], t) for t in times]
     log.write_bytes(whole + whole[-30:])
     assert not believes(log)
     log.write_bytes(whole)
@@ -295,12 +295,12 @@ def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monk
 def test_the_active_segment_is_never_looked_up_by_ranges(one):
     log, times = one
     with seglog.open(log.parent, fsync="never") as opened:
-        assert opened.offset_at(max(times)) == times.index(max(times))
+        assert offset_at(opened, max(times)) == times.index(max(times))
         opened.append(b"later", timestamp=NOW + 5000)
-        assert opened.offset_at(NOW + 5000) == 200
-        assert opened.offset_at(NOW + 5001) is None
+        assert offset_at(opened, NOW + 5000) == 200
+        assert offset_at(opened, NOW + 5001) is None
     with seglog.open_partition(log.parent) as partition:
-        assert partition.offset_at(NOW + 5000) == 200
+        assert offset_at(partition, NOW + 5000) == 200
 
 
 def test_reading_the_file_itself_says_what_is_wrong(one):

@@ -66,7 +66,7 @@ def followed(directory):
 
 def follower(directory):
     log(directory, "outside").close()
-    opened = seglog.follow_partition(directory / "outside-0")
+    opened = seglog.follow(directory / "outside-0")
     started(lambda: list(opened.follow()))
     return opened
 

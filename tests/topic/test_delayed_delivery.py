@@ -634,13 +634,13 @@ def test_what_a_read_kept_to_itself_is_told_at_closing(tmp_path, monkeypatch):
     cursor = topic.open_cursor("one", "earliest")
     with DelayedDelivery(topic, clock=clock) as delivery, delivery.dispatcher(cursor) as dispatcher:
         first, late = topic.add_entries([message(0), delayed(1, NOW + 1000)])
-        assert [entry.position for entry in dispatcher.read(timeout_s=0)] == [first]
+        assert [entry.position for entry in dispatcher.read(timeout=0)] == [first]
         delivery.tracker(cursor).cancel(*late)     # which leaves it to the next reading to acknowledge it
         dispatcher.redeliver([first])
         dispatcher.read_again()
         with monkeypatch.context() as patch:
             patch.setattr(CursorState, "write", fail_to_write)
-            assert [entry.position for entry in dispatcher.read(timeout_s=0)] == [first]
+            assert [entry.position for entry in dispatcher.read(timeout=0)] == [first]
     with pytest.raises(LogFailedError, match="no space"):
         topic.close()
 

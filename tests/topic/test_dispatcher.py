@@ -217,11 +217,11 @@ def in_thread(function):
 
 def test_a_reader_waits_no_longer_than_it_was_told(topic):
     topic.publish(100_000)
-    assert topic.dispatcher.read(timeout_s=0.05) == []
+    assert topic.dispatcher.read(timeout=0.05) == []
 
 
 def test_a_waiting_reader_is_woken_by_an_entry(topic):
-    thread, results = in_thread(lambda: topic.dispatcher.read(timeout_s=None))
+    thread, results = in_thread(lambda: topic.dispatcher.read(timeout=None))
     topic.until_waiting()
     topic.publish(None)
     thread.join(60)
@@ -230,7 +230,7 @@ def test_a_waiting_reader_is_woken_by_an_entry(topic):
 
 def test_a_waiting_reader_is_woken_when_the_clock_is_set_forward(topic):
     topic.publish(3_600_000)
-    thread, results = in_thread(lambda: topic.dispatcher.read(timeout_s=None))
+    thread, results = in_thread(lambda: topic.dispatcher.read(timeout=None))
     topic.until_waiting()
     assert not results
     topic.clock.set(NOW + 3_600_000)
@@ -244,14 +244,14 @@ def test_a_clock_that_is_set_back_makes_no_message_early(topic):
     topic.clock.set(NOW + 999)
     assert topic.read() == []
     topic.clock.set(NOW - 5000)
-    assert topic.dispatcher.read(timeout_s=0.05) == []
+    assert topic.dispatcher.read(timeout=0.05) == []
     topic.clock.set(NOW + 1000)
     assert topic.read() == [0]
 
 
 def test_a_waiting_reader_is_woken_when_a_message_is_rescheduled(topic):
     (position,) = topic.publish(3_600_000)
-    thread, results = in_thread(lambda: topic.dispatcher.read(timeout_s=None))
+    thread, results = in_thread(lambda: topic.dispatcher.read(timeout=None))
     topic.until_waiting()
     assert topic.tracker.deliver_now(*position)
     thread.join(60)
@@ -261,7 +261,7 @@ def test_a_waiting_reader_is_woken_when_a_message_is_rescheduled(topic):
 def test_a_waiting_reader_does_not_look_at_the_clock_again_and_again(topic):
     """Fifty of them took 18 % of a core, looking every 10 ms."""
     topic.publish(3_600_000)
-    assert topic.dispatcher.read(timeout_s=0.3) == []
+    assert topic.dispatcher.read(timeout=0.3) == []
     looks = 0
     while topic.sleeps.acquire(blocking=False):
         looks += 1
@@ -284,7 +284,7 @@ class SilentClock:
 def test_a_waiting_reader_looks_now_and_then_at_a_clock_that_cannot_tell(tmp_path):
     topic = Topic(tmp_path / "t", clock=SilentClock(NOW))
     topic.publish(3_600_000)
-    thread, results = in_thread(lambda: topic.dispatcher.read(timeout_s=None))
+    thread, results = in_thread(lambda: topic.dispatcher.read(timeout=None))
     topic.until_waiting()
     topic.clock.now += 3_600_000
     thread.join(60)
@@ -295,7 +295,7 @@ def test_a_waiting_reader_looks_now_and_then_at_a_clock_that_cannot_tell(tmp_pat
 def test_a_waiting_reader_gives_up_when_the_dispatcher_is_closed(topic):
     def wait():
         with pytest.raises(LogClosedError):
-            topic.dispatcher.read(timeout_s=None)
+            topic.dispatcher.read(timeout=None)
         return "closed"
 
     thread, results = in_thread(wait)
@@ -314,7 +314,7 @@ def test_by_the_clock_of_the_machine_no_message_is_early(tmp_path, kind):
     )}
     got = []
     while len(got) < 50:
-        entries = topic.dispatcher.read(timeout_s=60)
+        entries = topic.dispatcher.read(timeout=60)
         now = time.time_ns() // 10**6
         assert entries
         assert all(due[n] <= now for n in numbers(entries))
@@ -329,7 +329,7 @@ def test_adding_and_reading_threads_lose_and_repeat_nothing(tmp_path):
 
     def consume():
         while len(got) < total:
-            for entry in topic.dispatcher.read(20, timeout_s=0.2):
+            for entry in topic.dispatcher.read(20, timeout=0.2):
                 with lock:
                     got.append(*numbers([entry]))
                 topic.cursor.acknowledge(entry.position)

@@ -25,7 +25,7 @@ def topic(in_memory):
 
 def wait(dispatcher):
     with suppress(LogClosedError):
-        dispatcher.read(timeout_s=60)
+        dispatcher.read(timeout=60)
 
 
 def wake_ups_of(topic, monkeypatch, until):

@@ -103,7 +103,7 @@ def test_25996_26012_a_reader_that_waits_is_woken_although_the_next_message_was_
     positions = publish(topic, 1000, 2000)
     dispatcher = delivery.dispatcher(topic.open_cursor("sub", "earliest"))
     results = []
-    thread = threading.Thread(target=lambda: results.append(numbers(dispatcher.read(timeout_s=30))))
+    thread = threading.Thread(target=lambda: results.append(numbers(dispatcher.read(timeout=30))))
     thread.start()
     while delivery.tracker(dispatcher.cursor).number_of_delayed_messages < 2:
         thread.join(0.01)

@@ -21,6 +21,7 @@ from seglog.upkeep.merged_batches import MergedBatches
 from seglog.verification.verify import verify
 from support import plain_format as plain
 from support.golden import unpack
+from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
 COMPACT_CASES = sorted((unpack("kafka") / "pairs" / "compact").iterdir())
@@ -256,7 +257,7 @@ def test_a_log_that_is_merged_is_the_same_record_by_record(seed, in_memory):
             found[name] = (
                 rows, [record_of(r) for r in log.read(control=True)],
                 [record_of(r) for r in log.read(isolation="read_committed")],
-                [log.offset_at(NOW + n) for n in (-1, 0, 1, 2, 10_000, 15_000)], log.producers,
+                [offset_at(log, NOW + n) for n in (-1, 0, 1, 2, 10_000, 15_000)], log.producers,
                 [(b.base_offset, b.last_offset) for b in log.batches() if b.producer_id >= 0][-1],
             )
             found[name, "batches"] = sum(1 for _ in log.batches())

@@ -6,6 +6,7 @@ import pytest
 import seglog
 from support.command import seglog as command
 from support.command import seglog_json
+from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
 CONFIG = {"index.interval.bytes": 100, "time.index.minute.enabled": True}
@@ -64,9 +65,9 @@ def test_a_damaged_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
     assert found["codes"] == [code]
     with seglog.open_partition(directory) as partition:
         for n in range(RECORDS + 1):
-            assert partition.offset_at(NOW + n * 20_000) == n
-            assert partition.offset_at(NOW + n * 20_000 - 1) == n
-        assert partition.offset_at(NOW + (RECORDS + 1) * 20_000) is None
+            assert offset_at(partition, NOW + n * 20_000) == n
+            assert offset_at(partition, NOW + n * 20_000 - 1) == n
+        assert offset_at(partition, NOW + (RECORDS + 1) * 20_000) is None
     command("index", "rebuild", directory, "--config", "index.interval.bytes=100")
     assert index.read_bytes() == right
     assert seglog.verify(directory, config=CONFIG).ok
@@ -75,12 +76,12 @@ def test_a_damaged_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
 def test_a_closed_partition_seeks_by_it(directory):
     """Without a time index only the minute index can say where to begin."""
     with seglog.open_partition(directory) as partition:
-        partition.offset_at(NOW + 30 * 20_000)
+        offset_at(partition, NOW + 30 * 20_000)
         entries = partition.segments[0].files().time_entries
         assert bytes(memoryview(entries)) == index_of(directory).read_bytes()
     index_of(directory).unlink()
     with seglog.open_partition(directory) as partition:
-        partition.offset_at(NOW + 30 * 20_000)
+        offset_at(partition, NOW + 30 * 20_000)
         entries = partition.segments[0].files().time_entries
         assert bytes(memoryview(entries)) == index_of(directory).with_name(f"{0:020}.timeindex").read_bytes()
 

@@ -4,6 +4,7 @@ import pytest
 import seglog
 from seglog.errors import CorruptRecordError
 from seglog.verification import log_check
+from support.lookups import offset_at
 from support.models.plain_tagged import message, wrapper
 
 NOW = 1_700_000_000_000
@@ -48,7 +49,7 @@ def test_a_message_later_than_tag_1_says_is_found_and_a_search_by_time_passes_ov
     assert finding.code == "tags_wrong"
     assert (finding.found, finding.expected) == (f"tag 1 is {NOW}", f"at least {NOW + 3000}")
     with seglog.open_partition(path) as partition:
-        assert partition.offset_at(NOW + 2000) is None
+        assert offset_at(partition, NOW + 2000) is None
         assert [record.offset for record in partition.read()] == [0, 1, 2, 3]
 
 
@@ -111,4 +112,4 @@ def test_a_conversion_corrects_both_tags(found, path, tmp_path):
     seglog.convert(path, tmp_path / "new-0", 2).run()
     with seglog.open_partition(tmp_path / "new-0") as partition:
         assert [(batch.count, batch.max_timestamp) for batch in partition.batches()] == [(4, NOW + 3000)]
-        assert partition.offset_at(NOW + 2000) == 2
+        assert offset_at(partition, NOW + 2000) == 2

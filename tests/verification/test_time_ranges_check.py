@@ -7,6 +7,7 @@ import seglog
 from seglog._kernels.crc import crc32c
 from support.command import seglog as command
 from support.command import seglog_json
+from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
 RECORDS = 60
@@ -63,7 +64,7 @@ def test_a_bad_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
     with seglog.open_partition(directory) as partition:
         times = [r.timestamp for r in partition.read()]
         for time in range(NOW, NOW + 701, 9):
-            assert partition.offset_at(time) == next(n for n, t in enumerate(times) if t >= time)
+            assert offset_at(partition, time) == next(n for n, t in enumerate(times) if t >= time)
     command("index", "rebuild", directory)
     assert path.read_bytes() == right
     assert seglog.verify(directory, level="deep").ok

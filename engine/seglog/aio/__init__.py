@@ -10,8 +10,8 @@
 See docs/asyncio.md. `import seglog` loads neither this package nor asyncio.
 """
 from seglog.aio.log import AsyncLog
-from seglog.aio.opening import follow_partition, open, open_partition
+from seglog.aio.opening import follow, open, open_partition
 from seglog.aio.readers import AsyncFollower, AsyncPartition
 from seglog.aio.records import AsyncRecords
 
-__all__ = ["AsyncFollower", "AsyncLog", "AsyncPartition", "AsyncRecords", "follow_partition", "open", "open_partition"]
+__all__ = ["AsyncFollower", "AsyncLog", "AsyncPartition", "AsyncRecords", "follow", "open", "open_partition"]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from seglog.aio.readers import GrowingReader
-from seglog.log.append import NOT_AT_ONCE, Written, listed_headers
+from seglog.log.append import NOT_AT_ONCE, PendingAppend, listed_headers
 from seglog.log.log import Log
 from seglog.log.nonblocking_append import NonblockingAppend
 from seglog.loop.home import settle
@@ -98,7 +98,7 @@ class AsyncLog(GrowingReader[Log]):
             await self._turn()
         return written.result
 
-    async def durable(self, written: Written[Any]) -> None:
+    async def durable(self, written: PendingAppend[Any]) -> None:
         """Return when `written`, from an append of `blocking` with wait=False, is on the disk, in every `fsync` mode.
 
         Raises LogFailedError if it never will be, InvalidArgumentError for a token of another log.
@@ -146,8 +146,8 @@ class AsyncLog(GrowingReader[Log]):
             self._arrivals.close()
 
     async def _behind(
-        self, at_once: "Callable[[], Written[int]]", slowly: "Callable[[], Written[int]]"
-    ) -> Written[int]:
+        self, at_once: "Callable[[], PendingAppend[int]]", slowly: "Callable[[], PendingAppend[int]]"
+    ) -> PendingAppend[int]:
         """Append after the change that a thread is making; in a thread, too, if this append has to wait itself."""
         if self._in_thread is not None:
             await self._turn_to_change()

@@ -1,4 +1,4 @@
-"""Opening logs in an event loop: `seglog.aio.open`, `open_partition` and `follow_partition`.
+"""Opening logs in an event loop: `seglog.aio.open`, `open_partition` and `follow`.
 
 Opening may recover a log, which takes time, so a thread of the loop's pool does it. If the waiting task is cancelled,
 the log is closed as soon as it is open.
@@ -112,8 +112,8 @@ def open_partition(
     return Opening(path, partial(Partition, os.fspath(path), config=config), AsyncPartition)
 
 
-def follow_partition(
+def follow(
     path: str | os.PathLike[str], *, durable: bool = False, config: Mapping[str, object] | LogConfig | None = None
 ) -> Opening[AsyncFollower]:
-    """Open a partition directory to read it while another process appends, as `seglog.follow_partition` does."""
+    """Open a partition directory to read it while another process appends, as `seglog.follow` does."""
     return Opening(path, partial(Follower, os.fspath(path), durable=durable, config=config), AsyncFollower)

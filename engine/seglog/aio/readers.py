@@ -134,5 +134,5 @@ class GrowingReader(AsyncReader[Growing]):
 
 
 class AsyncFollower(GrowingReader[Follower]):
-    """`seglog.aio.follow_partition(path)`: a partition that another process writes; each call sees it as it is now."""
+    """`seglog.aio.follow(path)`: a partition that another process writes; each call sees it as it is now."""
 

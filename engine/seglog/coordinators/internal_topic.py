@@ -9,7 +9,7 @@ from seglog.clock import Clock
 from seglog.coordinators.refusals import error_of
 from seglog.errors import SeglogError
 from seglog.format.batch import build_batch
-from seglog.log.append import AppendResult, Written
+from seglog.log.append import AppendResult, PendingAppend
 from seglog.log.log import Log
 from seglog.wire.error_codes import Errors
 
@@ -51,7 +51,7 @@ class CoordinatorLogs(Protocol):
     async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic that clients may not write to, unless it exists."""
 
-    async def durable(self, log: Log, written: Written[Any]) -> None:
+    async def durable(self, log: Log, written: PendingAppend[Any]) -> None:
         """Return when the append is on the disk, or raise why it will never be."""
 
 
@@ -104,7 +104,8 @@ class InternalTopic:
         try:
             now_ms = self._now_ms()
             if producer is None:
-                written: Written[AppendResult] = log.append_batch(build_batch(records, timestamp=now_ms), wait=False)
+                raw = build_batch(records, timestamp=now_ms)
+                written: PendingAppend[AppendResult] = log.append_batch(raw, wait=False)
             else:
                 # A coordinator does not number its batches: Kafka's writes 0 as the sequence of each.
                 batch = build_batch(
@@ -118,13 +119,13 @@ class InternalTopic:
             return
         self.report(log, written, lambda error: done(error, None if error else written.result.first_offset))
 
-    def report(self, log: Log, written: Written[Any], done: Callable[[Errors], None]) -> None:
+    def report(self, log: Log, written: PendingAppend[Any], done: Callable[[Errors], None]) -> None:
         """Call `done` once an append is durable, or with the error that prevents it."""
         task = asyncio.get_running_loop().create_task(self._report(log, written, done))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
 
-    async def _report(self, log: Log, written: Written[Any], done: Callable[[Errors], None]) -> None:
+    async def _report(self, log: Log, written: PendingAppend[Any], done: Callable[[Errors], None]) -> None:
         error = Errors.NONE
         try:
             await self._logs.durable(log, written)

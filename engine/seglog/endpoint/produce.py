@@ -16,7 +16,7 @@ from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
 from seglog.format.compression import may_exceed
-from seglog.log.append import AppendResult, CheckedBatch, Written
+from seglog.log.append import AppendResult, CheckedBatch, PendingAppend
 from seglog.log.log import Log
 from seglog.loop.durability import Durability
 from seglog.wire.error_codes import Errors
@@ -60,7 +60,7 @@ class _Appended(NamedTuple):
 
     row: _Row
     log: Log
-    written: Written[AppendResult]
+    written: PendingAppend[AppendResult]
 
 
 class Produce:

@@ -24,7 +24,7 @@ from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClose
 from seglog.format import names
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.log.append import Written
+from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.loop.durability import Durability
@@ -204,7 +204,7 @@ class Topics:
 
     # --- durable ---------------------------------------------------------------------------------
 
-    async def durable(self, log: Log, written: Written[Any]) -> None:
+    async def durable(self, log: Log, written: PendingAppend[Any]) -> None:
         """Return when the append is as durable as `fsync` asks: with "batch", when it is on the disk. Raises the error
         that `when_durable` reports."""
         if self._durability.fsync == "batch":

@@ -1,4 +1,4 @@
-"""`seglog.write_parquet`: writes a topic's records, incrementally, as Parquet files in directories for lake engines.
+"""`seglog.write_table`: writes a topic's records, incrementally, as Parquet files in directories for lake engines.
 
     dst/topic=orders/partition=0/00000000000000000000-00000000000000120000-orders-0.parquet
 
@@ -137,7 +137,7 @@ class ParquetTable:
         except (KeyError, ValueError, TypeError) as error:
             raise InvalidArgumentError(
                 f"a Parquet file does not record which offsets it holds: {error}", file=path,
-                hint="use a separate directory: it may contain only files that write_parquet wrote",
+                hint="use a separate directory: it may contain only files that write_table wrote",
             ) from error
 
     # --- adding ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ class Limits:
     from_offset: int = 0
     to_offset: int = OFFSET_MAX
     isolation: Isolation = "read_uncommitted"
-    is_isolation_chosen: bool = False       # by the user; write_parquet has another default
+    is_isolation_chosen: bool = False       # by the user; write_table has another default
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
     # These only prune: records with other keys may be read as well.

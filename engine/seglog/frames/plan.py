@@ -197,7 +197,7 @@ class _Planned:
             stop = min(stop, log.last_stable_offset)
             aborted = IndexedAborts(segments, stop)
         if self._options.since_ms >= 0 and not self._skips:
-            found = log.offsets_for_time(self._options.since_ms)
+            found = log.offset_for_time(self._options.since_ms)
             if found is None:
                 return
             start = max(start, found.offset)

@@ -85,7 +85,7 @@ def scan(
     to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or with `include_headers`. Other columns are not decoded. isolation: by default "read_uncommitted", as Kafka's
-    consumers; "read_committed" in `write_parquet`. decode: keys and values as "utf8" or "json" instead of
+    consumers; "read_committed" in `write_table`. decode: keys and values as "utf8" or "json" instead of
     bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode, with the one
     that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store (s3://, gs://,
     hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched. store_options:
@@ -122,7 +122,7 @@ def scan(
     return TopicScan(sources, options, limits, threads, store_options)
 
 
-def write_parquet(
+def write_table(
     topic: Source | Iterable[Source] | TopicScan,
     dst: str | os.PathLike[str],
     *,

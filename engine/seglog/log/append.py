@@ -57,7 +57,7 @@ class CheckedBatch(NamedTuple):
 Result = TypeVar("Result", int, AppendResult)
 
 
-class Written(NamedTuple, Generic[Result]):
+class PendingAppend(NamedTuple, Generic[Result]):
     """What an append with wait=False returns: `result`, which it returns otherwise, and the append's `number` since the
     log was opened.
 
@@ -69,7 +69,7 @@ class Written(NamedTuple, Generic[Result]):
 
 
 # What an append with wait=None returns if it would have to wait: nothing was done.
-NOT_AT_ONCE: Written[int] = Written(-1, -1)
+NOT_AT_ONCE: PendingAppend[int] = PendingAppend(-1, -1)
 
 
 class LogAppender:
@@ -113,7 +113,7 @@ class LogAppender:
     def append(
         self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool | None,
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         if type(headers) is not tuple:
             headers = listed_headers(headers)
         if self._linger is not None:
@@ -133,7 +133,7 @@ class LogAppender:
                 if offset >= 0:
                     if self._flushes:
                         self._tail.flush_if_due(wait)
-                    return offset if wait else Written(offset, self._tail.number)
+                    return offset if wait else PendingAppend(offset, self._tail.number)
             elif wait is None:
                 # (append_many also takes a time that is not an int.)
                 return self.append_many(((key, value, headers, timestamp),), True, None)  # type: ignore[arg-type]
@@ -143,9 +143,9 @@ class LogAppender:
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         self._tail.acknowledge(number, wait)
-        return offset if wait else Written(offset, number)
+        return offset if wait else PendingAppend(offset, number)
 
-    def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool | None) -> int | Written[int]:
+    def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool | None) -> int | PendingAppend[int]:
         now_ms = self._now_ms()
         encoder = self._encoder
         made: Sequence[EncodedBatch]
@@ -165,7 +165,7 @@ class LogAppender:
         appended = self._append_made(encoder, made, now_ms, atomic, wait)
         return self.append_many(listed, atomic, wait) if appended is None else appended
 
-    def append_columns(self, columns: object, named: dict[str, object], wait: bool | None) -> int | Written[int]:
+    def append_columns(self, columns: object, named: dict[str, object], wait: bool | None) -> int | PendingAppend[int]:
         given = {name: column for name, column in named.items() if column is not None}
         if (columns is None) == (not given):
             raise InvalidArgumentError("pass either columns, or timestamps=, keys=, values=, headers=")
@@ -183,7 +183,7 @@ class LogAppender:
     def append_batch(
         self, raw: "Buffer", assign_offsets: bool, leader_epoch: int | None, wait: bool,
         from_coordinator: bool = False,
-    ) -> AppendResult | Written[AppendResult]:
+    ) -> AppendResult | PendingAppend[AppendResult]:
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
         view = raw if type(raw) is bytes else _viewed(raw)
@@ -197,7 +197,7 @@ class LogAppender:
         place, encoder = (tail.next_offset, tail.leader_epoch), self._encoder
         return CheckedBatch(view, now_ms, place, encoder, *self._checked(view, True, *place, now_ms, encoder))
 
-    def append_checked(self, checked: CheckedBatch, wait: bool) -> AppendResult | Written[AppendResult]:
+    def append_checked(self, checked: CheckedBatch, wait: bool) -> AppendResult | PendingAppend[AppendResult]:
         self._tail.check()
         return self._put(True, None, wait, False, *checked)
 
@@ -209,7 +209,7 @@ class LogAppender:
     def _append_ready(
         self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, wait: bool,
         from_coordinator: bool = False,
-    ) -> AppendResult | Written[AppendResult]:
+    ) -> AppendResult | PendingAppend[AppendResult]:
         now_ms = self._now_ms()
         tail = self._tail
         tail.check()
@@ -224,7 +224,7 @@ class LogAppender:
         self, assign_offsets: bool, leader_epoch: int | None, wait: bool, from_coordinator: bool,
         given: bytes | memoryview | BatchTable, now_ms: int, place: tuple[int, int], encoder: BatchEncoder,
         assigned: Assigned, origin: Origin,
-    ) -> AppendResult | Written[AppendResult]:
+    ) -> AppendResult | PendingAppend[AppendResult]:
         """Write a ready batch that was checked for `place`, and wait for it."""
         tail = self._tail
         if from_coordinator:
@@ -239,12 +239,12 @@ class LogAppender:
                 if self._flushes:
                     tail.flush_if_due(wait)
                 result = AppendResult(assigned.first_offset, assigned.last_offset)
-                return result if wait else Written(result, tail.number)
+                return result if wait else PendingAppend(result, tail.number)
         result, number = tail.change(
             self._write_checked, given, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
         )
         tail.acknowledge(number, wait)
-        return result if wait else Written(result, number)
+        return result if wait else PendingAppend(result, number)
 
     def _checked(
         self, given: bytes | memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
@@ -266,7 +266,7 @@ class LogAppender:
     def _append_lingering(
         self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool,
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """`append` if linger.ms is set: the record gets its offset, and waits to be written together with others."""
         now_ms = self._now_ms()
         if timestamp is not None and type(timestamp) is not int:
@@ -279,15 +279,15 @@ class LogAppender:
             ):
                 offset = self._tail.append_lingering(at, key, value, headers)
                 if offset >= 0:
-                    return offset if wait else Written(offset, self._tail.number + 1)
+                    return offset if wait else PendingAppend(offset, self._tail.number + 1)
             offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
-        return offset if wait else Written(offset, number)
+        return offset if wait else PendingAppend(offset, number)
 
     def _append_made(
         self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool | None
-    ) -> int | Written[int] | None:
+    ) -> int | PendingAppend[int] | None:
         """The offset of the last record; None: they were made with a configuration that is no longer the log's."""
         tail = self._tail
         if self._linger is None and len(batches) == 1:
@@ -296,15 +296,15 @@ class LogAppender:
             if last >= 0:
                 if self._flushes:
                     tail.flush_if_due(wait)
-                # (Takes a third of the time of `Written(...)`.)
-                return last if wait else tuple.__new__(Written, (last, tail.number))
+                # (Takes a third of the time of `PendingAppend(...)`.)
+                return last if wait else tuple.__new__(PendingAppend, (last, tail.number))
         if wait is None:
             return NOT_AT_ONCE
         last, number = tail.change(self._write_made, encoder, batches, now_ms, atomic)
         if last < 0:
             return None
         tail.acknowledge(number, wait)
-        return last if wait else Written(last, number)
+        return last if wait else PendingAppend(last, number)
 
     # --- with the lock ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import LogClosedError, SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.log.append import AppendResult, CheckedBatch, LogAppender, Written
+from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
 from seglog.log.configuring import use_config
 from seglog.log.cutting import LogCutter
 from seglog.log.expiry import Retention, keep_all
@@ -205,7 +205,7 @@ class Log(Followable, Unclosed):
 
     # --- appending -------------------------------------------------------------------------------
     # The checks of records and batches, and how they are written, are in log.append. With wait=False each of these
-    # returns when it has written, and returns a Written, whose `result` is what it returns otherwise.
+    # returns when it has written, and returns a PendingAppend, whose `result` is what it returns otherwise.
 
     @overload
     def append(
@@ -216,7 +216,7 @@ class Log(Followable, Unclosed):
     def append(
         self, value: "Buffer | None", *, key: "Buffer | None" = ..., headers: "Headers | None" = ...,
         timestamp: "Time | None" = ..., wait: Literal[False],
-    ) -> Written[int]: ...
+    ) -> PendingAppend[int]: ...
     def append(
         self,
         value: "Buffer | None",
@@ -225,7 +225,7 @@ class Log(Followable, Unclosed):
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
         wait: bool = True,
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """Append one record as a batch of its own, and return its offset. `value=None` is a tombstone.
 
         `timestamp`: milliseconds, a datetime, ISO 8601 text, or "-2h"; now if it is not given. With fsync="batch" the
@@ -245,10 +245,10 @@ class Log(Followable, Unclosed):
     @overload
     def append_many(
         self, records: "Iterable[Record]", *, atomic: bool = ..., wait: Literal[False]
-    ) -> Written[int]: ...
+    ) -> PendingAppend[int]: ...
     def append_many(
         self, records: "Iterable[Record]", *, atomic: bool = True, wait: bool = True
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
 
         All of them or none are appended: one batch is one write and one checksum. A batch larger than max.message.bytes
@@ -267,7 +267,7 @@ class Log(Followable, Unclosed):
     def append_columns(
         self, columns: object = ..., *, timestamps: object = ..., keys: object = ..., values: object = ...,
         headers: object = ..., wait: Literal[False],
-    ) -> Written[int]: ...
+    ) -> PendingAppend[int]: ...
     def append_columns(
         self,
         columns: object = None,
@@ -277,7 +277,7 @@ class Log(Followable, Unclosed):
         values: object = None,
         headers: object = None,
         wait: bool = True,
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """Append records as columns: `columns` with key, value, timestamp and headers, or each of them by name.
 
         columns: an Arrow record batch, table or stream, seglog.Columns, or a mapping of names to columns. A column: an
@@ -300,11 +300,11 @@ class Log(Followable, Unclosed):
     def append_batch(
         self, raw: "Buffer", *, assign_offsets: bool = ..., leader_epoch: int | None = ...,
         from_coordinator: bool = ..., wait: Literal[False],
-    ) -> Written[AppendResult]: ...
+    ) -> PendingAppend[AppendResult]: ...
     def append_batch(
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
         from_coordinator: bool = False, wait: bool = True,
-    ) -> AppendResult | Written[AppendResult]:
+    ) -> AppendResult | PendingAppend[AppendResult]:
         """Append a batch as bytes (`seglog.build_batch` makes one), and check it and its records as a broker does.
 
         Offsets are assigned in place, and nothing is compressed again; the batch is rebuilt only if its inner offsets
@@ -328,10 +328,10 @@ class Log(Followable, Unclosed):
     @overload
     def append_checked(self, checked: CheckedBatch, *, wait: Literal[True] = ...) -> AppendResult: ...
     @overload
-    def append_checked(self, checked: CheckedBatch, *, wait: Literal[False]) -> Written[AppendResult]: ...
+    def append_checked(self, checked: CheckedBatch, *, wait: Literal[False]) -> PendingAppend[AppendResult]: ...
     def append_checked(
         self, checked: CheckedBatch, *, wait: bool = True
-    ) -> AppendResult | Written[AppendResult]:
+    ) -> AppendResult | PendingAppend[AppendResult]:
         """Append a batch that `check_batch` of this log has checked. It is checked again if the configuration changed
         meanwhile. Raises what `append_batch` raises."""
         return self._appender.append_checked(checked, wait)
@@ -340,7 +340,7 @@ class Log(Followable, Unclosed):
         """Return when everything appended before the call is on the disk. Raises LogClosedError, LogFailedError."""
         self._tail.flush()
 
-    def when_durable(self, token: Written[Any], callback: Callback) -> None:
+    def when_durable(self, token: PendingAppend[Any], callback: Callback) -> None:
         """Call `callback(None)` when what an append with wait=False wrote is on the disk, in every `fsync` mode;
         `callback(error)` if it never will be. Exactly once, also after `close()` or a failure.
 
@@ -387,10 +387,10 @@ class Log(Followable, Unclosed):
     @overload
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = ..., wait: Literal[False]
-    ) -> Written[int]: ...
+    ) -> PendingAppend[int]: ...
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True, wait: bool = True
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """Write the marker that ends a transaction of ready batches, as Kafka's coordinator does. Returns its offset.
 
         `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps out a late batch

@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from seglog.log.append import Written
+from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.reading.times import Time
 
@@ -29,7 +29,7 @@ class NonblockingAppend:
         """The appends up to this number are on the disk."""
         return self._tail.committed
 
-    def is_due(self, written: Written[int]) -> bool:
+    def is_due(self, written: PendingAppend[int]) -> bool:
         """Whether `Log.append` would still wait for this to be on the disk."""
         tail = self._tail
         if tail.flush_messages:
@@ -38,22 +38,22 @@ class NonblockingAppend:
 
     def append(
         self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
-    ) -> Written[int]:
+    ) -> PendingAppend[int]:
         written = self._appender.append(value, key, headers, timestamp, None)
-        assert isinstance(written, Written)
+        assert isinstance(written, PendingAppend)
         return written
 
     def append_later(
         self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
-    ) -> Written[int]:
+    ) -> PendingAppend[int]:
         """The same by a thread that may wait."""
         return self._log.append(value, key=key, headers=headers, timestamp=timestamp, wait=False)
 
-    def append_many(self, records: "Iterable[Record]", atomic: bool) -> Written[int]:
+    def append_many(self, records: "Iterable[Record]", atomic: bool) -> PendingAppend[int]:
         written = self._appender.append_many(records, atomic, None)
-        assert isinstance(written, Written)
+        assert isinstance(written, PendingAppend)
         return written
 
-    def append_many_later(self, records: "Iterable[Record]", atomic: bool) -> Written[int]:
+    def append_many_later(self, records: "Iterable[Record]", atomic: bool) -> PendingAppend[int]:
         """The same by a thread that may wait."""
         return self._log.append_many(records, atomic=atomic, wait=False)

@@ -123,7 +123,7 @@ class AgedSegment:
         return self._largest
 
     def first_batch_since(self, timestamp: int) -> int | None:
-        offset = self.segment.seek_offset(max(timestamp, 0), self.base_offset)
+        offset = self.segment.seek(max(timestamp, 0), self.base_offset)[1]
         found = self.segment.find_offset(offset) if offset >= 0 else None
         return None if found is None else first_offset_of(next(self.segment.tables(found.position))[0])
 

@@ -22,7 +22,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format.batch import build_batch, end_marker
-from seglog.log.append import LogAppender, Written
+from seglog.log.append import LogAppender, PendingAppend
 from seglog.log.tail import LogTail
 from seglog.log.transaction_watch import WATCH
 from seglog.reading.arguments import hint_of_records
@@ -87,7 +87,7 @@ class LogTransactions:
             written = self._appender.append_batch(made, True, None, False)
         except InvalidProducerEpochError as error:
             raise _fenced(error) from error
-        assert isinstance(written, Written)
+        assert isinstance(written, PendingAppend)
         result = written.result
         if result.is_duplicate:
             raise OutOfOrderSequenceError(
@@ -106,7 +106,7 @@ class LogTransactions:
 
     def end(
         self, producer_id: int, epoch: int, commit: bool, must_be_open: bool, wait: bool
-    ) -> int | Written[int]:
+    ) -> int | PendingAppend[int]:
         """Write the marker that ends a transaction of ready batches. Returns its offset."""
         tail = self._tail
         marker, number = tail.change(self._end_own, producer_id, epoch, commit, None, must_be_open)
@@ -116,7 +116,7 @@ class LogTransactions:
                 hint="it was ended before, or none of its batches was transactional",
             )
         tail.acknowledge(number, wait)
-        return marker if wait else Written(marker, number)
+        return marker if wait else PendingAppend(marker, number)
 
     # --- by itself -------------------------------------------------------------------------------
 

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 from seglog.config import Fsync
-from seglog.log.append import Written
+from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 
 _LOG = logging.getLogger(__name__)
 
 # Called in the loop: it is on the disk (None), or what `Log.when_durable` tells instead.
 Told = Callable[[BaseException | None], None]
-_Waiting = list[tuple[Written[Any], Told | None]]
+_Waiting = list[tuple[PendingAppend[Any], Told | None]]
 
 
 class Durability:
@@ -35,22 +35,22 @@ class Durability:
         self._answers: deque[tuple[Log, _Waiting, BaseException | None]] = deque()
         self._is_rung = False
 
-    def reached(self, log: Log, written: Written[Any]) -> "asyncio.Future[None]":
+    def reached(self, log: Log, written: PendingAppend[Any]) -> "asyncio.Future[None]":
         """A future that is done when the append is on the disk. It raises the error that `Log.when_durable` reports."""
         future = self._loop.create_future()
         self.tell(log, written, partial(_resolve, future))
         return future
 
-    def tell(self, log: Log, written: Written[Any], told: Told) -> None:
+    def tell(self, log: Log, written: PendingAppend[Any], told: Told) -> None:
         """Call `told` when it is on the disk. What it raises is logged."""
         self._gather(log, written, told)
 
-    def ask(self, log: Log, written: Written[Any]) -> None:
+    def ask(self, log: Log, written: PendingAppend[Any]) -> None:
         """Request a sync without waiting for it: with fsync="batch", readers see an append only after its sync."""
         if self.fsync == "batch":
             self._gather(log, written, None)
 
-    def _gather(self, log: Log, written: Written[Any], told: Told | None) -> None:
+    def _gather(self, log: Log, written: PendingAppend[Any], told: Told | None) -> None:
         waiting = self._gathered.get(log)
         if waiting is None:
             waiting = self._gathered[log] = []

@@ -9,7 +9,7 @@ import copy
 from collections import deque
 
 from seglog.errors import LogFailedError, SeglogError
-from seglog.log.append import Written
+from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.log.nonblocking_append import NonblockingAppend
 from seglog.loop.home import HomeLoop, settle
@@ -39,7 +39,7 @@ class AppendsInFlight:
     def _ask(self) -> None:
         number = self._asked = self._waiting[-1][0]
         try:
-            self._log.when_durable(Written(None, number), self._answered)
+            self._log.when_durable(PendingAppend(None, number), self._answered)
         except SeglogError as error:        # in a forked child
             self.settle(error)
 

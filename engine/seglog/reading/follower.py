@@ -1,4 +1,4 @@
-"""`seglog.follow_partition(path)`: a partition that another process, or this one, writes, read while it grows.
+"""`seglog.follow(path)`: a partition that another process, or this one, writes, read while it grows.
 
     .seglog.live ── trusted? ─┬─ yes ── the segments of its epoch, up to the end that it states
                               └─ no ─── the .log files as they are, up to the last whole batch with a good checksum
@@ -82,7 +82,7 @@ class _Picture(Extent):
 
 
 class Follower(Partition, Followable):
-    """What `seglog.follow_partition` returns: a `Partition` whose calls each see the current state, and `follow`.
+    """What `seglog.follow` returns: a `Partition` whose calls each see the current state, and `follow`.
 
     Threads may share it; in a forked child, open another one.
     """
@@ -307,11 +307,8 @@ class Follower(Partition, Followable):
     def find_offset(self, offset: int) -> tuple[Segment, BatchPosition] | None:
         return self._asked(super().find_offset, offset)
 
-    def offset_at(self, when: Time) -> int | None:
-        return self._asked(super().offset_at, when)
-
-    def offsets_for_time(self, when: Time) -> TimestampOffset | None:
-        return self._asked(super().offsets_for_time, when)
+    def offset_for_time(self, when: Time) -> TimestampOffset | None:
+        return self._asked(super().offset_for_time, when)
 
     def _asked(self, ask: Callable[[What], Answer], what: What) -> Answer:
         """An answer from one picture, however often segments are changed meanwhile."""
@@ -477,7 +474,7 @@ def _followed(path: str, durable: bool, config: LogConfig) -> Follower:
     return Follower(path, durable=durable, config=config)
 
 
-def follow_partition(
+def follow(
     path: str | Path, *, durable: bool = False, config: Mapping[str, object] | LogConfig | None = None
 ) -> Follower:
     """Open a partition directory to read it while another process appends to it; no lock, nothing is written.

@@ -143,8 +143,8 @@ class Following:
             if start > extent.log_end_offset or (start < extent.log_start_offset and on_out_of_range is None):
                 raise out_of_range(extent, start, log.path)
         else:
-            found = log.offset_at(start)
-            self.position = extent.log_end_offset if found is None else found
+            found = log.offset_for_time(start)
+            self.position = extent.log_end_offset if found is None else found.offset
         self._doubt: OffsetOutOfRangeError | None = None
         FOLLOW_CALLS.opened(self)
 

@@ -109,26 +109,7 @@ class LogLookup(PathHandle, abc.ABC):
                 return segment, found
         return None
 
-    def offset_at(self, when: Time) -> int | None:
-        """The offset of the first record, in log order, with timestamp >= `when`; None if there is none.
-
-        `when` and its special values: as for `offsets_for_time`.
-        """
-        extent = self._shown.extent
-        if type(when) is int and 0 <= when < OFFSET_LIMIT:
-            # Fast path: the only segment. Each call around the search would cost a part of its time.
-            if extent is not None and extent.segments.stop == 1:
-                try:
-                    offset = extent.segments.cells[0].seek_offset(when, extent.log_start_offset)
-                except (OffsetOutOfRangeError, StorageError) as error:
-                    raise self._if_gone(extent.log_start_offset, error) from error
-            else:
-                offset = self._seek(self._current(), when)[1]
-            return None if offset < 0 else offset
-        found = self.offsets_for_time(when)
-        return None if found is None else found.offset
-
-    def offsets_for_time(self, when: Time) -> TimestampOffset | None:
+    def offset_for_time(self, when: Time) -> TimestampOffset | None:
         """The first offset, in log order, with timestamp >= `when` (ms, a datetime, ISO 8601, "-2h"); None if there is
         none.
 
@@ -137,6 +118,17 @@ class LogLookup(PathHandle, abc.ABC):
         and is ignored if it contradicts the log. The time of a v0 or v1 wrapper is not trusted either; Kafka trusts it,
         and so misses messages that are later than their wrapper. (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
         """
+        if type(when) is int and 0 <= when < OFFSET_LIMIT:
+            # Fast path: the only segment. Each call around the search would cost a part of its time.
+            extent = self._shown.extent
+            if extent is not None and extent.segments.stop == 1:
+                try:
+                    timestamp, offset, epoch = extent.segments.cells[0].seek(when, extent.log_start_offset)
+                except (OffsetOutOfRangeError, StorageError) as error:
+                    raise self._if_gone(extent.log_start_offset, error) from error
+            else:
+                timestamp, offset, epoch = self._seek(self._current(), when)
+            return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
         target = to_timestamp_ms(when, now_ms=self._now_ms())
         extent = self._current()
         if target == EARLIEST_TIMESTAMP:

@@ -1,5 +1,6 @@
 """The answers of a segment: where a batch is, which record has a time, which bytes were skipped."""
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +12,7 @@ class BatchPosition:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
+class TimestampOffset(NamedTuple):
     """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 if unknown."""
 
     timestamp: int

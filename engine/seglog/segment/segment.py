@@ -514,21 +514,14 @@ class Segment:
 
     def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
         """Like find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 if none."""
-        files = self.files()
-        reader = files.walked_reader or self._walk_on(files)
-        found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
-        return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)
-
-    def seek_offset(self, target: int, start_offset: int) -> int:
-        """Return only the offset of the answer of `seek`."""
         # `files` is written out, as in `get`: one more call and the tuple would make a hot lookup up to 20 % slower.
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
         self.recently_used = True
         reader = files.walked_reader or self._walk_on(files)
-        offset = reader.find_offset_at(target, start_offset, files.walk, files.time_entries)
-        return offset if offset > ASK_THE_LOG else self._seek_slowly(target, start_offset, offset, files)[1]
+        found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
+        return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)
 
     def _seek_slowly(self, target: int, start_offset: int, asked: int, files: SegmentFiles) -> tuple[int, int, int]:
         """Do the rest of `seek`, if the reader of these files `asked` for the time index or for the log."""

@@ -43,7 +43,7 @@ class Ends:
 
     def at_time(self, time_ms: int) -> int | None:
         """The offset of the first record at or after this time; None if there is none."""
-        found = self._log.offsets_for_time(time_ms)
+        found = self._log.offset_for_time(time_ms)
         return None if found is None else found.offset
 
 

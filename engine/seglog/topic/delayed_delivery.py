@@ -2,7 +2,7 @@
 
     with ManagedLedger("topics/orders") as topic, DelayedDelivery(topic) as delayed:
         with delayed.dispatcher(topic.open_cursor("billing")) as dispatcher:
-            entries = dispatcher.read(timeout_s=5)
+            entries = dispatcher.read(timeout=5)
 
 If you open a topic with another kind of tracker than before, the old tracker's files are removed, and the index is
 rebuilt from the log. Decisions about single messages are kept:

@@ -1,7 +1,7 @@
 """A dispatcher: the entries of one subscription, each when it is due.
 
     dispatcher = Dispatcher(managed_ledger, cursor, tracker)
-    for entry in dispatcher.read(timeout_s=5):
+    for entry in dispatcher.read(timeout=5):
         ...
         cursor.acknowledge(entry.position)
 
@@ -96,26 +96,26 @@ class Dispatcher:
     # --- reading -----------------------------------------------------------------------------
 
     def read(
-        self, max_entries: int = DEFAULT_READ, timeout_s: float | None = 0, *,
+        self, max_entries: int = DEFAULT_READ, timeout: float | None = 0, *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """Read at most `max_entries` entries that are due now; wait up to `timeout_s` for the first; None: forever.
+        """Read at most `max_entries` entries that are due now; wait up to `timeout` for the first; None: forever.
 
         Entries that were delayed come first, in the order in which they became due. None is early. The list is empty
         after the timeout. `supports_broker_metadata`: as for Cursor.read. Raises LogClosedError if this is closed, and
         what Cursor.read raises.
         """
         checked_int("a number of entries", max_entries)
-        if timeout_s is not None and (not isinstance(timeout_s, Real) or timeout_s != timeout_s):
-            raise InvalidArgumentError(f"timeout_s must be seconds, or None to wait forever, not {timeout_s!r}")
-        entries = self._read_due(max_entries, timeout_s)
+        if timeout is not None and (not isinstance(timeout, Real) or timeout != timeout):
+            raise InvalidArgumentError(f"timeout must be seconds, or None to wait forever, not {timeout!r}")
+        entries = self._read_due(max_entries, timeout)
         if supports_broker_metadata is None:
             return entries
         exposes = self._managed_ledger.config.exposes_broker_metadata
         return as_consumers_get_them(entries, exposes, supports_broker_metadata)
 
-    def _read_due(self, max_entries: int, timeout_s: float | None) -> list[StoredEntry]:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    def _read_due(self, max_entries: int, timeout: float | None) -> list[StoredEntry]:
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             while True:
                 # Noted before the first look, so that anything added after it wakes this thread.

@@ -58,14 +58,14 @@ def close_at_the_end(follower, seen, stop):
 
 def follow(path, stop):
     seen = Seen()
-    follower = seglog.follow_partition(path)
+    follower = seglog.follow(path)
     threading.Thread(target=close_at_the_end, args=(follower, seen, stop), daemon=True).start()
     start = "start"
     while True:
         try:
             for record in follower.follow(start):
                 seen.add(record)
-            return seen, seglog.follow_partition(path)
+            return seen, seglog.follow(path)
         except OffsetOutOfRangeError:
             start = follower.log_start_offset
             seen.begin_at(start)
@@ -73,7 +73,7 @@ def follow(path, stop):
 
 def read(path, stop, chance):
     """Random reads: whole batches, in order, and nothing that is torn."""
-    follower = seglog.follow_partition(path)
+    follower = seglog.follow(path)
     seen = Seen()
     while not stop.exists():
         start, end = follower.log_start_offset, follower.log_end_offset

@@ -77,7 +77,7 @@ class Topic:
             self.published[number] = self.log.add_entry(entry)
 
     def read(self):
-        got = self.dispatcher.read(self.chance.choice([1, 5, 50]), timeout_s=self.chance.choice([0, 0, 0.002]))
+        got = self.dispatcher.read(self.chance.choice([1, 5, 50]), timeout=self.chance.choice([0, 0, 0.002]))
         assert not self.cancelled & set(numbers(got))
         for entry in got:
             if self.opened % 2 or self.chance.random() < 0.9:
@@ -172,7 +172,7 @@ def by_threads(topic, interrupts):
         def consume_until(stop):
             while not stop.is_set():
                 try:
-                    for entry in topic.dispatcher.read(5, timeout_s=0.01):
+                    for entry in topic.dispatcher.read(5, timeout=0.01):
                         topic.acknowledged.add(entry.entry.fields().sequence_id)
                         topic.dispatcher.cursor.acknowledge(entry.position)
                 except Interrupt:

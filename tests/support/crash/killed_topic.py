@@ -101,7 +101,7 @@ def live(directory, seed, life):
 
     def read(chance):
         while True:
-            for entry in dispatcher.read(chance.choice([1, 5, 50]), timeout_s=0.05):
+            for entry in dispatcher.read(chance.choice([1, 5, 50]), timeout=0.05):
                 (number,) = numbers([entry])
                 journal.note("G", number, now_ms())
                 if chance.random() < acknowledges:

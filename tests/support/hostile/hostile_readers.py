@@ -347,10 +347,10 @@ def _segment(log: Path) -> None:
     segment.close()
 
 
-def _offsets_for_time(partition: Partition) -> None:
+def _offset_for_time(partition: Partition) -> None:
     readers = Readers(1)
     for when in (-1, -2, -3, 0, 1_600_000_000_000, 1_700_000_000_000, 2**62):
-        readers.read(partition.offsets_for_time, when)
+        readers.read(partition.offset_for_time, when)
     for offset in (0, 50, 75, 2**62):
         readers.read(partition.find_offset, offset)
     readers.read(lambda: partition.leader_epochs)
@@ -377,7 +377,7 @@ def _partition_columns(partition: Partition) -> None:
         len(columns)
 
 
-_OF_A_PARTITION = [_offsets_for_time, _records_skipping, _records_raising, _records_between, _partition_columns]
+_OF_A_PARTITION = [_offset_for_time, _records_skipping, _records_raising, _records_between, _partition_columns]
 
 
 def _index_bytes(log: Path) -> None:

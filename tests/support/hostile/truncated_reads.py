@@ -20,6 +20,7 @@ from seglog._kernels.window import Window
 from seglog.errors import StorageError
 from seglog.fs.mapping import Mapping
 from seglog.tools.cli import cli
+from support.lookups import offset_at
 
 KEEP_BYTES = 5_000
 
@@ -65,9 +66,9 @@ def point():
 def by_time():
     path = written()
     with seglog.open_partition(path) as partition:
-        partition.offset_at(0)
+        offset_at(partition, 0)
         cut(path)
-        partition.offset_at(2**60)
+        offset_at(partition, 2**60)
         bytes(partition[2_000].value)
 
 

@@ -71,7 +71,7 @@ def deliver(topic, clock, kind, number):
 
 def read_all(dispatcher):
     positions = []
-    while entries := dispatcher.read(100, timeout_s=0):
+    while entries := dispatcher.read(100, timeout=0):
         positions += [entry.position for entry in entries]
     return positions
 
