@@ -30,7 +30,7 @@ from seglog.errors import (
     SeglogError,
     UnsupportedCompressionTypeError,
 )
-from seglog.format.compression import Codec, compress, decompress, decompressor
+from seglog.format.compression import Codec, compress, decompress, decompressor, output_bytes_max
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)     # of importlib.resources, inside kafka-python
@@ -566,3 +566,11 @@ def test_no_bomb_takes_more_memory_than_the_limit_and_a_little(tmp_path):
     assert len(results) == len(lines)
     # Together, since each begins at the peak of those before it: the limit, and zstd's window of 8 MiB and some pieces.
     assert sum(grown_kib for _, _, grown_kib in results) < (32 + 24) << 10, results
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_no_payload_has_more_bytes_than_its_bound(codec):
+    for data in (b"", b"x" * 10, bytes(1 << 20), random.Random(5).randbytes(100_000)):
+        assert output_bytes_max(codec, memoryview(compress(codec, 2, data))) >= len(data)
+    assert output_bytes_max(Codec.NONE, memoryview(b"abc")) == 3
+    assert output_bytes_max(6, memoryview(b"abc")) == 0

@@ -15,7 +15,7 @@ from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
-from seglog.format.compression import may_exceed
+from seglog.format.compression import output_bytes_max
 from seglog.log.append import AppendResult, CheckedBatch, PendingAppend
 from seglog.log.log import Log
 from seglog.loop.durability import Durability
@@ -305,20 +305,10 @@ def _weight_bytes(log: Log, records: memoryview) -> int:
     weight = len(records)
     if codec:
         payload = records[_HEADER_BYTES:] if is_v2 else records
-        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == _LZ4 else _bound(codec, payload))
-    is_built_again = log.config.codec is not None or magic != (
-        2 if log.config.message_format_version is None else log.config.message_format_version)
+        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == _LZ4 else output_bytes_max(codec, payload))
+    config = log.config
+    is_built_again = config.compression_type != "producer" or config.message_format_version not in (None, magic)
     return weight * _BUILT_AGAIN if is_built_again else weight
-
-
-def _bound(codec: int, payload: memoryview) -> int:
-    """How many bytes a payload may have uncompressed: one of three sizes."""
-    try:
-        if may_exceed(codec, payload, _AT_ONCE_BYTES):
-            return _AT_ONCE_BYTES + 1
-        return _AT_ONCE_BYTES // 8 if may_exceed(codec, payload, _AT_ONCE_BYTES // 16) else _AT_ONCE_BYTES // 16
-    except SeglogError:
-        return 0        # an unknown codec: the append refuses it
 
 
 def _lz4_bound(payload: memoryview) -> int:

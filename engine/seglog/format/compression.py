@@ -97,6 +97,14 @@ def may_exceed(codec: int, payload: memoryview, limit_bytes: int) -> bool:
             return len(payload) * _RATIO_MAX[known] > limit_bytes
 
 
+def output_bytes_max(codec: int, payload: memoryview) -> int:
+    """How many bytes a payload may decompress to, judged without decompressing it; 0 for an unknown codec."""
+    if codec == Codec.ZSTD:
+        bound = output_bound(payload, 1 << _WIDE_WINDOW_LOG_MAX)
+        return MAX_LONG if bound < 0 else bound
+    return len(payload) * _RATIO_MAX.get(codec, 1 if codec == Codec.NONE else 0)
+
+
 def harmless_bytes(codec: Codec, limit_bytes: int) -> int:
     """Return the payload size up to which no output exceeds `limit_bytes`; 0: see `may_exceed`."""
     if codec is Codec.NONE:
