@@ -26,7 +26,12 @@ class OwnSource:
             extent = self._log._current()
             if epoch == live.epoch and (not epoch & 1 or self._tail.failure is not None):
                 return extent, epoch
+            self.mend()
             time.sleep(CHANGE_LOOK_S)
+
+    def mend(self) -> None:
+        if self._tail.is_torn:      # whoever was interrupted may never come again
+            self._tail.mend()
 
     @property
     def is_changing(self) -> bool:

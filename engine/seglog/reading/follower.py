@@ -383,6 +383,9 @@ class Follower(Partition, Followable):
     # Never: `moment` returns the previous picture while another process changes segments.
     is_changing = False
 
+    def mend(self) -> None:
+        """Nothing: changes are another process's."""
+
     def moment(self) -> tuple[Extent, int]:
         """The extent of the log now, and the epoch of its last cut."""
         picture = self._look()

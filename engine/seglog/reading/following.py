@@ -57,6 +57,9 @@ class FollowedLog(Protocol):
     def is_changing(self) -> bool:
         """Whether `moment` would wait because segments are being cut or exchanged."""
 
+    def mend(self) -> None:
+        """Complete a change that an interrupt left in the middle. `moment` does it, too."""
+
     def cut_since(self, epoch: int) -> int | None:
         """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
 
@@ -133,6 +136,8 @@ class Following:
         self.timeout = None if timeout is None or timeout > _TIMEOUT_S_MAX else float(timeout)
         self.is_committed = is_read_committed(isolation)
         self._on_out_of_range = on_out_of_range
+        self.position = start if type(start) is int else -1
+        self._await_change(None)
         extent, self._epoch = self.source.moment()
         if start == "end":
             self.position = extent.log_end_offset
@@ -157,6 +162,7 @@ class Following:
         idle_since: float | None = None
         try:
             while True:
+                idle_since = self._await_change(idle_since)
                 try:
                     extent, epoch = self.source.moment()
                 except LogClosedError:
@@ -179,8 +185,20 @@ class Following:
             waiter.cancel()
             FOLLOW_CALLS.closed(self)
 
+    def _await_change(self, idle_since: float | None) -> float | None:
+        """Wait until segments are no longer being changed, within the timeout. Returns since when no record came."""
+        while self.timeout is not None and self.source.is_changing:
+            now = time.monotonic()
+            idle_since = now if idle_since is None else idle_since
+            if now - idle_since >= self.timeout:
+                raise self.idle_error()
+            self.source.mend()
+            time.sleep(CHANGE_LOOK_S)
+        return idle_since
+
     def idle_error(self) -> IdleTimeoutError:
-        return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self.log.path, offset=self.position)
+        offset = self.position if self.position >= 0 else None      # None: it began while segments were being changed
+        return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self.log.path, offset=offset)
 
     def go_to(self, extent: Extent, epoch: int) -> int:
         """Move to where to read in this extent. Returns the offset up to which it may be read."""
