@@ -1,11 +1,14 @@
 """An event log over HTTP: FastAPI on top of a seglog partition.
 
     pip install seglog fastapi uvicorn
-    uvicorn event_log:app            # one worker: a partition has one writer
+    uvicorn event_log:app --timeout-graceful-shutdown 3     # one worker: a partition has one writer
 
     curl -d 'signed up' 'localhost:8000/events/ada'        # {"offset":0}, and the event is on the disk
     curl 'localhost:8000/events?start=0'                   # what is there
     curl -N 'localhost:8000/events/stream?start=0'         # what is there, then what comes (server-sent events)
+
+A stream never ends by itself, so on SIGTERM uvicorn would wait for its client forever: after the 3 seconds it ends the
+streams, and the log is closed.
 """
 import json
 import os

@@ -5,6 +5,10 @@
 Jobs are messages of a managed ledger; those with a delay are in an index of delayed messages, which a crash does not
 lose. A job that fails comes back after a delay that doubles. Killed at any point, it goes on at the next start: a job
 is acknowledged when it is done, so each is done at least once.
+
+A retry is a new message, added before the failed one is acknowledged. A crash in between leaves both, and each goes on
+to fail by itself: a job that always fails may be tried more often than TRIES after crashes. If that matters, count the
+attempts of a job where its work is done.
 """
 import sys
 

@@ -81,8 +81,12 @@ def test_events_over_http_are_appended_read_and_streamed(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/events"
+    # As the example says how to run it.
+    [options] = re.findall(r"uvicorn event_log:app( .*?)  ", (EXAMPLES / "event_log.py").read_text())
+    options = options.split()
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "--app-dir", EXAMPLES, "event_log:app", "--port", str(port)], cwd=tmp_path,
+        [sys.executable, "-m", "uvicorn", "--app-dir", EXAMPLES, "event_log:app", "--port", str(port), *options],
+        cwd=tmp_path,
         env=os.environ | {"EVENTS": str(tmp_path / "events-0")}, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )
 
@@ -105,8 +109,10 @@ def test_events_over_http_are_appended_read_and_streamed(tmp_path):
             stream.readline()
             assert ask("/ada", b"left") == {"offset": 2}
             assert stream.readline() == b"id: 2\n"
+            server.terminate()      # while a client listens
+            assert server.wait(20) is not None
     finally:
-        server.terminate()
-        assert server.wait(30) is not None
+        server.kill()
+        server.wait()
     with seglog.open_partition(tmp_path / "events-0") as partition:
         assert [record.value for record in partition.read()] == [b"signed up", b"paid", b"left"]
