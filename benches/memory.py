@@ -31,7 +31,7 @@ watcher.start()
 """
 CHILD = WATCH + """
 import seglog
-seglog.convert(sys.argv[1], sys.argv[2]).run()
+seglog.convert(sys.argv[1], sys.argv[2])
 done.set()
 watcher.join()
 print(peak)

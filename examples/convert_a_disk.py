@@ -20,7 +20,7 @@ def convert_disk(old: Path, new: Path) -> bool:
             print(f"{source.name}: left alone, {worst.meaning} ({worst.file}, byte {worst.position})")
             all_well = False
             continue
-        result = seglog.convert(source, new / source.name, to=2).run()
+        result = seglog.convert(source, new / source.name, to=2)
         after = seglog.verify(new / source.name)
         print(
             f"{source.name}: {result.proof.records} records, the same on both sides: {result.proof.holds}; "

@@ -71,7 +71,7 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("path", [None, 5, b"orders-0", "orders\0-0"])
 def test_what_is_no_path_is_refused_at_every_door(path, tmp_path):
     doors = [
-        seglog.open, seglog.open_dir, seglog.open_partition, seglog.verify, seglog.convert,
+        seglog.open, seglog.open_dir, seglog.open_partition, seglog.verify, seglog.plan_conversion,
         lambda src: seglog.recover(src, mode="truncate"),
     ]
     seglog.open(tmp_path / "orders-0").close()

@@ -5,10 +5,12 @@ the engine's error classes. A command returns its exit status; any exception it 
 stderr (report.py) and becomes an exit status. docs/cli.md is the user's page.
 """
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import cleandoc
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,35 +25,54 @@ from . import report, terminal
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# name -> its line in `seglog --help`. The lines are kept here, so that help loads no command. The module of that name
-# (with _ for -) holds the command as `command`.
-COMMANDS = {
-    "ls": "List partitions or segments: bytes, offsets, times, formats.",
-    "dump": "Print records, batches, index entries, checkpoints.",
-    "verify": "Check a log against its checksums, its indexes and itself.",
-    "seek": "Find the batch and the record at an offset or a time.",
-    "convert": "Rewrite partitions in another record format, with a proof.",
-    "erase": "Remove the records of some keys from partitions, with a proof.",
-    "mirror": "Append the batches of one partition to another, unchanged.",
-    "plan-upgrade": "Show how much of a log dir is in old formats, and what to do about it.",
-    "recover": "List what a damaged log would lose, or recover it.",
-    "retain": "Delete old segments by the rules of retention, or list them.",
-    "compact": "Keep only the last record of each key, or show what would be removed.",
-    "cursors": "List the named readers of a log, or move one to another offset.",
-    "index": "Check the index files, or rebuild them from the log.",
-    "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover.",
-    "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",
-    "report": "Draw a log dir, a partition or a managed ledger as an HTML page.",
-    "delayed": "Show or change the index of delayed messages of a managed ledger.",
-    "spark": "Convert whole topics with Apache Spark.",
-    "explain": "Explain an error, a finding or an exit status, and say what to do.",
-    "config": "List the configuration keys: units, defaults, limits, meaning.",
+# The groups of `seglog --help`: a command's name -> its line there. The lines are kept here, so that help loads no
+# command. The module of that name holds the command as `command`.
+GROUPS = {
+    "Look": {
+        "ls": "List partitions or segments: bytes, offsets, times, formats.",
+        "dump": "Print records, batches, index entries, checkpoints.",
+        "seek": "Find the batch and the record at an offset or a time.",
+        "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",
+        "report": "Draw a log dir, a partition or a managed ledger as an HTML page.",
+    },
+    "Check and repair": {
+        "verify": "Check a log against its checksums, its indexes and itself.",
+        "recover": "List what a damaged log would lose, or recover it.",
+        "index": "Rebuild the index files from the log, or add statistics.",
+    },
+    "Change": {
+        "convert": "Rewrite partitions in another record format, with a proof, or plan an upgrade.",
+        "compact": "Keep only the last record of each key, or show what would be removed.",
+        "prune": "Delete old segments by the rules of retention, or list them.",
+        "erase": "Remove the records of some keys from partitions, with a proof.",
+    },
+    "Move and serve": {
+        "mirror": "Append the batches of one partition to another, unchanged.",
+        "serve": "Let Kafka clients produce to and consume from a log dir.",
+        "cursors": "List the named readers of a log, or move one to another offset.",
+    },
+    "Pulsar": {
+        "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover, compact.",
+        "delayed": "Show or change the index of delayed messages of a managed ledger.",
+    },
+    "Spark": {
+        "spark": "Convert whole topics with Apache Spark.",
+    },
+    "Help": {
+        "explain": "Explain an error, a finding or an exit status, and say what to do.",
+        "config": "List the configuration keys: units, defaults, limits, meaning.",
+        "doctor": "Show which Python, Java, PySpark and pyarrow are installed, and what to change.",
+        "demo": "Show it all on a small partition that a real broker wrote.",
+    },
+}
+# Commands that help does not list: docs/cli.md shows how to set them up once.
+HIDDEN = {
     "completion": "Print the completion script for bash, zsh or fish.",
     "man": "Print the manual pages.",
-    "serve": "Let Kafka clients produce to and consume from a log dir.",
-    "doctor": "Show which Python, Java, PySpark and pyarrow are installed, and what to change.",
-    "demo": "Show it all on a small partition that a real broker wrote.",
 }
+COMMANDS = {name: line for group in (*GROUPS.values(), HIDDEN) for name, line in group.items()}
+
+_NAME_WIDTH = max(map(len, COMMANDS))       # so that all groups have the same columns
 
 # Modules whose names differ from their commands: report.py holds the printing that all commands share.
 _MODULES = {"report": "picture"}
@@ -84,11 +105,19 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then those that every command has."""
-        lines = [(parameter.get_help_record(ctx), parameter.expose_value) for parameter in self.get_params(ctx)]
+        # (click also returns a record for each argument, which has no help.)
+        lines = [
+            (parameter.get_help_record(ctx), parameter.expose_value)
+            for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)
+        ]
         for title, own in (("Options", True), ("Display", False)):
             if rows := [line for line, is_own in lines if line is not None and is_own == own]:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the whole first sentence, for the list of a group: click would cut it."""
+        return _first_sentence(self.help)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         as_json = bool(ctx.params.get("as_json"))
@@ -119,6 +148,21 @@ class Command(click.Command):
                     parameter.type.check(path)
 
 
+def _first_sentence(text: str | None) -> str:
+    words = " ".join(cleandoc(text or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) (?=[A-Z])|(?<=\.)$", words, maxsplit=1)[0]
+
+
+class CommandGroup(click.Group):
+    """A group of commands below a command: `seglog index`."""
+
+    command_class = Command
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the whole first sentence, as for a command."""
+        return _first_sentence(self.help)
+
+
 def _drop_what_stdout_refuses() -> None:
     """Discard buffered output that cannot be written: at exit, Python would try again, and exit with status 120."""
     try:
@@ -138,7 +182,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = import_module(f".{_MODULES.get(name, name).replace('-', '_')}", __package__).command
+        command = import_module(f".{_MODULES.get(name, name)}", __package__).command
         assert isinstance(command, click.Command)
         return command
 
@@ -148,7 +192,10 @@ class LazyGroup(click.Group):
         # As in click, but from the names only: completion should not load every command.
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items() if name not in HIDDEN and name.startswith(incomplete)
+        ]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -165,8 +212,9 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{e.message.rstrip('.')}: did you mean '{near[0]}'?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{_NAME_WIDTH}}", line) for name, line in commands.items()])
 
     def main(
         self,
@@ -244,7 +292,7 @@ def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
-    Most commands only read. `convert`, `erase`, `recover`, `mirror`, `retain`, `compact` and `index` can write; see
+    Most commands only read. `convert`, `erase`, `recover`, `mirror`, `prune`, `compact` and `index` can write; see
     the help of each.
     """
 

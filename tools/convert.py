@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from seglog.conversion.directory import Options, plan_conversion
+from seglog.conversion.directory import Options, plan_from_options
 from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
@@ -27,6 +27,7 @@ from .cli import Command
 from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
 from .options import PATH, SOURCE, NumberType, SizeType, TimeType, config_option, json_option, progress_option
 from .targets import Place, check_output_file
+from .upgrade_plan import TopicConfigType, show_plan
 
 # The value of --proof that is not a file name; for a file of this name, pass ./independent.
 _INDEPENDENT = "independent"
@@ -50,6 +51,12 @@ _INDEPENDENT = "independent"
 @click.option("--delete-horizon", "delete_horizon_ms", metavar="TIME", type=TimeType(),
               help="To v2: the time after which compaction may remove tombstones, written into batches as Kafka's "
               "cleaner does.")
+@click.option("--plan", "shows_plan", is_flag=True,
+              help="Only show how much of the log dir SRC is in v0 and v1, what retention or compaction will remove, "
+              "what converting the rest would cost, and the steps of a rolling migration. Works beside a broker.")
+@click.option("--topic-config", "of_topics", metavar="GLOB:KEY=VALUE", type=TopicConfigType(), multiple=True,
+              help="With --plan: retention.ms, retention.bytes or cleanup.policy of topics that match, such as "
+              "'orders-*:retention.ms=-1'; --config sets them for all topics. Kafka's defaults otherwise.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Read and convert at most this many bytes of the source per second, such as 50m.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
@@ -81,6 +88,8 @@ def command(
     allow_lossy: bool,
     aborted: Aborted | None,
     delete_horizon_ms: int | None,
+    shows_plan: bool,
+    of_topics: Sequence[tuple[str, str, str]],
     throttle_bytes: int,
     report_file: Path | None,
     proofs: Sequence[str],
@@ -103,15 +112,22 @@ def command(
     read back and proven equal. Only --in-place changes SRC, and swaps it with the result in one step. If a partition
     of a log dir fails, it is reported and the others are converted: status 7.
     """
+    if shows_plan:
+        if dst is not None or in_place or rollback:
+            raise click.UsageError("--plan only reads: leave out DST, --in-place and --rollback")
+        show_plan(src, topics, settings, of_topics, no_progress=no_progress, as_json=as_json)
+        return 0
+    if of_topics:
+        raise click.UsageError("--topic-config needs --plan")
     try:
         version = version_of(to)
     except InvalidArgumentError as error:
         raise click.BadParameter(f"{error.what}; {error.hint}", param_hint="--to") from None
-    prove_again = proof_every if _INDEPENDENT in proofs else 0
+    second_proof_every = proof_every if _INDEPENDENT in proofs else 0
     proof_files = [Path(proof) for proof in proofs if proof != _INDEPENDENT]
     proof_file = proof_files[-1] if proof_files else None
     options = Options(
-        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), prove_again
+        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), second_proof_every
     )
     if src.is_file():
         raise NotALogError(
@@ -134,7 +150,7 @@ def command(
         raise click.UsageError("DST cannot be combined with --in-place or --rollback")
     if proof_file is not None and ((dst is None and not in_place) or not is_partition):
         raise click.UsageError("--proof needs DST and a single partition: in a log dir, each has its own proof")
-    if prove_again and dst is None and not in_place:
+    if second_proof_every and dst is None and not in_place:
         raise click.UsageError("--proof independent needs DST: a dry run has nothing to prove")
     if resume and dst is None and not in_place:
         raise click.UsageError("--resume needs DST: a dry run leaves nothing to resume")
@@ -218,7 +234,7 @@ def _convert_partition(
         return done
     reading = watch("reading", source.name)
     if backup is None:
-        plan = plan_conversion(src, dst, options, replace=resume, progress=reading)
+        plan = plan_from_options(src, dst, options, replace=resume, progress=reading)
     else:
         plan = plan_in_place(src, backup, options, progress=reading)
     if backup is not None and plan.changes_nothing:

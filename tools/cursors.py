@@ -12,13 +12,13 @@ from seglog.reading.partition import Partition
 from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, cursor_files, lock_path
 
 from . import report
-from .cli import Command
+from .cli import Command, CommandGroup
 from .each_place import EachPlace
 from .options import SOURCE, NumberType, TimeType, json_option, paths_argument
 from .targets import Place, resolve
 
 
-@click.group(name="cursors")
+@click.group(name="cursors", cls=CommandGroup)
 def command() -> None:
     """List the named readers of a log, or move one to another offset.
 

@@ -17,7 +17,7 @@ from seglog.topic.delayed_policies import stored_policies
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
-from .cli import Command
+from .cli import Command, CommandGroup
 from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option
 
 HOUR_MS = 3_600_000
@@ -38,23 +38,23 @@ end_option = click.option(
 )
 
 
-@click.group(name="delayed")
+@click.group(name="delayed", cls=CommandGroup)
 def command() -> None:
     """Show or change the index of delayed messages of a managed ledger.
 
-    ls, dump and verify read the snapshots, even beside a process that writes them. The others open the managed ledger
-    for writing (status 5 if another process has it open), and also know messages that are in no snapshot yet.
+    buckets, dump and verify read the snapshots, even beside a process that writes them. The others open the managed
+    ledger for writing (status 5 if another process has it open), and also know messages that are in no snapshot yet.
     """
 
 
 # --- snapshots -------------------------------------------------------------------------------
 
 
-@command.command(name="ls", cls=Command)
+@command.command(cls=Command)
 @path_argument
 @subscription_option
 @json_option
-def list_buckets(path: Path, subscription: str | None, as_json: bool) -> int:
+def buckets(path: Path, subscription: str | None, as_json: bool) -> int:
     """List buckets: ledgers, snapshot, segments, messages, times, bytes.
 
     The messages counted are those that were pending when the snapshot was made.
@@ -139,7 +139,7 @@ def verify(path: Path, subscription: str | None, as_json: bool) -> int:
     else:
         print(f"{report.count_of(buckets, 'bucket')}, {report.count_of(problems, 'problem')}")
         if problems:
-            print("  no message is lost: clear the snapshots, and the log is indexed again")
+            print("  no message is lost: `seglog delayed reset` removes the snapshots, and the log is indexed again")
     return 1 if problems else 0
 
 
@@ -157,7 +157,7 @@ def _stored(path: Path, subscription: str | None) -> list[StoredIndex]:
 # --- policies --------------------------------------------------------------------------------
 
 
-@command.group(name="policies")
+@command.group(name="policies", cls=CommandGroup)
 def policies() -> None:
     """Show or set the configuration keys that are stored with the topic. They override what a program passes."""
 
@@ -219,14 +219,14 @@ def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_j
             print(f"{name:16}{number:>14,}" if name else f"{number:,}")
 
 
-@command.command(name="list", cls=Command)
+@command.command(cls=Command)
 @path_argument
 @subscription_option
 @first_option
 @end_option
 @limit_option("Stop after so many messages.", default=1000)
 @json_option
-def list_messages(
+def messages(
     path: Path, subscription: str | None, first_ms: int, end_ms: int, limit: int, as_json: bool
 ) -> None:
     """List delayed messages in the order in which they will be delivered."""
@@ -262,17 +262,17 @@ def cancel(path: Path, subscription: str | None, positions: Sequence[Position], 
     return 1 if missing else 0
 
 
-@command.command(name="clear-delayed-bucket-snapshots", cls=Command)
+@command.command(cls=Command)
 @path_argument
 @subscription_option
 @click.option("--drop", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
 @json_option
-def clear(path: Path, subscription: str | None, drop: bool, as_json: bool) -> None:
+def reset(path: Path, subscription: str | None, drop: bool, as_json: bool) -> None:
     """Remove all snapshots. Pending messages are indexed again from the log when it is next opened."""
     with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
         pending = index.clear(drop=drop)
     if as_json:
-        report.print_json("clear", pending=pending, dropped=drop)
+        report.print_json("reset", pending=pending, dropped=drop)
     else:
         fate = "acknowledged" if drop else "to be indexed again"
         print(f"{report.count_of(pending, 'pending message')} {fate}")
@@ -304,7 +304,7 @@ def _opened(
             if needs_buckets and not config.bucket_tracker:
                 raise InvalidArgumentError(
                     "enableBucketDelayedDeliveryTracker is off here: there are no snapshots", file=path,
-                    hint="there is nothing to clear",
+                    hint="there is nothing to reset",
                 )
             name = BUILDING_CURSOR if subscription is None else subscription
             if name not in topic.cursors:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from seglog.conversion.directory import plan_conversion
+from seglog.conversion.directory import plan_from_options
 from seglog.conversion.erasing import erasing
 from seglog.conversion.in_place import plan_in_place
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
@@ -83,7 +83,7 @@ def command(
             name = Path(os.path.abspath(src)).name
             progress = watch("reading", name)
             plan = (
-                plan_conversion(src, None, options, progress=progress) if backup is None
+                plan_from_options(src, None, options, progress=progress) if backup is None
                 else plan_in_place(src, backup, options, progress=progress)
             )
             if backup is None:

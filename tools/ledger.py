@@ -24,13 +24,13 @@ from seglog.verification.ledger_check import (
 )
 
 from . import report
-from .cli import Command
+from .cli import Command, CommandGroup
 from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
 from .ledger_compact import compact, convert
 from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option, paths_argument
 
 
-@click.group(name="ledger")
+@click.group(name="ledger", cls=CommandGroup)
 def command() -> None:
     """Work on managed ledgers, single ledgers, and plain files of Pulsar entries (each preceded by its size, a
     big-endian uint32).

@@ -21,7 +21,7 @@ from seglog.stores.store import WORKPLACE_SUFFIX
 
 from . import convert as on_one_machine
 from . import report, terminal
-from .cli import Command
+from .cli import Command, CommandGroup
 from .conversion_report import print_row, print_summary, rows_text
 from .options import PATH, SOURCE, ConfigType, NumberType, SizeType, json_option, options_of, progress_option
 from .targets import check_output_file
@@ -49,7 +49,7 @@ store_option = click.option(
 )
 
 
-@click.group(name="spark")
+@click.group(name="spark", cls=CommandGroup)
 def command() -> None:
     """Work on whole topics with Apache Spark. Needs the extra `seglog[spark]` and Java: run `seglog doctor`."""
 

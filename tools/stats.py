@@ -375,7 +375,7 @@ def _indexes(survey: Survey) -> Iterable[str]:
     if use.missing:
         yield f"{report.count_of(use.missing, 'segment')} without an .index"
     if use.damaged:
-        yield f"{report.count_of(use.damaged, 'segment')} with a damaged index: run `seglog index check`"
+        yield f"{report.count_of(use.damaged, 'segment')} with a damaged index: run `seglog verify --indexes`"
 
 
 def _transactions(survey: Survey) -> Iterable[str]:

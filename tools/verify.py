@@ -1,25 +1,23 @@
 """`seglog verify`: check whether a log is intact: a line for each finding, and what to do."""
-import os
-import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
 
 import click
+from click.core import ParameterSource
 
-from seglog.verification.findings import Finding, Report, Severity
-from seglog.verification.log_check import Level
-from seglog.verification.verify import LEVELS, names_interval, verify_partition
+from seglog.verification.findings import Report, Severity
+from seglog.verification.verify import LEVELS
 
 from . import report as say
 from .cli import Command
 from .each_place import EachPlace
+from .findings import check, finding_text, fixes, has_unreadable, print_finding
+from .index_files import show_indexes
 from .losses import with_advice
 from .options import NumberType, config_option, json_option, paths_argument, progress_option
 from .targets import Place
 
-_MARKS = {Severity.ERROR: ("✗", "red"), Severity.WARNING: ("!", "yellow"), Severity.NOTE: ("·", "dim")}
 # Below this, the time taken says more about the start of Python than about the log.
 _WORTH_TIMING_S = 1.0
 
@@ -29,6 +27,11 @@ _WORTH_TIMING_S = 1.0
 @click.option(
     "--level", type=click.Choice(LEVELS), default="crc", show_default=True,
     help="headers: only batch headers; crc: also every checksum; deep: also every record, decompressed.",
+)
+@click.option(
+    "--indexes", is_flag=True,
+    help="Only check that every index entry leads to its batch and that every index is complete, and list each index "
+    "file. Of the log, read only batch headers.",
 )
 @click.option(
     "--witness", is_flag=True,
@@ -43,8 +46,8 @@ _WORTH_TIMING_S = 1.0
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], level: str, witness: bool, witness_every: int | None, settings: Sequence[tuple[str, str]],
-    no_progress: bool, as_json: bool,
+    paths: Sequence[Path], level: str, indexes: bool, witness: bool, witness_every: int | None,
+    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
@@ -53,6 +56,11 @@ def command(
     read, the others are still checked. Status 0: clean, or only notes; 1: errors or warnings; 7: something could not
     be read.
     """
+    if indexes:
+        level_from = click.get_current_context().get_parameter_source("level")
+        if witness or witness_every or level_from is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--indexes reads only batch headers: leave out --level and --witness")
+        return show_indexes(paths, dict(settings), no_progress=no_progress, as_json=as_json)
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)
     places = EachPlace(paths, as_json=as_json)
@@ -96,49 +104,12 @@ def _add(total: Report, report: Report) -> None:
     total.findings += report.findings
 
 
-def has_unreadable(findings: Iterable[Finding]) -> bool:
-    """Whether one of them says that a file could not be read."""
-    return any(finding.code == "unreadable" for finding in findings)
-
-
-def check(
-    place: Place, level: str, settings: dict[str, object], *, progress: Callable[[int, int], None],
-    witness_every: int = 0,
-) -> Report:
-    """Return the report on a place; for one segment only what concerns its own files."""
-    with place.open(settings) as partition:
-        report = verify_partition(
-            partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
-            witness_every=witness_every,
-        )
-    if place.only is not None:
-        base = place.only.stem
-        report.findings[:] = [f for f in report.findings if os.path.basename(f.file).startswith(base)]
-    return report
-
-
-def print_finding(place: Place, finding: Finding) -> None:
-    say.print_json(
-        "finding", code=finding.code, severity=str(finding.severity), partition=place.name, file=finding.file,
-        position=finding.position, offset=finding.offset, last_offset=finding.last_offset, size=finding.size_bytes,
-        meaning=finding.meaning, found=finding.found or None, expected=finding.expected or None, fix=finding.fix,
-    )
-
-
 def _sums(report: Report) -> dict[str, object]:
     return {
         "ok": report.ok, "segments": report.segments, "bytes": report.size_bytes, "batches": report.batches,
         "records": report.records, "errors": report.count(Severity.ERROR), "warnings": report.count(Severity.WARNING),
         "notes": report.count(Severity.NOTE),
     }
-
-
-def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> list[str]:
-    """Return what to do, without repetition, for the worst first; commands include the paths to work on."""
-    order = list(Severity)
-    said = dict.fromkeys(f.fix for f in sorted(findings, key=lambda f: order.index(f.severity)))
-    where = shlex.join(map(str, paths))
-    return [f"{fix} {where}" if fix.startswith("seglog ") else fix for fix in said]
 
 
 # --- text --------------------------------------------------------------------------------
@@ -153,22 +124,6 @@ def _text(place: Place, report: Report) -> Iterable[str]:
     ))
     for finding in report.findings:
         yield from finding_text(finding)
-
-
-def finding_text(finding: Finding) -> Iterable[str]:
-    """Say where and what, then what was found and expected."""
-    mark, colour = _MARKS[finding.severity]
-    where = [os.path.basename(finding.file)]
-    if finding.position is not None:
-        where.append(f"byte {finding.position:,}" + (f" ({finding.size_bytes:,} B)" if finding.size_bytes else ""))
-    if finding.offset is not None:
-        last = finding.last_offset
-        many = last is not None and last > finding.offset
-        where.append(f"offset {finding.offset:,}" + (f"…{last:,}" if many else ""))
-    yield f"{say.paint(mark, colour)} {', '.join(where)}: {finding.meaning} [{finding.code}]"
-    facts = [f"{name} {text}" for name, text in (("found", finding.found), ("expected", finding.expected)) if text]
-    if facts:
-        yield f"    {', '.join(facts)}"
 
 
 def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) -> Iterable[str]:

@@ -9,7 +9,9 @@ from seglog._kernels.record_batch import Record as Record
 from seglog._kernels.record_batch import RecordBatch as RecordBatch
 from seglog._version import __version__ as __version__
 from seglog.conversion.directory import convert as convert
+from seglog.conversion.directory import plan_conversion as plan_conversion
 from seglog.conversion.erasing import erase as erase
+from seglog.conversion.erasing import plan_erasure as plan_erasure
 from seglog.errors import SeglogError as SeglogError
 from seglog.format.batch import build_batch as build_batch
 from seglog.frames.scan import TopicScan as TopicScan

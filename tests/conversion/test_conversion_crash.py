@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.conversion.directory import Options, convert, plan_conversion
+from seglog.conversion.directory import Options, convert, plan_conversion, plan_from_options
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.staging import leftovers
@@ -54,7 +54,7 @@ def scenario(request, tmp_path):
 
 
 def run(disk, fs, options):
-    return convert(disk / "logs/orders-0", disk / "made/orders-0", fs=fs, **options).run()
+    return convert(disk / "logs/orders-0", disk / "made/orders-0", fs=fs, **options)
 
 
 def is_known_to_a_broker(name):
@@ -129,7 +129,7 @@ def test_a_crash_while_a_result_is_replaced_leaves_the_old_one_or_the_new_one(tm
 
     def again(disk, fs):
         options = Options(codec="lz4")
-        plan_conversion(disk / "logs/orders-0", disk / "made/orders-0", options, replace=True, fs=fs).run()
+        plan_from_options(disk / "logs/orders-0", disk / "made/orders-0", options, replace=True, fs=fs).run()
 
     def contents(directory):
         return {p.name: p.read_bytes() for p in directory.iterdir() if p.name != "seglog-conversion.json"}
@@ -189,7 +189,7 @@ def test_an_error_at_any_change_leaves_nothing_or_all(tmp_path, error, once):
 CONVERT = """
 import signal, sys, time
 from pathlib import Path
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import convert, plan_conversion
 signal.signal(signal.SIGINT, signal.default_int_handler)     # a background job of a shell ignores it
 calls = 0
 def progress(done, total):
@@ -199,7 +199,7 @@ def progress(done, total):
         print("here", flush=True)
         time.sleep(60)
 disk = Path(sys.argv[1])
-convert(disk / "logs/orders-0", disk / "made/orders-0", config={"segment.bytes": 3000}).run(progress)
+plan_conversion(disk / "logs/orders-0", disk / "made/orders-0", config={"segment.bytes": 3000}).run(progress)
 print("done", flush=True)
 """
 
@@ -222,7 +222,7 @@ def progress_calls(disk):
     calls = []
     other = disk / "count"
     other.mkdir()
-    plan = convert(disk / "logs/orders-0", other / "orders-0", config={"segment.bytes": 3000}, fs=UnsyncedFs())
+    plan = plan_conversion(disk / "logs/orders-0", other / "orders-0", config={"segment.bytes": 3000}, fs=UnsyncedFs())
     plan.run(lambda done, total: calls.append(done))
     return len(calls)
 
@@ -238,7 +238,7 @@ def test_kill_9_leaves_no_target_and_the_next_run_removes_what_it_left(disk):
         assert not (disk / "made/orders-0").exists()
         left, = leftovers(disk / "made")
         assert left.parent == disk       # beside the log dir
-    result = convert(disk / "logs/orders-0", disk / "made/orders-0", config={"segment.bytes": 3000}).run()
+    result = convert(disk / "logs/orders-0", disk / "made/orders-0", config={"segment.bytes": 3000})
     assert not leftovers(disk / "made")
     assert result.proof.holds
     assert tree(disk / "logs") == before
@@ -286,7 +286,7 @@ def test_a_run_that_still_goes_on_is_not_swept_away(disk):
     process = start(disk, 3)
     assert line_of(process) == "here\n"
     left, = leftovers(disk / "made")
-    plan = convert(disk / "logs/orders-0", disk / "made/orders-1", fs=OsFileSystem())
+    plan = plan_conversion(disk / "logs/orders-0", disk / "made/orders-1", fs=OsFileSystem())
     with pytest.raises(Exception, match="locked by process") as e:
         plan.run()
     assert e.value.exit_status == 5

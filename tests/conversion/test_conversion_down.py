@@ -7,7 +7,7 @@ import pytest
 
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import convert, plan_conversion
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
@@ -41,7 +41,7 @@ def test_a_golden_case_keeps_what_the_format_can_hold(case, to, tmp_path):
     target.parent.mkdir()
     result = convert(
         source, target, to, allow_lossy=True, aborted="keep", codec="lz4", config=config_of(case)
-    ).run()
+    )
     assert tree(source) == before
     assert rows(target) == rows(source, to)
     assert result.proof.holds
@@ -59,10 +59,10 @@ def test_a_golden_case_keeps_what_the_format_can_hold(case, to, tmp_path):
 def test_v0_as_v1_loses_nothing_and_goes_back(case, tmp_path):
     source = source_of(case)
     (tmp_path / "up").mkdir(), (tmp_path / "down").mkdir()
-    up = convert(source, tmp_path / "up" / source.name, 1).run()
+    up = convert(source, tmp_path / "up" / source.name, 1)
     assert not up.plan.losses.kinds
     assert not up.proof.left_out
-    down = convert(up.target, tmp_path / "down" / source.name, 0).run()
+    down = convert(up.target, tmp_path / "down" / source.name, 0)
     assert rows(down.target) == rows(source)
     for old, new in zip(sorted(source.glob("*.log")), sorted(down.target.glob("*.log")), strict=True):
         if "none" in case.name:
@@ -94,7 +94,7 @@ def test_v0_becomes_the_v1_that_kafka_s_validator_made(pair, tmp_path):
     source.mkdir(parents=True)
     (source / f"{0:020}.log").write_bytes((pair / "input.log").read_bytes())
     (tmp_path / "target").mkdir()
-    target = convert(source, tmp_path / "target/orders-0", 1, codec=meta["target_codec"]).run().target
+    target = convert(source, tmp_path / "target/orders-0", 1, codec=meta["target_codec"]).target
     with gzip.open(pair / "output.jsonl.gz", "rt") as lines:
         kafkas = [json.loads(line) for line in lines]
     mine = rows(target)
@@ -113,20 +113,20 @@ def test_losses_are_listed_by_kind_with_their_count_and_need_leave(tmp_path):
     with Partition(source) as partition:
         batches = list(partition.batches())
         headers = sum(len(r.headers) for r in partition.records(0))
-    losses = convert(source, to=1, codec="none").losses
+    losses = plan_conversion(source, to=1, codec="none").losses
     assert losses.headers == headers
     assert losses.control_batches == sum(b.is_control for b in batches)
     assert losses.producer_batches == sum(b.producer_id >= 0 and not b.is_control for b in batches)
     assert losses.timestamps == 0
     with pytest.raises(UnsupportedForMessageFormatError, match=f"{losses.control_batches} control batches"):
-        convert(source, tmp_path / "orders-0", 1, codec="none", aborted="keep")
+        plan_conversion(source, tmp_path / "orders-0", 1, codec="none", aborted="keep")
     assert not list(tmp_path.iterdir())
 
 
 def test_timestamps_are_lost_to_v0_only():
     source = golden("v1-none-ct-k391")
-    assert convert(source, to=0).losses.timestamps == len([r for r in rows(source) if r[1] >= 0])
-    assert convert(source, to=1).losses.timestamps == 0
+    assert plan_conversion(source, to=0).losses.timestamps == len([r for r in rows(source) if r[1] >= 0])
+    assert plan_conversion(source, to=1).losses.timestamps == 0
 
 
 def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
@@ -135,14 +135,14 @@ def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
         committed = [r.offset for r in partition.read(0, isolation="read_committed")]
         everything = [r.offset for r in partition.records(0)]
     assert len(committed) < len(everything)
-    plan = convert(source, to=1, codec="none")
+    plan = plan_conversion(source, to=1, codec="none")
     with pytest.raises(InvalidArgumentError, match=f"{plan.losses.aborted_records} records of aborted"):
-        convert(source, tmp_path / "orders-0", 1, codec="none", allow_lossy=True)
+        plan_conversion(source, tmp_path / "orders-0", 1, codec="none", allow_lossy=True)
     for aborted, offsets in [("keep", everything), ("drop", committed)]:
         (tmp_path / aborted).mkdir()
         result = convert(
             source, tmp_path / aborted / "orders-0", 1, codec="none", allow_lossy=True, aborted=aborted
-        ).run()
+        )
         assert [row[0] for row in rows(result.target)] == offsets
         assert result.proof.holds
         assert any("aborted" in words for words in result.proof.left_out) == (aborted == "drop")
@@ -150,5 +150,5 @@ def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
 
 def test_zstd_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
-        convert(golden("v2-zstd-ct-k391"), tmp_path / "orders-0", 1, allow_lossy=True)
+        plan_conversion(golden("v2-zstd-ct-k391"), tmp_path / "orders-0", 1, allow_lossy=True)
     assert not list(tmp_path.iterdir())

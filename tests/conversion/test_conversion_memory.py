@@ -14,7 +14,7 @@ LIMIT_MIB = 100
 
 CONVERT = """
 import sys
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 
 peak = 0.0
 
@@ -25,7 +25,7 @@ def look(done, total):
     peak = max(peak, int(anonymous.split()[1]) / 1024)
 
 repack_bytes = int(sys.argv[3])
-plan = convert(sys.argv[1], sys.argv[2], repack_bytes=repack_bytes, codec=sys.argv[4] or None)
+plan = plan_conversion(sys.argv[1], sys.argv[2], repack_bytes=repack_bytes, codec=sys.argv[4] or None)
 look(0, 0)
 plan.run(look)
 print(peak)

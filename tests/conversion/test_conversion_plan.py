@@ -5,7 +5,7 @@ import pytest
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.conversion import forecast as conversion_forecast
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 from seglog.conversion.plan import FormatCount
 from seglog.format.compression import Codec, compress
 from support.conversion import config_of, converted, source_of, tree
@@ -47,7 +47,7 @@ def test_the_forecast_of_a_small_log_is_its_size(case, options, tmp_path):
     # Below a megabyte of compressed batches nothing is left to guess.
     source = source_of(case)
     before = tree(source)
-    plan = convert(source, config=config_of(case), **options)
+    plan = plan_conversion(source, config=config_of(case), **options)
     assert tree(source) == before
     result = converted(source, tmp_path / source.name, config=config_of(case), **options)
     assert plan.target is None
@@ -60,7 +60,7 @@ def test_the_forecast_of_a_small_log_is_its_size(case, options, tmp_path):
 def test_formats_are_counted(tmp_path):
     bare, wrapped, batch = v1(0) + v1(1), v1_gzip(2, 5), v2(7)
     source = partition_of(tmp_path / "orders-0", s0=bare + wrapped + batch, s8=b"")
-    plan = convert(source)
+    plan = plan_conversion(source)
     first, second = plan.segments
     assert first.formats == (
         FormatCount(1, "none", 2, len(bare), 2),
@@ -78,7 +78,7 @@ def test_compressed_batches_are_sampled(tmp_path, monkeypatch):
     noise = random.Random(7)
     data = b"".join(v1_gzip(i * 20, 20, noise.randbytes(20)) for i in range(2000))
     source = partition_of(tmp_path / "a" / "orders-0", s0=data)
-    plan = convert(source)
+    plan = plan_conversion(source)
     segment, = plan.segments
     assert not segment.forecast_is_exact
     result = converted(source, tmp_path / "b" / "orders-0")
@@ -90,7 +90,7 @@ def test_splits_are_foretold(tmp_path):
     data = b"".join(v1(i) for i in range(100))
     source = partition_of(tmp_path / "a" / "orders-0", s0=data)
     config = {"segment.bytes": 1 << 10}
-    plan = convert(source, config=config)
+    plan = plan_conversion(source, config=config)
     result = converted(source, tmp_path / "b" / "orders-0", config=config)
     assert 1 < plan.segments[0].parts <= len(result.segments) <= plan.segments[0].parts + 1
 
@@ -99,7 +99,7 @@ def test_batches_above_max_message_bytes_are_foretold_and_said(tmp_path):
     # In v1 the two fit into what the topic allows, in v2 no more.
     source = partition_of(tmp_path / "a" / "orders-0", s0=v1(0, bytes(960)) + v1(1, bytes(960)) + v1(2))
     config = {"max.message.bytes": len(v1(0, bytes(960)))}
-    plan = convert(source, config=config)
+    plan = plan_conversion(source, config=config)
     result = converted(source, tmp_path / "b" / "orders-0", config=config)
     warning, = plan.warnings
     assert warning.startswith("2 batches of the result are larger than max.message.bytes (994)")
@@ -109,18 +109,18 @@ def test_batches_above_max_message_bytes_are_foretold_and_said(tmp_path):
 def test_a_log_start_offset_above_the_first_segment_is_said(tmp_path):
     source = partition_of(tmp_path / "orders-0", s0=v1(0) + v1(1))
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n")
-    warning, = convert(source).warnings
+    warning, = plan_conversion(source).warnings
     assert "below offset 1 were deleted" in warning
 
 
 def test_repacking_is_said_to_concern_all_replicas(tmp_path):
     source = partition_of(tmp_path / "orders-0", s0=v1(0))
-    warning, = convert(source, repack_bytes=16384).warnings
+    warning, = plan_conversion(source, repack_bytes=16384).warnings
     assert "replace all of them together" in warning
 
 
 def test_a_plan_is_data(tmp_path):
-    plan = convert(partition_of(tmp_path / "orders-0", s0=v1(0)))
-    assert plan == convert(tmp_path / "orders-0")
+    plan = plan_conversion(partition_of(tmp_path / "orders-0", s0=v1(0)))
+    assert plan == plan_conversion(tmp_path / "orders-0")
     with pytest.raises(AttributeError):
         plan.to = 1

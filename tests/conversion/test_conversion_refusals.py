@@ -9,7 +9,7 @@ import pytest
 
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.conversion import directory as directory_conversion
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import convert, plan_conversion
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -60,11 +60,11 @@ def assert_nothing_made(target):
 def test_a_target_that_exists_is_refused(source, target):
     target.mkdir()
     with pytest.raises(InvalidArgumentError, match="exists"):
-        convert(source, target)
+        plan_conversion(source, target)
 
 
 def test_a_target_that_came_to_exist_since_the_plan_is_refused(source, target):
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     target.mkdir()
     with pytest.raises(InvalidArgumentError, match="exists"):
         plan.run()
@@ -74,38 +74,38 @@ def test_a_target_that_came_to_exist_since_the_plan_is_refused(source, target):
 def test_a_target_in_the_source_is_refused(source, path):
     before = tree(source)
     with pytest.raises(InvalidArgumentError, match="is inside the source"):
-        convert(source, source / path)
+        plan_conversion(source, source / path)
     assert tree(source) == before
 
 
 def test_a_target_in_the_source_is_seen_through_a_link(source, tmp_path):
     (tmp_path / "link").symlink_to(source, target_is_directory=True)
     with pytest.raises(InvalidArgumentError, match="is inside the source"):
-        convert(source, tmp_path / "link" / "inner-0")
+        plan_conversion(source, tmp_path / "link" / "inner-0")
 
 
 @pytest.mark.parametrize("name", ["orders", "orders-", "-0", "orders-x", "orders-0.0123-delete"])
 def test_a_target_that_a_broker_would_not_take_is_refused(source, tmp_path, name):
     with pytest.raises(InvalidArgumentError, match="is not a valid name for a partition directory"):
-        convert(source, tmp_path / name)
+        plan_conversion(source, tmp_path / name)
 
 
 def test_a_file_in_the_place_of_the_log_dir_is_refused(source, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotALogError, match="expected a directory, found a file"):
-        convert(source, tmp_path / "file" / "orders-0")
+        plan_conversion(source, tmp_path / "file" / "orders-0")
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
 def test_a_source_that_is_no_log_is_refused(tmp_path, target, make):
     make(tmp_path / "nothing-0")
     with pytest.raises((NotALogError, StorageError)):
-        convert(tmp_path / "nothing-0", target)
+        plan_conversion(tmp_path / "nothing-0", target)
 
 
 def test_a_dry_run_cannot_be_carried_out(source):
     with pytest.raises(InvalidArgumentError, match="a dry run"):
-        convert(source).run()
+        plan_conversion(source).run()
 
 
 @pytest.mark.parametrize(("options", "error"), [
@@ -122,7 +122,7 @@ def test_a_dry_run_cannot_be_carried_out(source):
 ])
 def test_options_that_cannot_be_meant_are_refused(source, target, options, error):
     with pytest.raises(error):
-        convert(source, target, **options)
+        plan_conversion(source, target, **options)
 
 
 # --- locks -------------------------------------------------------------------------------------
@@ -153,14 +153,14 @@ def broker_holding():
 def test_a_source_under_a_live_broker_is_refused(source, target, broker_holding):
     broker_holding(source.parent)
     with pytest.raises(LogLockedError) as e:
-        convert(source, target)
+        plan_conversion(source, target)
     assert e.value.exit_status == 5
     # To look at it is no change of it.
-    assert convert(source).segments
+    assert plan_conversion(source).segments
 
 
 def test_a_source_that_a_broker_took_since_the_plan_is_refused(source, target, broker_holding):
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     broker_holding(source.parent)
     with pytest.raises(LogLockedError):
         plan.run()
@@ -173,12 +173,12 @@ def test_a_source_is_found_locked_through_a_link(source, target, tmp_path, broke
     link = tmp_path / "copies" / "orders-0"
     link.symlink_to(source, target_is_directory=True)
     with pytest.raises(LogLockedError):
-        convert(link, target)
+        plan_conversion(link, target)
 
 
 def test_a_target_under_a_live_broker_is_refused(source, target, broker_holding):
     broker_holding(target.parent)
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     with pytest.raises(LogLockedError):
         plan.run()
     assert_nothing_made(target)
@@ -200,19 +200,19 @@ def test_both_log_dirs_are_locked_while_it_runs(source, target):
         if not tried:
             tried.extend(try_lock(log_dir / ".lock") for log_dir in (source.parent, target.parent))
 
-    convert(source, target).run(look)
+    plan_conversion(source, target).run(look)
     assert tried == ["refused", "refused"]
     assert [try_lock(log_dir / ".lock") for log_dir in (source.parent, target.parent)] == ["", ""]
 
 
 def test_no_lock_file_is_made_beside_the_source(source, target):
-    convert(source, target).run()
+    convert(source, target)
     assert not (source.parent / ".lock").exists()
     assert (target.parent / ".lock").exists()
 
 
 def test_a_target_beside_the_source_needs_one_lock(source):
-    result = convert(source, source.parent / "orders-1").run()
+    result = convert(source, source.parent / "orders-1")
     assert rows(result.target) == [dict(row) for row in rows(source)]
 
 
@@ -273,7 +273,7 @@ def wrapper(payload, offset):
 def test_damage_that_only_opening_shows_is_named_and_leaves_nothing(tmp_path, target, inside, what):
     whole = v1(40) + v1(41)
     source = partition_of(tmp_path / "logs" / "orders-0", s40=whole + wrapper(inside, 42))
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     with pytest.raises(CorruptRecordError, match=what) as e:
         plan.run()
     assert (e.value.file, e.value.position, e.value.offset) == (
@@ -289,7 +289,7 @@ def test_a_wrapper_that_begins_in_the_batch_before_it_is_refused(tmp_path, targe
     data = v1(40) + v1(41) + inner.wrap(compress(GZIP, 1, inner.payload()), GZIP)
     source = partition_of(tmp_path / "logs" / "orders-0", s30=data)
     with pytest.raises(CorruptRecordError, match="begins below") as e:
-        convert(source, target).run()
+        convert(source, target)
     assert e.value.offset == 38
     assert_nothing_made(target)
 
@@ -298,28 +298,28 @@ def test_a_bomb_is_stopped_at_the_limit(tmp_path, target):
     data = wrapper(compress(GZIP, 1, bytes(2 << 20)), 0)
     source = partition_of(tmp_path / "logs" / "orders-0", s0=data)
     with pytest.raises(RecordTooLargeError, match=r"max\.decompressed\.message\.bytes"):
-        convert(source, target, config={"max.decompressed.message.bytes": 1 << 20}).run()
+        convert(source, target, config={"max.decompressed.message.bytes": 1 << 20})
     assert_nothing_made(target)
 
 
 def test_segments_that_overlap_are_refused(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0) + v1(1) + v1(2), s2=v1(2))
     with pytest.raises(CorruptRecordError, match="the next segment begins at 2") as e:
-        convert(source, target)
+        plan_conversion(source, target)
     assert (e.value.position, e.value.offset) == (2 * len(v1(0)), 2)
 
 
 def test_offsets_below_the_segment_are_refused(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s5=v1(4))
     with pytest.raises(CorruptRecordError, match="expected 5 or above"):
-        convert(source, target)
+        plan_conversion(source, target)
 
 
 def test_a_torn_end_is_said_and_left_behind(tmp_path, target):
     whole = v1(0) + v1(1)
     for torn in (v1(2)[:-1], v1(2)[:5], bytes(3000)):
         source = partition_of(tmp_path / str(len(torn)) / "orders-0", s0=whole + torn)
-        plan = convert(source, target.with_name(f"orders-{len(torn)}"))
+        plan = plan_conversion(source, target.with_name(f"orders-{len(torn)}"))
         assert (plan.tail.file, plan.tail.position, plan.tail.size_bytes) == (
             "00000000000000000000.log", len(whole), len(torn),
         )
@@ -329,19 +329,19 @@ def test_a_torn_end_is_said_and_left_behind(tmp_path, target):
 def test_a_torn_end_of_an_earlier_segment_is_damage(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0) + bytes(100), s5=v1(5))
     with pytest.raises(CorruptRecordError, match="zero bytes"):
-        convert(source, target)
+        plan_conversion(source, target)
 
 
 def test_an_unfinished_compaction_with_a_damaged_segment_is_refused(source, target):
     (source / "00000000000000000000.log.swap").write_bytes(b"x" * 100)
     with pytest.raises(UnfinishedChangeError) as e:
-        convert(source, target)
+        plan_conversion(source, target)
     assert e.value.file == str(source / "00000000000000000000.log.swap")
 
 
 def test_a_source_that_grew_since_the_plan_is_refused(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0))
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     with open(source / "00000000000000000000.log", "ab") as log:
         log.write(v1(1))
     with pytest.raises(InvalidArgumentError, match="changed since it was planned"):
@@ -351,7 +351,7 @@ def test_a_source_that_grew_since_the_plan_is_refused(tmp_path, target):
 
 def test_a_segment_that_came_since_the_plan_is_refused(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0))
-    plan = convert(source, target)
+    plan = plan_conversion(source, target)
     (source / f"{1:020d}.log").write_bytes(v1(1))
     with pytest.raises(InvalidArgumentError, match="changed since it was planned"):
         plan.run()
@@ -385,7 +385,7 @@ def rewrite_value(path):
 def test_a_record_that_changed_on_its_way_fails_the_proof(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0) + v1(1))
     with pytest.raises(ProofMismatchError, match="2 records with digest") as e:
-        convert(source, target, fs=SpoilingFs(".log", rewrite_value)).run()
+        convert(source, target, fs=SpoilingFs(".log", rewrite_value))
     assert e.value.file == str(source / "00000000000000000000.log")
     assert_nothing_made(target)
 
@@ -394,7 +394,7 @@ def test_a_record_that_was_lost_on_its_way_fails_the_proof(tmp_path, target):
     source = partition_of(tmp_path / "logs" / "orders-0", s0=v1(0) + v1(1))
     fs = SpoilingFs(".log", lambda path: os.truncate(path, os.path.getsize(path) // 2))
     with pytest.raises(ProofMismatchError):
-        convert(source, target, fs=fs).run()
+        convert(source, target, fs=fs)
     assert_nothing_made(target)
 
 
@@ -410,7 +410,7 @@ def flip(path):
 ])
 def test_a_flipped_bit_on_its_way_fails_the_proof(source, target, suffix, error):
     with pytest.raises(error) as e:
-        convert(source, target, fs=SpoilingFs(suffix, flip), config={"index.interval.bytes": 256}).run()
+        convert(source, target, fs=SpoilingFs(suffix, flip), config={"index.interval.bytes": 256})
     assert suffix in e.value.file
     assert_nothing_made(target)
 
@@ -424,23 +424,36 @@ def test_cancelling_leaves_nothing(source, target):
             raise Enough
 
     with pytest.raises(Enough):
-        convert(source, target).run(cancel)
+        plan_conversion(source, target).run(cancel)
     assert_nothing_made(target)
 
 
 def test_progress_rises_to_the_total(source, target):
     told = []
-    plan = convert(source, target, progress=lambda done, total: told.append((done, total)))
+    plan = plan_conversion(source, target, progress=lambda done, total: told.append((done, total)))
     assert told[-1][0] == told[-1][1] == plan.size_bytes
     told.clear()
     plan.run(lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert told[-1] == (2 * plan.size_bytes, 2 * plan.size_bytes)
+    told.clear()
+    result = convert(source, target.with_name("orders-1"), progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert {total for _, total in told} == {3 * plan.size_bytes}
+    assert told[-1][0] == 3 * plan.size_bytes
+    assert result.target.is_dir()
+
+
+@pytest.mark.parametrize("options", [{"proof": "dependent"}, {"proof": True}, {"proof_every": 0}])
+def test_an_unknown_second_proof_is_refused(source, target, options):
+    with pytest.raises(InvalidArgumentError, match="proof"):
+        convert(source, target, **options)
+    assert not target.exists()
 
 
 def test_the_lock_of_the_target_is_free_after_a_refusal(source, target, monkeypatch):
     monkeypatch.setattr(directory_conversion, "Staging", None)
     with pytest.raises(AttributeError):
-        convert(source, target).run()
+        convert(source, target)
     with open(target.parent / ".lock", "a") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,7 +19,7 @@ TAGGED = {"message.dialect": "tagged"}
 
 
 def converted(src, dst, to, **more):
-    return seglog.convert(src, dst, to=to, **more).run()
+    return seglog.convert(src, dst, to=to, **more)
 
 
 def records(path, **more):
@@ -41,7 +41,7 @@ def test_every_golden_log_comes_back_from_tags_with_the_same_records(work):
     for case in golden_cases():
         source, steps = case / f"{case.name}-0", [work / f"{name}-0" for name in ("a", "b")]
         before = records(source)
-        plan = seglog.convert(source, steps[0], to="tagged", allow_lossy=True, aborted="keep")
+        plan = seglog.plan_conversion(source, steps[0], to="tagged", allow_lossy=True, aborted="keep")
         assert plan.run().proof.holds
         converted(steps[0], steps[1], 2)
         for step in steps:
@@ -76,14 +76,14 @@ def test_the_source_says_what_is_lost_and_nothing_is_written_without_leave(work)
             producer.begin()
             producer.append(b"of a transaction")
             end()
-    plan = seglog.convert(path, to="tagged")
+    plan = seglog.plan_conversion(path, to="tagged")
     assert (plan.losses.headers, plan.losses.control_batches, plan.losses.producer_batches) == (2, 0, 2)
     assert plan.losses.aborted_records == 1
     with pytest.raises(UnsupportedForMessageFormatError, match="tagged cannot store 2 headers"):
-        seglog.convert(path, work / "tagged-0", to="tagged")
+        seglog.plan_conversion(path, work / "tagged-0", to="tagged")
     assert not (work / "tagged-0").exists()
     with pytest.raises(InvalidArgumentError, match="would look committed"):
-        seglog.convert(path, work / "tagged-0", to="tagged", allow_lossy=True)
+        seglog.plan_conversion(path, work / "tagged-0", to="tagged", allow_lossy=True)
     converted(path, work / "tagged-0", "tagged", allow_lossy=True, aborted="drop")
     kept = [(0, None, b"v", NOW), (1, None, b"of a transaction", NOW)]
     assert records(work / "tagged-0") == kept
@@ -116,11 +116,11 @@ def foreign(work):
 def test_what_others_wrote_is_read_and_what_is_lost_of_it_is_counted(work, foreign):
     kept = [(0, b"k", b"v", NOW), (10, b"k", b"i0", NOW), (12, b"k", b"i2", NOW)]
     assert records(foreign) == kept
-    assert seglog.convert(foreign, to=2).losses.control_batches == 2
-    below = seglog.convert(foreign, to=1).losses
+    assert seglog.plan_conversion(foreign, to=2).losses.control_batches == 2
+    below = seglog.plan_conversion(foreign, to=1).losses
     assert (below.control_batches, below.headers) == (4, 2)
     with pytest.raises(UnsupportedForMessageFormatError, match="2 control batches"):
-        seglog.convert(foreign, work / "b-0", to=2)
+        seglog.plan_conversion(foreign, work / "b-0", to=2)
     converted(foreign, work / "b-0", 2, allow_lossy=True)
     assert records(work / "b-0") == kept
     converted(work / "b-0", work / "c-0", "tagged")
@@ -147,11 +147,11 @@ def test_the_dialect_is_the_result_s_and_other_settings_stay(work):
 
 
 def test_a_dry_run_forecasts_and_a_second_run_is_another_name(work):
-    plan = seglog.convert(golden("v2-none-ct-k411"), to="tagged", allow_lossy=True)
+    plan = seglog.plan_conversion(golden("v2-none-ct-k411"), to="tagged", allow_lossy=True)
     result = converted(golden("v2-none-ct-k411"), work / "b-0", "tagged", allow_lossy=True)
     assert plan.forecast_bytes == result.size_bytes
     assert plan.target is None
-    assert seglog.convert(work / "b-0", to="tagged").changes_nothing
+    assert seglog.plan_conversion(work / "b-0", to="tagged").changes_nothing
 
 
 def test_on_the_command_line_a_partition_and_a_log_dir(work):
@@ -173,8 +173,8 @@ def test_on_the_command_line_a_partition_and_a_log_dir(work):
 
 @pytest.mark.parametrize("name", ["v1-gzip-ct-k411", "v0-lz4-ct-k411", "v2-none-ct-k411"])
 def test_plain_python_proves_it_again_and_reads_the_result_alike(work, name):
-    tagged = converted(golden(name), work / "a-0", "tagged", allow_lossy=True, prove_again=1)
-    back = converted(work / "a-0", work / "b-0", 2, prove_again=1)
+    tagged = converted(golden(name), work / "a-0", "tagged", allow_lossy=True, proof="independent")
+    back = converted(work / "a-0", work / "b-0", 2, proof="independent")
     assert min(tagged.proven_again, back.proven_again) > 0
     report = seglog.verify(work / "a-0", level="deep", witness_every=1)
     assert (report.findings, report.witnessed) == ([], report.segments)

@@ -7,7 +7,7 @@ import pytest
 
 import seglog as engine
 from seglog.clock import ManualClock
-from seglog.conversion.erasing import erase
+from seglog.conversion.erasing import erase, plan_erasure
 from seglog.conversion.in_place import is_converted, roll_back
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import InvalidArgumentError, StorageError
@@ -60,7 +60,7 @@ def test_what_stays_is_what_a_model_leaves_with_all_tags(in_memory, seed):
     keys = {key for key, _ in counted[: 1 + seed % 4]}
     left = [part for part in parts(before) if part[2] is None or part[2] not in keys]
     old = contents(path)
-    plan = erase(path, keys, in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs())
+    plan = plan_erasure(path, keys, in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs())
     assert plan.losses.erased_records == len(parts(before)) - len(left) > 5
     result = plan.run()
     assert result.proof.holds
@@ -91,7 +91,7 @@ def test_a_set_that_loses_its_last_messages_still_reaches_as_far(in_memory):
     """Also one that did not say it: then tag 33 does, so that no offset is given again."""
     some = [plain_tagged.message(n, key, b"v", seconds=1) for n, key in enumerate([b"a", b"b", b"secret", b"secret"])]
     path = written(in_memory / "logs/orders-0", [plain_tagged.wrapper(0, 1, some)])
-    erase(path, [b"secret"], in_memory / "backups", fs=UnsyncedFs()).run()
+    erase(path, [b"secret"], in_memory / "backups", fs=UnsyncedFs())
     outer, = stored(path)
     assert (outer.offset, outer.tags[32], outer.tags[33]) == (0, 2, 3)
     with engine.open(path, fsync="never") as log:
@@ -104,7 +104,7 @@ def test_the_epochs_of_its_leaders_stay_and_there_are_no_producers(in_memory):
         for n in range(200):
             log.append(b"%d" % n, key=b"key %d" % (n % 7))
     before = contents(path)
-    plan = erase(path, [b"key 2"], in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs())
+    plan = plan_erasure(path, [b"key 2"], in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs())
     assert not plan.left_behind
     assert not plan.run().notes
     after = contents(path)
@@ -117,7 +117,7 @@ def test_the_last_messages_are_refused_for_their_offsets_would_be_given_again(in
         plain_tagged.message(0, b"a", b"1", seconds=1), plain_tagged.message(1, b"b", b"2", seconds=1)])
     before = contents(path)
     with pytest.raises(InvalidArgumentError, match=r"from offset 1 on.*offsets would be assigned again"):
-        erase(path, [b"b"], in_memory / "backups")
+        plan_erasure(path, [b"b"], in_memory / "backups")
     assert contents(path) == before
 
 
@@ -125,7 +125,7 @@ def test_a_segment_may_lose_everything(in_memory):
     mine = [plain_tagged.message(n, b"secret", b"v" * 400, seconds=1) for n in range(20)]
     path = written(in_memory / "logs/orders-0", [*mine, plain_tagged.message(20, b"b", b"2", seconds=1)])
     assert len(names.log_files(path)) > 2
-    erase(path, [b"secret"], in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs()).run()
+    erase(path, [b"secret"], in_memory / "backups", config={"segment.bytes": 3000}, fs=UnsyncedFs())
     with engine.open(path, fsync="never") as log:
         assert [(r.offset, r.key) for r in log.read()] == [(20, b"b")]
         assert log.append(b"more") == 21
@@ -172,7 +172,7 @@ def test_whatever_a_crash_leaves_is_the_old_log_or_the_new_one(in_memory):
     old = contents(path)
 
     def run(place, fs):
-        erase(place / "logs/orders-0", [b"key 1", b"key 2"], place / "backups", fs=fs).run()
+        erase(place / "logs/orders-0", [b"key 1", b"key 2"], place / "backups", fs=fs)
 
     recording = RecordingFs(disk, UnsyncedFs())
     run(disk, recording)
@@ -200,7 +200,7 @@ def test_a_full_disk_at_any_change_leaves_the_old_log(in_memory):
     messages = some_messages(6, 30)
     count = FailingFs(UnsyncedFs())
     whole = written(in_memory / "whole/logs/orders-0", messages)
-    erase(whole, [b"key 1"], in_memory / "whole/backups", fs=count).run()
+    erase(whole, [b"key 1"], in_memory / "whole/backups", fs=count)
     new = contents(whole)
     for k in range(0, len(count.calls), 1 if FULL else 5):
         disk = in_memory / str(k)
@@ -208,7 +208,7 @@ def test_a_full_disk_at_any_change_leaves_the_old_log(in_memory):
         old = contents(path)
         fs = FailingFs(UnsyncedFs(), fail_at=k, error=errno.ENOSPC, once=True, short=True)
         try:
-            erase(path, [b"key 1"], disk / "backups", fs=fs).run()
+            erase(path, [b"key 1"], disk / "backups", fs=fs)
         except StorageError:
             is_done = is_converted(path, disk / "backups", fs=UnsyncedFs())
         else:

@@ -157,6 +157,6 @@ def test_the_log_dir_of_a_source_by_a_link_is_looked_at(linked, tmp_path):
     link, _ = linked
     (tmp_path / "new").mkdir()
     with lock_log_dir(OsFileSystem(), link.parent), pytest.raises(LogLockedError):
-        seglog.convert(link, tmp_path / "new/orders-0")
+        seglog.plan_conversion(link, tmp_path / "new/orders-0")
     with pytest.raises(InvalidArgumentError):
-        seglog.convert(link, link)
+        seglog.plan_conversion(link, link)

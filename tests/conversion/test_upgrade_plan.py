@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 from seglog.conversion.upgrade_plan import TopicPolicy, plan_upgrade, policies
 from seglog.errors import InvalidConfigError
 from seglog.fs.lock import lock_log_dir
@@ -35,7 +35,7 @@ def plan(logs, policy=None, **options):
 def test_old_bytes_and_the_forecast_are_those_of_the_conversion(logs, case):
     add(logs, "orders-0", case)
     row = plan(logs)["orders-0"]
-    conversion = convert(logs / "orders-0", fs=UnsyncedFs())
+    conversion = plan_conversion(logs / "orders-0", fs=UnsyncedFs())
     old = sum(f.size_bytes for s in conversion.segments for f in s.formats if f.magic < 2)
     assert (row.old_bytes, sum(row.bytes_of)) == (old, conversion.size_bytes)
     assert row.segments == len(conversion.segments)

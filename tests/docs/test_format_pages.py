@@ -489,7 +489,7 @@ def conversion_proof():
     source = unpack("kafka") / "cases" / name / f"{name}-0"
     with tempfile.TemporaryDirectory() as log_dir:
         target = Path(log_dir) / "orders-0"
-        text = convert(source, target).run().proof.to_json().decode()
+        text = convert(source, target).proof.to_json().decode()
     proof = json.loads(text)
     # What differs from machine to machine and from release to release.
     text = text.replace(proof["source"], "/data/old/orders-0").replace(proof["target"], "/data/new/orders-0")
@@ -504,7 +504,7 @@ def conversion_report():
     name = "mixed-formats-k282"
     source = unpack("kafka") / "cases" / name / f"{name}-0"
     with tempfile.TemporaryDirectory() as log_dir:
-        row = PartitionRow.of_result(convert(source, Path(log_dir) / "orders-0").run(), 0.25)
+        row = PartitionRow.of_result(convert(source, Path(log_dir) / "orders-0"), 0.25)
     text = report_json(Path("/data/old/orders-0"), Path("/data/new/orders-0"), 2, [row])
     lines = text.decode().splitlines()
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, "converted; paths and time are made up")
@@ -550,7 +550,7 @@ def workplace():
 def topics_manifest():
     name, prefix = "mixed-formats-k282", "v1-5f3c1e6b"
     with tempfile.TemporaryDirectory() as log_dir:
-        convert(unpack("kafka") / "cases" / name / f"{name}-0", Path(log_dir) / "orders-0").run()
+        convert(unpack("kafka") / "cases" / name / f"{name}-0", Path(log_dir) / "orders-0")
         found = sorted(path for path in Path(log_dir, "orders-0").iterdir() if path.name != PROOF_FILE)
         files = files_to_bytes({path.name: path.stat().st_size for path in found})
     lines = []

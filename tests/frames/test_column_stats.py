@@ -257,5 +257,5 @@ def test_the_command_shows_the_file_and_counts_it(directory):
     assert seglog_json("ls", directory)[-1]["column_stats"] == 2
     first = seglog_json("dump", min(directory.glob("*.stats.index")))[0]
     assert (first["type"], first["first_offset"], first["records"] > 0) == ("run_stats", 0, True)
-    checked = [line for line in seglog_json("index", "check", directory) if line["type"] == "index"]
+    checked = [line for line in seglog_json("verify", "--indexes", directory) if line["type"] == "index"]
     assert [line["ok"] for line in checked if line["file"].endswith(".stats.index")] == [True, True]

@@ -7,7 +7,7 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.status import Status
 from seglog._kernels.window import Window
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 from seglog.errors import UnsupportedCompressionTypeError
 from seglog.reading.partition import Partition
 from seglog.verification.verify import LEVELS, verify
@@ -157,4 +157,4 @@ def test_a_plan_names_a_codec_that_does_not_exist(workshop):
     batch = plain.batch_v2(plain.record_v2(0, 0, b"k", b"v"), attributes=7)
     directory, _ = lay_out(workshop, {f"{0:020d}.log": batch})
     with pytest.raises(UnsupportedCompressionTypeError):
-        convert(directory)
+        plan_conversion(directory)

@@ -77,7 +77,7 @@ def test_a_directory_of_a_broker_stays_without(tmp_path):
 
 def test_a_conversion_of_a_brokers_directory_makes_none(tmp_path):
     case = unpack("kafka") / "cases/v1-none-ct-k391"
-    seglog.convert(case / f"{case.name}-0", tmp_path / "converted-0").run()
+    seglog.convert(case / f"{case.name}-0", tmp_path / "converted-0")
     assert minutes(tmp_path / "converted-0") == {}
 
 
@@ -88,13 +88,13 @@ def test_a_conversion_carries_those_that_there_are(tmp_path, to):
         fill(log)
         log.roll()
         fill(log, 40)
-    plan = seglog.convert(tmp_path / "new-0", tmp_path / "converted-0", to=to, config=config)
+    plan = seglog.plan_conversion(tmp_path / "new-0", tmp_path / "converted-0", to=to, config=config)
     assert not [name for name in plan.left_behind if name.endswith(".time.index")]
     plan.run()
     assert len(minutes(tmp_path / "converted-0")) == 2
     assert seglog.verify(tmp_path / "converted-0", config=config).ok
     off = config | {"time.index.minute.enabled": False}
-    plan = seglog.convert(tmp_path / "new-0", tmp_path / "without-0", to=to, config=off)
+    plan = seglog.plan_conversion(tmp_path / "new-0", tmp_path / "without-0", to=to, config=off)
     assert len([name for name in plan.left_behind if name.endswith(".time.index")]) == 2
     plan.run()
     assert minutes(tmp_path / "without-0") == {}

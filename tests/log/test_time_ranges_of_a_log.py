@@ -191,7 +191,7 @@ def test_a_conversion_leaves_them_behind_and_says_so(path, tmp_path, to):
     with seglog.open(path, config=CONFIG, fsync="never") as log:
         fill(log)
         log.roll()
-    plan = seglog.convert(path, tmp_path / "converted-0", to=to, config={"time.index.ranges.enabled": True})
+    plan = seglog.plan_conversion(path, tmp_path / "converted-0", to=to, config={"time.index.ranges.enabled": True})
     assert [name for name in plan.left_behind if name.endswith(".ranges.index")] == [f"{0:020}.ranges.index"]
     plan.run()
     assert ranges(tmp_path / "converted-0") == []

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 from seglog.errors import StorageError
 from seglog.fs.staging import leftovers
 from support.conversion import UnsyncedFs, config_of, converted, copied, kept, source_of
@@ -159,7 +159,7 @@ def test_a_broker_removes_a_staging_in_its_log_dir(kafka_oracle, tmp_path, monke
     (tmp_path / "made").mkdir()
     monkeypatch.setattr("seglog.fs.staging.Staging.discard", lambda staging: None)
     with pytest.raises(Killed):
-        convert(source, tmp_path / "made/orders-0", fs=LogDirOfItsOwn()).run(kill)
+        plan_conversion(source, tmp_path / "made/orders-0", fs=LogDirOfItsOwn()).run(kill)
     left, = leftovers(tmp_path / "made")
     assert left.parent == tmp_path / "made"
     assert list(left.iterdir())

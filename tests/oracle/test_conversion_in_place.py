@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from seglog.conversion.directory import Options
-from seglog.conversion.erasing import erase
+from seglog.conversion.erasing import plan_erasure
 from seglog.conversion.in_place import plan_in_place, roll_back
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
 from seglog.conversion.upgrade_plan import plan_upgrade
@@ -146,7 +146,7 @@ def test_a_broker_serves_what_is_left_where_records_were_erased(kafka_oracle, tm
             if step == "after":
                 found = [base64.b64decode(row["key"]) for row in answers[0][name][0] if row["key"] is not None]
                 erased[name] = set(found[::3])
-                plan = erase(logs / f"{name}-0", erased[name], tmp_path / "backups", fs=UnsyncedFs())
+                plan = plan_erasure(logs / f"{name}-0", erased[name], tmp_path / "backups", fs=UnsyncedFs())
                 assert plan.run().proof.holds
         boot = oracle.boot([logs / f"{name}-0" for name in names], tmp_path / step)
         assert boot.summary["consume_errors"] == 0

@@ -162,7 +162,7 @@ def test_every_reading_command_works_beside_a_jvm(log_dirs, jvm):
     one, _ = log_dirs
     assert jvm("tryLock", one / ".lock") == "locked"
     try:
-        for command in (["ls"], ["dump"], ["verify"], ["seek", "--offset", 3], ["stats"], ["index", "check"]):
+        for command in (["ls"], ["dump"], ["verify"], ["seek", "--offset", 3], ["stats"], ["verify", "--indexes"]):
             seglog(*command, one / "orders-0")
         assert is_locked(one)       # none of them dropped it
     finally:

@@ -128,7 +128,7 @@ def test_convert_succeeds_and_its_proof_has_the_gap(gappy, tmp_path):
     path, gap = gappy
     (tmp_path / "converted").mkdir()
     target = tmp_path / "converted" / "orders-0"
-    result = convert(path, target, to=1).run()
+    result = convert(path, target, to=1)
     assert Proof.read(target / PROOF_FILE).gaps == (gap,)
     assert any(str(gap[1]) in warning for warning in result.warnings)
     assert codes(target, level="headers") == {("segment_gap", *gap)}
@@ -139,7 +139,7 @@ def test_a_conversion_of_a_whole_log_has_no_gap(tmp_path):
     with seglog.open(path, fsync="never") as log:
         log.append(b"v")
     (tmp_path / "converted").mkdir()
-    convert(path, tmp_path / "converted" / "orders-0", to=2, repack_bytes=1000).run()
+    convert(path, tmp_path / "converted" / "orders-0", to=2, repack_bytes=1000)
     assert Proof.read(tmp_path / "converted" / "orders-0" / PROOF_FILE).gaps == ()
 
 

@@ -253,7 +253,7 @@ def test_backups_and_conversions_take_cursors_along(log, path, in_memory):
         log.snapshot(in_memory / "backup" / "orders-0")
     log.close()
     (in_memory / "converted").mkdir()
-    seglog.convert(path, in_memory / "converted" / "orders-0", to=1).run()
+    seglog.convert(path, in_memory / "converted" / "orders-0", to=1)
     for directory in (in_memory / "backup" / "orders-0", in_memory / "converted" / "orders-0"):
         assert [json.loads(file.read_bytes())["offset"] for file in cursor_files(directory)] == [5]
         with seglog.open(directory) as log, log.cursor("mailer") as cursor:

@@ -158,7 +158,7 @@ def mirrored(directory, tmp_path):
 
 def converted(directory, tmp_path):
     (tmp_path / "converted").mkdir()
-    convert(directory, tmp_path / "converted" / "orders-0", to=2).run()
+    convert(directory, tmp_path / "converted" / "orders-0", to=2)
     with seglog.open_partition(tmp_path / "converted" / "orders-0") as partition:
         return [record.offset for record in partition.read()]
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import seglog
-from seglog.conversion.directory import convert
+from seglog.conversion.directory import plan_conversion
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
@@ -174,7 +174,7 @@ def test_a_dry_run_writes_nothing(log_dir, tmp_path):
 def test_a_dry_run_counts_losses(log_dir, tmp_path):
     report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", dry_run=True)
     for row in report.rows:
-        assert row.losses == convert(log_dir / row.partition, to=1, codec="none").losses
+        assert row.losses == plan_conversion(log_dir / row.partition, to=1, codec="none").losses
     assert any(row.losses.undecided_records for row in report.rows)
 
 

@@ -1,6 +1,7 @@
 """What every command has in common: loading, help, errors in three lines, exit statuses."""
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -74,7 +75,9 @@ def test_version_and_help_import_nothing_heavy(arguments):
 
 def test_help_names_every_command_and_exit_status():
     text = CliRunner().invoke(cli.cli, ["--help"]).output
-    assert all(f"  {name} " in text for name in cli.COMMANDS)
+    assert all((f"  {name} " in text) == (name not in cli.HIDDEN) for name in cli.COMMANDS)
+    titles = [line.removesuffix(":") for line in text.splitlines() if re.fullmatch(r"[A-Z].*:", line)]
+    assert titles == ["Options", *cli.GROUPS]
     flat = " ".join(text.split())
     for words in ("0 clean", "1 findings", "2 usage", "3 I/O", "4 not a Kafka log", "5 locked", "6 codec not installed",
                   "7 partial", "130 interrupted"):
@@ -82,7 +85,7 @@ def test_help_names_every_command_and_exit_status():
 
 
 @pytest.mark.parametrize(("words", "same_as"), [(["help"], ["--help"]), (["help", "dump"], ["dump", "--help"]),
-                                                (["help", "index", "check"], ["index", "check", "--help"]),
+                                                (["help", "index", "rebuild"], ["index", "rebuild", "--help"]),
                                                 (["-V"], ["--version"])])
 def test_help_and_version_as_other_programs_have_them(words, same_as):
     asked, usual = CliRunner().invoke(cli.cli, words), CliRunner().invoke(cli.cli, same_as)
@@ -268,12 +271,22 @@ def test_every_command_explains_itself():
         assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_help_cuts_no_line_and_lists_no_argument_as_an_option():
+    for words in (["index"], ["ledger"], ["delayed"], ["delayed", "policies"], ["spark"], ["cursors"]):
+        assert "..." not in CliRunner().invoke(cli.cli, [*words, "--help"]).output.split("Commands:")[-1], words
+    for words in leaves():
+        text = CliRunner().invoke(cli.cli, [*words, "--help"]).output
+        options = re.split("Options:|Commands:", text + "Options:")[1]
+        listed = [line for line in options.splitlines() if re.match(r"  \S", line)]
+        assert all(line.startswith("  -") for line in listed), (words, listed)
+
+
 # What each command is given, with "{}" for the partition directory.
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
-    ("erase",): ["{}", "--key", "none"], ("index", "check"): ["{}"], ("index", "rebuild"): ["{}"],
+    ("erase",): ["{}", "--key", "none"], ("index", "rebuild"): ["{}"],
     ("index", "stats"): ["{}"], ("stats",): ["{}"],
-    ("recover",): ["{}", "--mode", "quarantine"], ("plan-upgrade",): ["{}/.."], ("retain",): ["{}", "--dry-run"],
+    ("recover",): ["{}", "--mode", "quarantine"], ("prune",): ["{}", "--dry-run"],
     ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"],
 }
@@ -283,7 +296,7 @@ OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover", "compact", "convert")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.
 OF_TOPICS = {("delayed", name) for name in (
-    "ls", "dump", "verify", "count", "list", "cancel", "policies", "clear-delayed-bucket-snapshots"
+    "buckets", "dump", "verify", "count", "messages", "cancel", "policies", "reset"
 )}
 # What takes a log that has a named reader: tests/tools/test_cursors.py.
 OF_CURSORS = {("cursors", "reset")}
@@ -296,7 +309,7 @@ OF_SHELLS = {("completion",), ("man",)}
 # What runs until it is ended: tests/endpoint.
 OF_SERVERS = {("serve",)}
 # These do not take a partition directory, a log dir and a .log alike.
-OF_ONE = {("convert",), ("erase",), ("recover",), ("plan-upgrade",), ("retain",), ("compact",), ("mirror",)}
+OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mirror",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
@@ -338,8 +351,8 @@ def test_what_is_no_log_is_status_4_for_every_command(tmp_path, words):
 OF_A_PATH = {
     **{("ledger", name): ["{}"] for name in ("ls", "dump", "verify", "recover", "compact")},
     ("ledger", "seek"): ["{}", "--index", "3"], ("ledger", "convert"): ["{}", "--to", "old"],
-    **{("delayed", name): ["{}"] for name in ("ls", "dump", "verify", "count", "list")},
-    ("delayed", "clear-delayed-bucket-snapshots"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
+    **{("delayed", name): ["{}"] for name in ("buckets", "dump", "verify", "count", "messages")},
+    ("delayed", "reset"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
     ("delayed", "policies", "get"): ["{}"], ("delayed", "policies", "set"): ["{}", "a=b"],
     ("cursors", "reset"): ["{}", "a-name", "--earliest"], ("report",): ["{}"],
     ("spark", "convert"): ["file://{}", "{}-converted"],
@@ -386,7 +399,7 @@ def test_a_group_without_a_command_shows_its_help_and_is_a_wrong_use(words):
     result = CliRunner().invoke(cli.cli, words)
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: ")
-    assert "\n  check " in result.stderr or "\n  verify " in result.stderr
+    assert "\n  rebuild " in result.stderr or "\n  verify " in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--since", "--until"])
@@ -406,8 +419,8 @@ def test_names_from_a_disk_do_not_command_the_terminal(golden_kafka, tmp_path):
     checkpoint = path.parent / "recovery-point-offset-checkpoint"
     checkpoint.write_text("0\n1\n\x1b[2J 0 5\n")
     commands = [
-        *(["ls"], ["verify"], ["stats"], ["index", "check"], ["seek", "--offset", "1"], ["dump", "--max-bytes", "1"]),
-        *(["convert"], ["dump", str(checkpoint)], ["dump", f"{path}/none"]),
+        *(["ls"], ["verify"], ["stats"], ["verify", "--indexes"], ["seek", "--offset", "1"]),
+        *(["dump", "--max-bytes", "1"], ["convert"], ["dump", str(checkpoint)], ["dump", f"{path}/none"]),
     ]
     for words in commands:
         target = [] if len(words) == 2 and words[0] == "dump" else [str(path)]

@@ -13,7 +13,7 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
-from seglog.conversion.directory import Options, plan_conversion
+from seglog.conversion.directory import Options, plan_from_options
 from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
@@ -99,7 +99,7 @@ def test_what_is_in_the_way_of_the_log_dir_is_named_before_anything_is_made(sour
 
 def test_no_log_dir_is_made_for_a_plan_or_a_locked_source(source, tmp_path):
     target = tmp_path / "new/orders-0"
-    plan_conversion(source, target, Options())
+    plan_from_options(source, target, Options())
     with lock_log_dir(OsFileSystem(), source.parent):
         seglog("convert", source, target, status=5)
     assert not target.parent.exists()

@@ -47,14 +47,14 @@ def reading(path, settings, name="one"):
 
 def test_ls_shows_every_bucket(path):
     make(path)
-    rows = seglog_json("delayed", "ls", path)
+    rows = seglog_json("delayed", "buckets", path)
     assert [(row["cursor"], row["start"], row["end"], row["segments"], row["messages"]) for row in rows] == [
         ("one", 0, 0, 4, 4), ("one", 1, 1, 4, 4), ("other", 0, 0, 4, 4), ("other", 1, 1, 4, 4),
     ]
     assert rows[0]["last_ms"] - rows[0]["first_ms"] == 3 * HOUR_MS
-    assert seglog_json("delayed", "ls", path, "--subscription", "one") == rows[:2]
-    assert "one" in seglog("delayed", "ls", path).stdout
-    assert "these have some: one, other" in seglog("delayed", "ls", path, "--subscription", "x", status=2).stderr
+    assert seglog_json("delayed", "buckets", path, "--subscription", "one") == rows[:2]
+    assert "one" in seglog("delayed", "buckets", path).stdout
+    assert "these have some: one, other" in seglog("delayed", "buckets", path, "--subscription", "x", status=2).stderr
 
 
 def test_dump_shows_every_message_of_the_snapshots(path):
@@ -75,7 +75,7 @@ def test_verify_finds_nothing_wrong_with_what_is_whole(path):
 
 def test_verify_names_what_is_damaged_missing_or_listed_by_nobody(path):
     make(path)
-    one, other = (row["snapshot"] for row in seglog_json("delayed", "ls", path, "--subscription", "one"))
+    one, other = (row["snapshot"] for row in seglog_json("delayed", "buckets", path, "--subscription", "one"))
     log = path / "delayed/one" / f"ledger-{one}" / LOG_NAME
     data = bytearray(log.read_bytes())
     data[-10] ^= 1
@@ -85,7 +85,7 @@ def test_verify_names_what_is_damaged_missing_or_listed_by_nobody(path):
     assert {line.get("code") for line in lines} == {"corrupt_delayed_index", "snapshot_missing", "orphan", None}
     assert lines[-1]["problems"] == 2
     assert "indexed again" in seglog("delayed", "verify", path, status=1).stdout
-    assert "bucket 0 to 0" in seglog("delayed", "ls", path, status=7).stderr
+    assert "bucket 0 to 0" in seglog("delayed", "buckets", path, status=7).stderr
     assert reading(path, BUCKETS) == 10
 
 
@@ -97,9 +97,9 @@ def test_count_and_list_know_what_is_in_no_snapshot_too(path, settings):
     assert counts == {"due now": 0, "due in an hour": 1, "due in 2 hours": 2, "due in a day": 10, "in all": 10}
     between = ["--from", str(now + int(1.5 * HOUR_MS)), "--to", str(now + int(4.5 * HOUR_MS))]
     assert seglog("delayed", "count", path, "--subscription", "one", *between).stdout == "3\n"
-    rows = seglog_json("delayed", "list", path, "--subscription", "one", *between)
+    rows = seglog_json("delayed", "messages", path, "--subscription", "one", *between)
     assert [(row["ledger"], row["entry"]) for row in rows] == [(0, 1), (0, 2), (0, 3)]
-    limited = seglog("delayed", "list", path, "--subscription", "one", "--limit", "4")
+    limited = seglog("delayed", "messages", path, "--subscription", "one", "--limit", "4")
     assert len(limited.stdout.splitlines()) == 4
     assert "6 more" in limited.stderr
     # Nothing has changed by looking.
@@ -118,7 +118,7 @@ def test_a_cancelled_message_is_never_delivered(path):
 
 def test_a_shared_index_is_meant_where_no_subscription_is_named(path):
     make(path, SHARED)
-    assert {row["cursor"] for row in seglog_json("delayed", "ls", path)} == {"__delayed_index"}
+    assert {row["cursor"] for row in seglog_json("delayed", "buckets", path)} == {"__delayed_index"}
     assert seglog_json("delayed", "count", path)[-1]["messages"] == 10
     seglog("delayed", "cancel", path, "0:0")
     assert reading(path, SHARED) == reading(path, SHARED, "other") == 9
@@ -129,15 +129,15 @@ def test_a_shared_index_is_meant_where_no_subscription_is_named(path):
 def test_clearing_leaves_no_snapshot_and_what_is_pending_is_indexed_again_or_dropped(path, settings, drop, left):
     make(path, settings)
     named = () if settings is SHARED else ("--subscription", "one")
-    (line,) = seglog_json("delayed", "clear-delayed-bucket-snapshots", path, *named, *drop)
+    (line,) = seglog_json("delayed", "reset", path, *named, *drop)
     assert (line["pending"], line["dropped"]) == (10, bool(drop))
-    assert [row for row in seglog_json("delayed", "ls", path) if row["cursor"] != "other"] == []
+    assert [row for row in seglog_json("delayed", "buckets", path) if row["cursor"] != "other"] == []
     assert not list(path.glob("delayed/one/ledger-*"))
     assert reading(path, settings) == left
 
 
 def test_clearing_is_refused_where_the_flag_that_it_needs_is_off(path):
-    clear = "delayed", "clear-delayed-bucket-snapshots", path
+    clear = "delayed", "reset", path
     make(path, MEMORY)
     refused = seglog(*clear, "--subscription", "one", status=2).stderr
     assert "enableBucketDelayedDeliveryTracker is off" in refused
@@ -150,12 +150,12 @@ def test_clearing_is_refused_where_the_flag_that_it_needs_is_off(path):
 def test_a_topic_that_somebody_writes_is_looked_at_and_not_changed(path):
     make(path)
     with ManagedLedger(path):
-        assert len(seglog_json("delayed", "ls", path)) == 4
+        assert len(seglog_json("delayed", "buckets", path)) == 4
         seglog("delayed", "count", path, "--subscription", "one", status=5)
 
 
 def test_what_is_no_managed_ledger_is_refused(tmp_path):
-    seglog("delayed", "ls", tmp_path, status=4)
+    seglog("delayed", "buckets", tmp_path, status=4)
     seglog("delayed", "count", tmp_path, "--subscription", "one", status=4)
 
 

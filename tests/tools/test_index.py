@@ -25,7 +25,7 @@ def partition(golden_kafka, tmp_path):
 
 
 def test_check_tells_each_file_and_ends_clean(partition):
-    *files, summary = seglog_json("index", "check", partition)
+    *files, summary = seglog_json("verify", "--indexes", partition)
     assert {f["type"] for f in files} == {"index"}
     names = {p.name for p in partition.iterdir() if p.suffix in (".index", ".timeindex", ".txnindex")}
     assert {Path(f["file"]).name for f in files} == names
@@ -33,7 +33,7 @@ def test_check_tells_each_file_and_ends_clean(partition):
         "type": "summary", "schema": 1, "ok": True, "indexes": len(names), "clean": len(names), "findings": 0,
         "unread": 0, "suggest": [],
     }
-    assert seglog("index", "check", partition).stdout.splitlines()[-1] == (
+    assert seglog("verify", "--indexes", partition).stdout.splitlines()[-1] == (
         f"{len(names)} index files, {len(names)} clean, 0 findings"
     )
 
@@ -43,12 +43,12 @@ def test_check_finds_a_wrong_index_and_is_status_1(partition):
     data = bytearray(index.read_bytes())
     data[7] ^= 1        # the position of the first entry
     index.write_bytes(data)
-    lines = seglog_json("index", "check", partition, status=1)
+    lines = seglog_json("verify", "--indexes", partition, status=1)
     wrong, = (line for line in lines if line["type"] == "index" and not line["ok"])
     assert wrong["file"] == str(index)
     finding = next(line for line in lines if line["type"] == "finding")
     assert finding["code"] in wrong["codes"]
-    text = seglog("index", "check", partition, status=1).stdout
+    text = seglog("verify", "--indexes", partition, status=1).stdout
     assert f"  try: seglog index rebuild {partition}" in text.splitlines()
 
 
@@ -57,7 +57,7 @@ def test_check_leaves_damage_of_the_log_to_verify(partition):
     data = bytearray(log.read_bytes())
     data[100] ^= 1
     log.write_bytes(data)
-    seglog("index", "check", partition)
+    seglog("verify", "--indexes", partition)
     seglog("verify", partition, status=1)
 
 
@@ -127,9 +127,9 @@ def test_notes_alone_are_clean_as_for_verify(partition):
     """An emptied index of a directory whose interval is not told: nobody can say that it is wrong."""
     for index in partition.glob("*.index"):
         index.write_bytes(b"")
-    lines = seglog_json("index", "check", partition, "--config", "index.interval.bytes=1MiB", status=0)
+    lines = seglog_json("verify", "--indexes", partition, "--config", "index.interval.bytes=1MiB", status=0)
     assert [line["code"] for line in lines if line["type"] == "finding"] == []
-    *lines, summary = seglog_json("index", "check", partition, status=0)
+    *lines, summary = seglog_json("verify", "--indexes", partition, status=0)
     findings = [line for line in lines if line["type"] == "finding"]
     assert {line["severity"] for line in findings} == {"note"}
     assert (summary["ok"], summary["findings"], summary["clean"]) == (True, len(findings), summary["indexes"])

@@ -68,7 +68,7 @@ def test_a_broker_that_runs_has_to_be_stopped(logs, monkeypatch, arguments):
 
 def test_a_program_is_told_to_stop_the_broker_too(logs):
     with held_by("java", logs / ".lock"):
-        for call in (seglog.open, lambda path: seglog.convert(path, logs / "new-0")):
+        for call in (seglog.open, lambda path: seglog.plan_conversion(path, logs / "new-0")):
             with pytest.raises(LogLockedError) as e:
                 call(logs / "orders-0")
             assert e.value.hint.startswith(STOP_IT)

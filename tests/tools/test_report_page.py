@@ -157,7 +157,7 @@ def test_the_page_of_a_managed_ledger_has_the_numbers_of_ledger_ls_and_delayed_l
     run("report", delayed_topic, "-o", tmp_path / "page.html", "--now", T + 3_600_000)
     text = (tmp_path / "page.html").read_text()
     page, summary = read(text), json_of("ledger", "ls", delayed_topic)[-1]
-    buckets = json_of("delayed", "ls", delayed_topic)
+    buckets = json_of("delayed", "buckets", delayed_topic)
     assert page.facts == {
         **{name: summary[name] for name in ("ledgers", "entries", "size_bytes", "cursors")},
         "delayed_messages": sum(bucket["messages"] for bucket in buckets), "buckets": len(buckets),
@@ -171,7 +171,7 @@ def test_the_page_of_a_managed_ledger_has_the_numbers_of_ledger_ls_and_delayed_l
 
 
 def test_a_damaged_snapshot_is_told_on_the_page(delayed_topic, tmp_path):
-    bucket = json_of("delayed", "ls", delayed_topic)[0]
+    bucket = json_of("delayed", "buckets", delayed_topic)[0]
     for file in delayed_topic.rglob(f"ledger-{bucket['snapshot']}/*"):
         if file.suffix == ".log":
             raw = bytearray(file.read_bytes())

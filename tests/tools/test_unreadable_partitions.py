@@ -1,4 +1,4 @@
-"""One partition that cannot be read stops neither `verify` nor `index check` nor `stats` of a log dir: status 7."""
+"""One partition that cannot be read stops neither `verify` (also --indexes) nor `stats` of a log dir: status 7."""
 import os
 import re
 import shutil
@@ -9,7 +9,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from support.command import partition_of, seglog, seglog_json
 
-COMMANDS = [("verify",), ("index", "check"), ("stats",)]
+COMMANDS = [("verify",), ("verify", "--indexes"), ("stats",)]
 
 
 def loop(path):
@@ -93,7 +93,7 @@ def test_a_wrong_setting_is_said_once(log_dir):
     assert result.stderr.count("no such key") == 1
 
 
-LISTS = [("ls",), ("seek", "--offset", "5"), ("index", "rebuild"), ("index", "stats"), ("retain",)]
+LISTS = [("ls",), ("seek", "--offset", "5"), ("index", "rebuild"), ("index", "stats"), ("prune",)]
 
 
 @pytest.mark.parametrize("command", LISTS, ids=" ".join)

@@ -1,4 +1,4 @@
-"""`verify`, `index check` and `stats` beside a process that appends, rolls and deletes: no finding that is none."""
+"""`verify` and `stats` beside a process that appends, rolls and deletes: no finding that is none."""
 import os
 import subprocess
 import sys
@@ -44,7 +44,7 @@ WRITERS = [
     pytest.param("busy_broker.py", (), id="broker-whose-lock-is-not-seen"),     # in another container, over NFS
     pytest.param("busy_writer.py", (), id="writer-of-ours"),
 ]
-COMMANDS = [("verify",), ("verify", "--level", "deep"), ("index", "check"), ("stats",)]
+COMMANDS = [("verify",), ("verify", "--level", "deep"), ("verify", "--indexes"), ("stats",)]
 
 
 @pytest.mark.parametrize(("script", "arguments"), WRITERS)

@@ -48,7 +48,7 @@ DAMAGE = {
 def test_a_right_one_is_clean(directory):
     assert len(index_of(directory).read_bytes()) == 12 * 21
     assert seglog.verify(directory, config=CONFIG).ok
-    command("index", "check", directory)
+    command("verify", "--indexes", directory)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -60,8 +60,8 @@ def test_a_damaged_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
     report = seglog.verify(directory, config=CONFIG)
     assert [(f.code, f.file) for f in report.findings] == [(code, str(index))]
     command("verify", directory, status=1)
-    [found] = [line for line in seglog_json("index", "check", directory, status=1) if line.get("file") == str(index)
-               and line["type"] == "index"]
+    [found] = [line for line in seglog_json("verify", "--indexes", directory, status=1)
+               if line.get("file") == str(index) and line["type"] == "index"]
     assert found["codes"] == [code]
     with seglog.open_partition(directory) as partition:
         for n in range(RECORDS + 1):

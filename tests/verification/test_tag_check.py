@@ -109,7 +109,7 @@ def test_more_messages_than_offsets_are_refused_by_append_batch(path, count, las
 
 def test_a_conversion_corrects_both_tags(found, path, tmp_path):
     found(wrapped(0, (32, 2), (1, NOW)))
-    seglog.convert(path, tmp_path / "new-0", 2).run()
+    seglog.convert(path, tmp_path / "new-0", 2)
     with seglog.open_partition(tmp_path / "new-0") as partition:
         assert [(batch.count, batch.max_timestamp) for batch in partition.batches()] == [(4, NOW + 3000)]
         assert offset_at(partition, NOW + 2000) == 2

@@ -47,7 +47,7 @@ def test_right_ones_are_clean_at_every_level(directory):
     assert len(list(directory.glob("*.ranges.index"))) == 2
     for level in ("headers", "crc", "deep"):
         assert seglog.verify(directory, level=level).findings == []
-    command("index", "check", directory)
+    command("verify", "--indexes", directory)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -58,7 +58,7 @@ def test_a_bad_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
     path.write_bytes(change(right))
     assert [(f.code, f.file) for f in seglog.verify(directory).findings] == [(code, str(path))]
     command("verify", directory, status=1)
-    [found] = [line for line in seglog_json("index", "check", directory, status=1)
+    [found] = [line for line in seglog_json("verify", "--indexes", directory, status=1)
                if line["type"] == "index" and line["file"] == str(path)]
     assert found["codes"] == [code]
     with seglog.open_partition(directory) as partition:
@@ -110,7 +110,7 @@ def test_ls_stats_dump_and_index_check_show_them(directory):
     assert [(row["first_offset"], row["last_offset"]) for row in rows] == [(0, 31), (32, 59)]
     assert rows[0]["smallest"] == min(NOW + n * 7919 % 600 for n in range(32))
     assert rows[0]["size"] == rows[1]["position"]
-    assert ".ranges.index" in command("index", "check", directory).stdout
+    assert ".ranges.index" in command("verify", "--indexes", directory).stdout
     for path in directory.glob("*.ranges.index"):
         path.unlink()
     assert "time ranges" not in command("ls", directory).stdout

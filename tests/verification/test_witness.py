@@ -119,11 +119,11 @@ def test_records_that_the_first_proof_does_not_miss_are_missed_before_the_target
     monkeypatch.setattr(conversion, "slices", lossy)
     source = golden("v1-gzip-ct-k391")
     with pytest.raises(ProofMismatchError):
-        engine.convert(source, tmp_path / "orders-0").run()
+        engine.convert(source, tmp_path / "orders-0")
     monkeypatch.setattr(conversion._SegmentConversion, "_prove", blind)
-    assert engine.convert(source, tmp_path / "orders-1").run().proof.holds      # which nobody would notice
+    assert engine.convert(source, tmp_path / "orders-1").proof.holds      # which nobody would notice
     with pytest.raises(ProofMismatchError, match="plain Python reads"):
-        engine.convert(source, tmp_path / "orders-2", prove_again=1).run()
+        engine.convert(source, tmp_path / "orders-2", proof="independent")
     assert not (tmp_path / "orders-2").exists()
 
 

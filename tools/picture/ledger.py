@@ -118,7 +118,7 @@ class _Delayed:
         table = Table(
             "Buckets", ("cursor", "ledgers", "snapshot", "messages", "first due", "last due", "bytes"),
             self.rows[:ROWS_MAX], (0, 1, 4, 5),
-            f"{len(self.rows) - ROWS_MAX:,} more: seglog delayed ls." if len(self.rows) > ROWS_MAX else "",
+            f"{len(self.rows) - ROWS_MAX:,} more: seglog delayed buckets." if len(self.rows) > ROWS_MAX else "",
         )
         words.append("Messages that are in no snapshot yet are not counted here: seglog delayed count includes them.")
         return [Section("Delayed messages", words, self._histogram() if self.messages else None, tables=[table])]

@@ -157,5 +157,5 @@ def _upgrade(path: Path, rows: Sequence[_Row], old_bytes: int, all_bytes: int) -
     return Section("Old record formats", [
         f"{report.size(old_bytes)} ({report.ratio(old_bytes, all_bytes)}) in {report.count_of(with_old, 'partition')} "
         "are in formats v0 and v1, which Kafka 4 still reads but no longer writes.",
-        f"For what retention removes, what a conversion costs, and its steps: seglog plan-upgrade {path}",
+        f"For what retention removes, what a conversion costs, and its steps: seglog convert --plan {path}",
     ])

@@ -13,12 +13,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from pathlib import Path
+from typing import Literal
 
 from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment
 from seglog.conversion.independent_proof import prove_again
 from seglog.conversion.plan import (
+    OneProgress,
     Plan,
     Progress,
     Result,
@@ -48,14 +50,15 @@ from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
+SecondProof = Literal["independent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of a conversion; see `convert`. With the bytes of a source they determine the bytes of its target.
 
-    `prove_again` only affects how often it is proven. `erased`: remove records with these keys, and change nothing
-    else.
+    `proof_every` only affects how often it is proven a second time (0: never). `erased`: remove records with these
+    keys, and change nothing else.
     """
 
     to: int = 2
@@ -65,7 +68,7 @@ class Options:
     allow_lossy: bool = False
     aborted: Aborted | None = None
     config: Mapping[str, object] | LogConfig | None = None
-    prove_again: int = 0
+    proof_every: int = 0
     erased: tuple[bytes, ...] = field(default=(), repr=False)
 
     def as_of(self, source: Path) -> "Options":
@@ -97,6 +100,54 @@ class Options:
 
 def convert(
     src: AnyPath,
+    dst: AnyPath,
+    to: int | str = 2,
+    *,
+    repack_bytes: int = 0,
+    codec: str | Codec | None = None,
+    delete_horizon_ms: int | None = None,
+    allow_lossy: bool = False,
+    aborted: Aborted | None = None,
+    config: Mapping[str, object] | LogConfig | None = None,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+    proof: SecondProof | None = None,
+    proof_every: int = 1,
+) -> Result:
+    """Convert the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as the new directory `dst`.
+
+    Records keep offset, timestamp, key, value and headers; by default batches are written as Kafka 4 rewrites data at
+    rest. `repack_bytes` packs consecutive records into larger batches, `codec` ("none", "gzip", "snappy", "lz4",
+    "zstd") recompresses. `config`: the topic's `segment.bytes`, `index.interval.bytes` and `segment.index.bytes`, which
+    a directory does not record. `delete_horizon_ms` stamps batches with tombstones as a compaction would.
+    `progress(done, total)` is called with bytes of work: each byte is planned, converted and proven. An exception of it
+    stops the conversion; then `dst` does not exist.
+
+    To 0 or 1, batches are written as Kafka sent them to old consumers (FileRecords.downConvert); to "tagged", as tagged
+    messages (docs/formats/tagged_message.md). What the format cannot hold (headers, control batches, producers; in v0
+    also timestamps) is counted in `result.plan.losses`, and needs `allow_lossy`. If there are records of aborted or
+    open transactions, `aborted` says whether to "drop" or to "keep" them.
+
+    `proof="independent"`: every segment, or every `proof_every`-th and the last one, is proven a second time by plain
+    Python, which shares no code with the conversion and its proof; slow (some MB/s), and needs the `witness` extra.
+
+    Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
+    not damage); UnfinishedChangeError; InvalidArgumentError for an invalid or existing target; LogLockedError if a
+    broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
+    UnsupportedForMessageFormatError for losses without `allow_lossy`; UnsupportedCompressionTypeError for zstd below
+    v2; ProofMismatchError.
+    """
+    both = OneProgress(progress)
+    plan = plan_conversion(
+        src, checked_path(dst), to, repack_bytes=repack_bytes, codec=codec, delete_horizon_ms=delete_horizon_ms,
+        allow_lossy=allow_lossy, aborted=aborted, config=config, progress=both.of_plan, fs=fs, proof=proof,
+        proof_every=proof_every,
+    )
+    return plan.run(both.of_run)
+
+
+def plan_conversion(
+    src: AnyPath,
     dst: AnyPath | None = None,
     to: int | str = 2,
     *,
@@ -108,38 +159,26 @@ def convert(
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
-    prove_again: int = 0,
+    proof: SecondProof | None = None,
+    proof_every: int = 1,
 ) -> Plan:
-    """Plan the conversion of the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as `dst`;
-    `plan.run()` carries it out.
+    """Plan what `seglog.convert` would do with the same arguments: formats, sizes, `losses`, warnings. Write nothing.
 
-    Without `dst` it is a dry run: formats, sizes, a forecast. Records keep offset, timestamp, key, value and headers;
-    by default batches are written as Kafka 4 rewrites data at rest. `repack_bytes` packs consecutive records into
-    larger batches, `codec` ("none", "gzip", "snappy", "lz4", "zstd") recompresses. `config`: the topic's
-    `segment.bytes`, `index.interval.bytes` and `segment.index.bytes`, which a directory does not record.
-    `delete_horizon_ms` stamps batches with tombstones as a compaction would. `progress(done, total)` is called with
-    bytes of work.
-
-    To 0 or 1, batches are written as Kafka sent them to old consumers (FileRecords.downConvert); to "tagged", as tagged
-    messages (docs/formats/tagged_message.md). What the format cannot hold (headers, control batches, producers; in v0
-    also timestamps) is counted in `plan.losses`, and needs `allow_lossy`. If there are records of aborted or open
-    transactions, `aborted` says whether to "drop" or to "keep" them.
-
-    `prove_again`: every n-th segment, and the last one, is proven a second time by plain Python, which shares no code
-    with the conversion and its proof; slow (some MB/s), and needs the `witness` extra.
-
-    Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
-    not damage); UnfinishedChangeError; InvalidArgumentError for an invalid or existing target; LogLockedError if a
-    broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
-    UnsupportedForMessageFormatError for losses without `allow_lossy`; UnsupportedCompressionTypeError for zstd below
-    v2.
+    `plan.run()` carries it out. Without `dst` it is a dry run, with a forecast of the size, and cannot be carried out.
+    `progress(done, total)` is called with the bytes of the source that were read. Raises as `seglog.convert`.
     """
     version = version_of(to) if isinstance(to, str) else to
-    options = Options(version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, prove_again)
-    return plan_conversion(src, dst, options, progress=progress, fs=fs)
+    if proof not in (None, "independent"):
+        raise InvalidArgumentError(f"unknown proof {proof!r}", hint='expected "independent" or None')
+    if proof_every < 1:
+        raise InvalidArgumentError(f"proof_every must be at least 1, not {proof_every}")
+    options = Options(
+        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, proof_every if proof else 0
+    )
+    return plan_from_options(src, dst, options, progress=progress, fs=fs)
 
 
-def plan_conversion(
+def plan_from_options(
     src: AnyPath,
     dst: AnyPath | None,
     options: Options,
@@ -160,7 +199,7 @@ def plan_conversion(
     with Partition(source_path, config=options.log_config()) as source:
         return make_plan(
             source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace,
-            options.prove_again,
+            options.proof_every,
         )
 
 
@@ -171,7 +210,7 @@ def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) ->
     `clears`: first remove what killed runs left in the log dir of the target.
     """
     if plan.target is None:
-        raise InvalidArgumentError("the plan is a dry run: it has no target", hint="pass a target to convert")
+        raise InvalidArgumentError("the plan is a dry run: it has no target", hint="pass a target to plan_conversion")
     log_dir = plan.target.parent
     refuse_locked(plan.source)      # before anything is made
     make_directories(plan.fs, log_dir)
@@ -274,10 +313,10 @@ class _Conversion:
             raise _changed(self._source.path)
         proof = self._proof(segments, made_from)
         proven_again = 0
-        if self._plan.prove_again:
+        if self._plan.proof_every:
             proven_again = prove_again(
                 proof, self._plan.source, self._staging.path,
-                drops_undecided=self._plan.profile.aborted == "drop", every=self._plan.prove_again,
+                drops_undecided=self._plan.profile.aborted == "drop", every=self._plan.proof_every,
             )
         self._staging.write_file(PROOF_FILE, proof.to_json())
         warnings = [*self._plan.warnings]

@@ -66,7 +66,7 @@ def plan_in_place(
     with Partition(place.partition, config=options.log_config()) as source:
         return make_plan(
             source, place.partition, options.to, profile, place.fs, functools.partial(_run, place), progress,
-            options.allow_lossy, prove_again=options.prove_again,
+            options.allow_lossy, proof_every=options.proof_every,
         )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from seglog.conversion.directory import AnyPath, Options, plan_conversion, refuse_locked, run
+from seglog.conversion.directory import AnyPath, Options, plan_from_options, refuse_locked, run
 from seglog.conversion.in_place import is_converted, plan_in_place
 from seglog.conversion.inputs import finished
 from seglog.conversion.plan import Plan, Progress
@@ -206,7 +206,7 @@ class _LogDirConversion:
             if proof is not None:
                 tell_log_dir(self._fs, target.parent, source.name)
                 return PartitionRow.of_proof(source, target, proof)
-        plan = plan_conversion(
+        plan = plan_from_options(
             source, target, self._options, replace=resume, progress=self._watch("reading", source.name), fs=self._fs
         )
         if target is None:

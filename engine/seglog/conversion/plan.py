@@ -88,7 +88,7 @@ class Plan:
     `left_behind`: files in the source that are not copied; `warnings`: what to know before; `losses`: what format v0 or
     v1 cannot store. `target_end_offset`: the log end offset of the result, lower than the source's if the last records
     are not converted. `dropped`: transactions that are left out. `replace`: replace an older result of a conversion.
-    `prove_again`: every Nth segment is proven a second time in plain Python; 0: none. `gaps`: (first, last) offsets
+    `proof_every`: every Nth segment is proven a second time in plain Python; 0: none. `gaps`: (first, last) offsets
     that no segment of the source holds, although its topic is not compacted.
     """
 
@@ -107,7 +107,7 @@ class Plan:
     dropped: tuple[AbortedTransaction, ...] = field(repr=False, compare=False)
     fs: FileSystem = field(repr=False, compare=False)
     carry_out: "Callable[[Plan, Progress | None], Result]" = field(repr=False, compare=False)
-    prove_again: int = 0
+    proof_every: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -184,6 +184,25 @@ class Result:
         return sum(segment.size_bytes for segment in self.segments)
 
 
+class OneProgress:
+    """Calls `progress` for a plan and its run as for one job. A plan reads each byte once, a run works on it twice."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._planned = 0
+
+    def of_plan(self, done: int, total: int) -> None:
+        """Tell that the plan has read `done` bytes."""
+        self._planned = total
+        if self._progress is not None:
+            self._progress(done, 3 * total)
+
+    def of_run(self, done: int, total: int) -> None:
+        """Tell that the run has done `done` bytes of work."""
+        if self._progress is not None:
+            self._progress(self._planned + done, self._planned + total)
+
+
 def make_plan(
     source: Partition,
     target: Path | None,
@@ -194,7 +213,7 @@ def make_plan(
     progress: Progress | None,
     allow_lossy: bool = False,
     replace: bool = False,
-    prove_again: int = 0,
+    proof_every: int = 0,
 ) -> Plan:
     """Read the source and plan what `carry_out` will do. Raises as `seglog.convert`."""
     names_found = _names_in(source)
@@ -244,7 +263,7 @@ def make_plan(
         dropped=survey.dropped,
         fs=fs,
         carry_out=carry_out,
-        prove_again=prove_again,
+        proof_every=proof_every,
         gaps=tuple((gap.first_offset, gap.last_offset) for gap in gaps),
     )
 

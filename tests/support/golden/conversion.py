@@ -55,7 +55,7 @@ class UnsyncedFile(OsFile):
 def converted(source, target, **options):
     """Convert `source` to `target`, whose log dir is made first. Returns the Result."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    return convert(source, target, fs=UnsyncedFs(), **options).run()
+    return convert(source, target, fs=UnsyncedFs(), **options)
 
 
 def copied(directory, target):

@@ -180,7 +180,7 @@ class Readers:
             ["dump", "--batches", "--json", directory], ["stats", directory], ["stats", "--json", log],
             ["seek", directory, "--offset", "71"], ["seek", "--json", directory, "--time", "latest"],
             ["seek", directory, "--time", "1"], ["verify", directory], ["verify", "--json", "--level", "deep", log],
-            ["index", "check", directory], ["convert", directory], ["convert", directory, target],
+            ["verify", "--indexes", directory], ["convert", directory], ["convert", directory, target],
             *(["dump", path] for path in sorted(directory.iterdir()) if path.suffix != ".log"),
         ):
             self.read(_command, *map(str, arguments))

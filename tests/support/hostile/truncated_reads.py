@@ -104,7 +104,7 @@ def converted():
 
     seglog.fs.mapping.Mapping.__new__ = shortened
     (path.parent / "new").mkdir()
-    seglog.convert(path, path.parent / "new" / "t-0", codec="gzip")
+    seglog.plan_conversion(path, path.parent / "new" / "t-0", codec="gzip")
 
 
 def verified():

@@ -1,4 +1,4 @@
-"""`seglog plan-upgrade`: how much of a log dir is in old formats, what goes by itself, and what a conversion costs."""
+"""`seglog convert --plan`: how much of a log dir is in old formats, what goes by itself, what a conversion costs."""
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -10,8 +10,7 @@ import click
 from seglog.conversion.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
 
 from . import report
-from .cli import Command
-from .options import SOURCE, ConfigType, json_option, progress_option
+from .options import ConfigType
 
 
 class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -28,25 +27,11 @@ class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic 
         return (glob, *ConfigType().convert(setting, param, ctx))
 
 
-@click.command(cls=Command)
-@click.argument("log_dir", metavar="LOGDIR", type=SOURCE)
-@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
-@click.option("--config", "settings", type=ConfigType(), multiple=True,
-              help="For all topics: retention.ms, retention.bytes, cleanup.policy. Kafka's defaults otherwise.")
-@click.option("--topic-config", "of_topics", type=TopicConfigType(), multiple=True,
-              help="The same for topics that match the glob, such as 'orders-*:retention.ms=-1'.")
-@progress_option
-@json_option
-def command(
+def show_plan(
     log_dir: Path, topics: Sequence[str], settings: Sequence[tuple[str, str]],
-    of_topics: Sequence[tuple[str, str, str]], no_progress: bool, as_json: bool,
-) -> int:
-    """Show how much of the log dir LOGDIR is in record formats v0 and v1, what retention or compaction will remove,
-    what a conversion of the rest would cost, and the steps of a rolling migration.
-
-    Only reads, takes no lock, and works beside a running broker. A log dir does not contain the retention settings of
-    its topics: pass them with --config and --topic-config.
-    """
+    of_topics: Sequence[tuple[str, str, str]], *, no_progress: bool, as_json: bool,
+) -> None:
+    """Only reads, takes no lock, and works beside a running broker."""
     policy_of = policies(dict(settings), of_topics)
     rows = []
     with report.Progress(f"reading {log_dir.name}", enabled=not no_progress) as progress:
@@ -58,7 +43,6 @@ def command(
         _print_summary(rows)
     else:
         print("\n".join(_text(log_dir, rows, time.time_ns() // 1_000_000)))
-    return 0
 
 
 _SUMS = {"retention": "gone_bytes", "compaction": "compacted_bytes", "stays": "stays_bytes"}

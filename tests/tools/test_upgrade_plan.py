@@ -1,4 +1,4 @@
-"""`seglog plan-upgrade`: what it says, and that it changes nothing."""
+"""`seglog convert --plan`: what it says, and that it changes nothing."""
 import shutil
 
 import pytest
@@ -16,7 +16,7 @@ def logs(golden_kafka, tmp_path):
 
 def test_each_partition_with_old_formats_has_a_line_and_the_steps_name_its_topic(logs):
     before = tree(logs)
-    text = seglog("plan-upgrade", logs, "--config", "retention.ms=-1").stdout
+    text = seglog("convert", "--plan", logs, "--config", "retention.ms=-1").stdout
     assert "orders-0" in text
     assert "orders-1" in text
     assert "orders-2" not in text
@@ -27,14 +27,14 @@ def test_each_partition_with_old_formats_has_a_line_and_the_steps_name_its_topic
 
 
 def test_the_command_that_it_names_goes_through(logs):
-    text = seglog("plan-upgrade", logs).stdout
+    text = seglog("convert", "--plan", logs).stdout
     command, = (line.split("seglog ", 1)[1].split() for line in text.splitlines() if " seglog convert " in line)
     seglog(*command)
-    assert "all in v2: nothing to migrate" in seglog("plan-upgrade", logs).stdout
+    assert "all in v2: nothing to migrate" in seglog("convert", "--plan", logs).stdout
 
 
 def test_json_has_a_line_for_each_partition_and_a_sum(logs):
-    *rows, summary = seglog_json("plan-upgrade", logs, "--topic-config", "ord*:cleanup.policy=compact")
+    *rows, summary = seglog_json("convert", "--plan", logs, "--topic-config", "ord*:cleanup.policy=compact")
     assert [row["verdict"] for row in rows] == ["compaction", "compaction", "nothing"]
     assert summary["compacted_bytes"] == summary["old_bytes"] == sum(row["old_bytes"] for row in rows)
     assert (summary["partitions"], summary["with_old_formats"]) == (3, 2)
@@ -44,9 +44,9 @@ def test_json_has_a_line_for_each_partition_and_a_sum(logs):
     ["--config", "retention.hours=1"], ["--topic-config", "retention.ms=1"], ["--topic", "nothing"],
 ])
 def test_what_cannot_be_meant_is_status_2(logs, wrong):
-    seglog("plan-upgrade", logs, *wrong, status=2)
+    seglog("convert", "--plan", logs, *wrong, status=2)
 
 
 def test_what_is_no_log_dir_is_status_4(logs):
     for path in (logs / "orders-0", next((logs / "orders-0").glob("*.log"))):
-        assert "pass the log dir" in seglog("plan-upgrade", path, status=4).stderr
+        assert "pass the log dir" in seglog("convert", "--plan", path, status=4).stderr

@@ -1,4 +1,4 @@
-"""`seglog retain`: delete what retention removes, from logs that are not open elsewhere, or show it."""
+"""`seglog prune`: delete what retention removes, from logs that are not open elsewhere, or show it."""
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
