@@ -20,6 +20,7 @@ from seglog.errors import (
 )
 from seglog.format.batch import build_batch, end_marker
 from seglog.segment.transaction_index import TransactionIndex
+from support.faultfs import SlowSync
 from support.waiting import wait_for
 
 NOW = 1_790_000_000_000
@@ -382,6 +383,26 @@ def test_a_look_for_overdue_transactions_does_not_write_what_lingers(in_memory, 
         clock.advance(5000)
         log.keep_house()
         assert [r.value for r in log.read(isolation="read_committed")] == [b"lingers"]
+
+
+def test_keep_house_returns_after_an_abort_that_another_thread_has_begun(in_memory, clock):
+    fs, found = SlowSync(), []
+    config = {"transaction.max.timeout.ms": 5000}
+    with seglog.open(in_memory / "orders-0", clock=clock, config=config, fs=fs) as log:
+        log.append_batch(batch_of(7, 0, 0))
+        fs.armed = True
+        clock.advance(5000)
+        threads = [threading.Thread(target=log.keep_house)]
+        threads[0].start()
+        assert fs.begun.wait(60)        # the marker is written, and not yet shown
+        threads.append(threading.Thread(target=lambda: (log.keep_house(), found.append(log.last_stable_offset))))
+        threads[1].start()
+        threads[1].join(0.2)
+        fs.armed = False
+        fs.go.set()
+        for thread in threads:
+            thread.join(60)
+    assert found == [2]
 
 
 def test_the_process_that_has_the_log_open_aborts_by_itself(in_memory):

@@ -50,6 +50,8 @@ class LogTransactions:
             for entry in tail.producers.open_transactions()
         }
         self._opened_at = tail.next_offset
+        # The number of the last append that is the marker of an overdue transaction. Written with the lock.
+        self._aborted_number = 0
         tail.on_transaction = self._watch
         if self._since_ms:
             WATCH.add(self)
@@ -123,11 +125,10 @@ class LogTransactions:
     def abort_overdue(self) -> int | None:
         """Abort transactions that are open for transaction.max.timeout.ms. See `Watched`."""
         tail = self._tail
-        if tail.producers.first_undecided_offset is None:
-            return None
-        left_ms, number = tail.change(self._abort_overdue)
-        if number:
-            tail.acknowledge(number)
+        left_ms = None if tail.producers.first_undecided_offset is None else tail.change(self._abort_overdue)
+        # Also of a marker that another thread has written, and that readers do not see before its sync.
+        if self._aborted_number:
+            tail.acknowledge(self._aborted_number)
         return left_ms
 
     # --- with the lock ---------------------------------------------------------------------------
@@ -199,9 +200,9 @@ class LogTransactions:
         tail.write_assigned(assigned, Origin.COORDINATOR, now_ms, update)
         return assigned.first_offset
 
-    def _abort_overdue(self) -> tuple[int | None, int]:
-        """Returns in how many ms to look again, and the number to wait for; 0: none was aborted, nothing changed."""
-        tail, number = self._tail, 0
+    def _abort_overdue(self) -> int | None:
+        """Returns in how many ms to look again; None: none is open."""
+        tail = self._tail
         tail.is_changing = False
         now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
         still_open: dict[tuple[int, int], int] = {}
@@ -211,12 +212,12 @@ class LogTransactions:
             since_ms = self._since_ms.get(key, now_ms)
             left = since_ms + timeout_ms - now_ms
             if left <= 0 and self._is_led and self._abort(entry, now_ms - since_ms):
-                number = tail.number
+                self._aborted_number = tail.number
                 continue
             still_open[key] = since_ms
             left_ms = left if left_ms is None else min(left, left_ms)
         self._since_ms = still_open
-        return left_ms if left_ms is None or left_ms > 0 else timeout_ms, number
+        return left_ms if left_ms is None or left_ms > 0 else timeout_ms
 
     def _abort(self, entry: ProducerEntry, age_ms: int) -> bool:
         """Abort with the next epoch, as Kafka's coordinator does: the producer is fenced. Returns whether it could."""
