@@ -58,9 +58,9 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
     """Check that these are headers and payload as producers send them; returns CheckedEntries.
 
     `entries`: bytes. `counts`: how many messages each entry holds, as ints; None, for the list or for one entry: as its
-    metadata says. Raises InvalidArgumentError for an entry that already has a broker's part (only EntryBatch adds it:
-    Pulsar's #12018) and for a count below 1, RecordTooLargeError above `max_bytes`, CorruptRecordError; `offset` is the
-    index of the entry in the list.
+    metadata says. Raises InvalidArgumentError for bytes that are not an entry, for an entry that already has a broker's
+    part (only EntryBatch adds it: Pulsar's #12018) and for a count below 1, RecordTooLargeError above `max_bytes`;
+    `offset` is the index of the entry in the list.
     """
     cdef CheckedEntries checked = CheckedEntries.__new__(CheckedEntries)
     cdef Py_ssize_t count = PyList_GET_SIZE(entries)
@@ -92,8 +92,11 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
                     "the entry begins with a broker's part (0x0e02) already: it gets one here", offset=number)
             read_message_fields(frame.metadata, start, &message)
         except CorruptRecordError as error:
-            error.offset = number
-            raise
+            # Nothing stored is damaged: the caller passed other bytes.
+            raise InvalidArgumentError(
+                f"not an entry: {error.what}", offset=number,
+                hint="pass headers and payload as a producer sends them; seglog.pulsar.build_entry makes them",
+            ) from error
         checked.times[number] = message.publish_time if message.publish_time > -1 else -1
         given = None if counts is None else counts[number]
         if given is None:

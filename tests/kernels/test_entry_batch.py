@@ -10,7 +10,7 @@ from seglog._kernels.entry_batch import EntryBatch, check_entries
 from seglog._kernels.entry_frame import put_broker_metadata
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
-from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
+from seglog.errors import InvalidArgumentError, RecordTooLargeError
 from seglog.ledger.entry import Entry
 from support.entries import golden_entries
 from support.topics import batch, message
@@ -75,7 +75,7 @@ def test_what_is_checked_cannot_be_changed_afterwards():
 @pytest.mark.parametrize(
     ("entry", "count", "error"),
     [
-        (b"", None, CorruptRecordError), (message(1)[:12], None, CorruptRecordError),
+        (b"", None, InvalidArgumentError), (message(1)[:12], None, InvalidArgumentError),
         (bytes(101), None, RecordTooLargeError),
         (put_broker_metadata(message(1), 1), None, InvalidArgumentError), (message(1), 0, InvalidArgumentError),
         (message(1), -1, InvalidArgumentError), (message(1), 2**31, InvalidArgumentError),

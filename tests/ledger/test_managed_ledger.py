@@ -11,7 +11,6 @@ from seglog._kernels.entry_frame import strip
 from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptManifestError,
-    CorruptRecordError,
     InvalidArgumentError,
     InvalidConfigError,
     LogClosedError,
@@ -209,8 +208,8 @@ def test_a_refused_entry_uses_no_index_up(path):
     with ManagedLedger(path, config=BOTH | {"maxMessageSize": 200}) as topic:
         topic.add_entry(message(0))
         refused = [
-            (bytes(201), 1, RecordTooLargeError), (b"", 1, CorruptRecordError),
-            (message(1)[:12], 1, CorruptRecordError), ("text", 1, InvalidArgumentError),
+            (bytes(201), 1, RecordTooLargeError), (b"", 1, InvalidArgumentError), (b"raw", 1, InvalidArgumentError),
+            (message(1)[:12], 1, InvalidArgumentError), ("text", 1, InvalidArgumentError),
             (message(1), 0, InvalidArgumentError), (message(1), True, InvalidArgumentError),
             (message(1), "1", InvalidArgumentError),
         ]

@@ -160,8 +160,8 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
         `n_messages`: the entry's number of messages; read from its metadata if not given.
 
-        Raises InvalidArgumentError for an entry with broker metadata, CorruptRecordError for bytes that are not an
-        entry, RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. A failed add uses up no index.
+        Raises InvalidArgumentError for bytes that are not an entry, and for an entry with broker metadata;
+        RecordTooLargeError (maxMessageSize), LogClosedError, LogFailedError. A failed add uses up no index.
         """
         return self._appender.add_entry(headers_and_payload, n_messages)
 
