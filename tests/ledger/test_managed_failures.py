@@ -11,6 +11,7 @@ from seglog.clock import ManualClock
 from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.managed.tail import ManagedTail
+from seglog.ledger.position import EARLIEST
 from seglog.pulsar import ManagedLedger
 from support.faultfs import FailingFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
@@ -135,6 +136,25 @@ def test_whoever_was_told_closes_without_an_error(tmp_path):
     with pytest.raises(LogFailedError):
         topic.add_entry(message(0))
     topic.close()
+
+
+def test_closing_tells_that_acknowledgements_were_not_stored(tmp_path):
+    fs = Breaking()
+    topic = ManagedLedger(tmp_path / "orders", fs=fs, clock=ManualClock())
+    cursor, other = topic.open_cursor("one", "earliest"), topic.open_cursor("other", "earliest")
+    cursor.acknowledge(topic.add_entry(message(0)))     # written when it is due, or at closing
+    fs.broken = "sync "
+    with pytest.raises(LogFailedError):
+        topic.add_entry(message(1))
+    with pytest.raises(LogFailedError):
+        other.seek(EARLIEST)                            # its caller has the error
+    with pytest.raises(LogFailedError, match="acknowledgements of cursor one were not stored") as refused:
+        topic.close()
+    assert "no space" in str(refused.value)
+    assert topic.closed
+    topic.close()
+    with ManagedLedger(tmp_path / "orders") as topic:
+        assert topic.cursors["one"].backlog() == topic.entry_count      # delivered again
 
 
 def test_who_changes_it_while_it_is_closed_finds_a_closed_one_and_fails_nothing(tmp_path, monkeypatch):

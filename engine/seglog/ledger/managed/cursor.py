@@ -74,6 +74,8 @@ class ManagedCursor:
         # The next write must not be delayed.
         self._is_due = False
         self._written_ns = topic.clock.monotonic_ns()
+        # Calls returned whose acknowledgements are not on the disk, and no caller has got an error since.
+        self.has_unstored = False
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -568,12 +570,18 @@ class ManagedCursor:
         rate = self._topic.config.mark_delete_per_s
         if self._is_due or not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
             self._write()
+        else:
+            self.has_unstored = True
         if now > before:
             self._home.cursor_passed(before, now)
 
     def _write(self) -> None:
-        self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties))
-        self._is_dirty = self._is_due = False
+        try:
+            self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties))
+        except SeglogError:
+            self.has_unstored = False       # the caller gets it
+            raise
+        self._is_dirty = self._is_due = self.has_unstored = False
         self._written_ns = self._topic.clock.monotonic_ns()
 
     # --- refusals ----------------------------------------------------------------------------

@@ -105,6 +105,16 @@ class ManagedCursors:
         for cursor in self.by_name.values():
             cursor.abandon()
 
+    def tell(self) -> None:
+        """After closing: raise LogFailedError if acknowledgements that were accepted could not be stored."""
+        failure = self._tail.failure
+        names = sorted(name for name, cursor in self.by_name.items() if cursor.has_unstored)
+        if failure is not None and names:
+            error = self._tail.failed(failure)
+            error.what = f"acknowledgements of cursor {', '.join(names)} were not stored: {error.what}"
+            error.hint = f"their entries are delivered again; {error.hint}"
+            raise error
+
     # --- what a cursor calls --------------------------------------------------------------
 
     def write_cursor(self, state: CursorState) -> None:

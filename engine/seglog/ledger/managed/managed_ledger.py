@@ -270,8 +270,8 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         """Make everything durable, seal the last ledger, and close. Idempotent; what was read stays readable.
 
         After a failed write or sync it only closes: the next opening recovers. The same in a forked child, whose parent
-        continues. Raises LogFailedError if making it durable fails now, or failed in the background and no caller has
-        got that error: it is closed then, too.
+        continues. Raises LogFailedError if making it durable fails now, if it failed in the background and no caller
+        has got that error, and if acknowledgements were accepted and never stored: it is closed then, too.
         """
         if self.closed:
             return
@@ -290,6 +290,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             self._let_go()
         if is_ours:
             tail.tell()
+            self._cursors.tell()
 
     def heard(self) -> None:
         """Note that the caller raises a failure in `shield.unheard` itself: closing need not raise it again."""
