@@ -73,7 +73,7 @@ dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of th
 	$(PY) .ci/check-dist $(PYTHONS)
 
 docs: .make/docs  ## the site of docs/, in build/site
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 man: build  ## the manual pages, in build/man: MANPATH=build/man man seglog
 	$(VENV)/bin/seglog man --quiet --into build/man/man1

@@ -184,17 +184,3 @@ def test_every_field_of_records_and_batches_is_on_the_page():
         for name in ("expected", "batches"):
             for field in {field for line in golden_lines(case, name) for field in line}:
                 assert f"`{field}`" in page, field
-
-
-def test_the_python_of_the_readme_runs(workplace, monkeypatch, capsys):
-    reading, writing = re.findall(r"```python\n(.*?)```\n(?:```output\n(.*?)```\n)?", README.read_text(), re.DOTALL)
-    assert max(len(code.splitlines()) for code, _ in (reading, writing)) <= 8
-    shutil.rmtree(workplace / "kafka-logs", ignore_errors=True)
-    shutil.copytree(SAMPLE, workplace / "kafka-logs/orders-0")
-    monkeypatch.chdir(workplace)
-    exec(compile(reading[0], README.name, "exec"), {})
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("42 1700000173104 b'k-47' None")
-    assert printed[-1] == "clean"
-    exec(compile(writing[0], README.name, "exec"), {})
-    assert capsys.readouterr().out == writing[1]

@@ -11,8 +11,8 @@ from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
-INNER = {"cursor_passed", "write_cursor", "write_lingering", "listen", "unlisten", "abandon", "cursors",
-         "add_chore", "remove_chore", "shared", "heard",
+INNER = {"cursor_passed", "write_cursor", "write_lingering", "stop_lingering", "listen", "unlisten", "abandon",
+         "cursors", "add_chore", "remove_chore", "shared", "heard",
          "read_run"}
 
 
