@@ -7,7 +7,7 @@ from typing import cast
 
 from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.log_check import Level
-from seglog.verification.verify import names_interval, verify_partition
+from seglog.verification.verify import verify_partition
 
 from . import report as say
 from .targets import Place
@@ -27,7 +27,7 @@ def check(
     """Return the report on a place; for one segment only what concerns its own files."""
     with place.open(settings) as partition:
         report = verify_partition(
-            partition, level=cast(Level, level), progress=progress, interval_given=names_interval(settings),
+            partition, level=cast(Level, level), progress=progress, given=settings,
             witness_every=witness_every,
         )
     if place.only is not None:

@@ -18,6 +18,7 @@ from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.upkeep.recover import recover
 from seglog.verification.findings import KINDS, Finding, Severity
 from seglog.verification.verify import LEVELS, verify
+from support.command import seglog_json
 from support.golden import golden_cases, unpack
 
 CASES = [pytest.param(case, id=case.name) for case in golden_cases()]
@@ -421,6 +422,23 @@ def test_an_emptied_index_of_a_small_segment_cannot_be_told_without_the_interval
     assert "if index.interval.bytes, which is not known" in finding.expected
     assert codes(verify(directory, config={"index.interval.bytes": 1})) == {"index_empty"}
     assert verify(directory, config={"index.interval.bytes": 4096}).findings == []
+
+
+def test_settings_that_are_kept_with_the_log_are_used_unless_others_are_given(tmp_path):
+    directory = small_log(tmp_path / "orders-0", 5)
+    index = first_log(directory).with_suffix(".index")
+    entries = index.read_bytes()
+    with seglog.open(directory) as log:
+        log.configure({"index.interval.bytes": 1})
+    index.write_bytes(b"")
+    assert codes(verify(directory)) == {"index_empty"}
+    assert seglog_json("verify", directory, status=1)[0]["code"] == "index_empty"
+    assert verify(directory, config={"index.interval.bytes": 4096}).findings == []
+    index.write_bytes(entries)
+    with seglog.open(directory) as log:
+        log.configure({"segment.index.bytes": 24})
+    assert codes(verify(directory)) == {"index_too_large"}
+    assert codes(verify(directory, config={"segment.index.bytes": 1024})) == set()
 
 
 @pytest.mark.parametrize(("batches", "interval"), [(1, 1), (5, 4096)])

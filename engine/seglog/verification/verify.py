@@ -13,12 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from seglog.config import LogConfig
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
+from seglog.errors import (
+    CorruptCheckpointError,
+    CorruptSettingsError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from seglog.format import names
 from seglog.fs.lock import is_locked
 from seglog.reading.gaps import GapFinder
 from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
+from seglog.reading.settings import LogSettings
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.findings import Finding, Report
@@ -35,6 +43,8 @@ LEVELS = ("headers", "crc", "deep")
 # A running broker preallocates the active segment's indexes, and its .log if configured; a roll trims both.
 _OF_A_RUNNING_BROKER = frozenset(("zero_tail", "index_zero_tail", "timeindex_empty"))
 
+_INTERVAL = "index.interval.bytes"
+
 Progress = Callable[[int, int], None]
 
 
@@ -49,7 +59,8 @@ def verify(
     """Check a partition directory; `report.ok` says whether it is clean, `report.findings` lists the problems.
 
     level: "headers" reads only batch headers; "crc" also verifies every checksum; "deep" also decodes every record.
-    config: the broker's (`segment.index.bytes`, `index.interval.bytes`, …); a directory does not record it.
+    config: the broker's (`segment.index.bytes`, `index.interval.bytes`, …), which a directory does not record. Settings
+    that `Log.configure` has kept with the log are used unless `config` names them.
     progress: called with (bytes done, total bytes).
     witness_every: read every n-th segment, and the last one, a second time by plain Python, which shares no code with
     the kernels, and compare; 0: none. Slow (some MB/s), and needs the `witness` extra.
@@ -57,28 +68,17 @@ def verify(
     an exception, and so is a file that cannot be read.
     """
     with Partition(path, config=config) as partition:
-        return verify_partition(
-            partition, level=level, progress=progress,
-            interval_given=isinstance(config, LogConfig) or names_interval(config or {}), witness_every=witness_every,
-        )
-
-
-def names_interval(config: Mapping[str, object]) -> bool:
-    """Whether these settings include the distance between index entries."""
-    return "index.interval.bytes" in config
+        return verify_partition(partition, level=level, progress=progress, given=config, witness_every=witness_every)
 
 
 def verify_partition(
-    partition: Partition, *, level: Level = "crc", progress: Progress | None = None, interval_given: bool = False,
-    witness_every: int = 0,
+    partition: Partition, *, level: Level = "crc", progress: Progress | None = None,
+    given: Mapping[str, object] | LogConfig | None = None, witness_every: int = 0,
 ) -> Report:
-    """Do the same for an open partition, narrowed to its segments.
-
-    `interval_given`: its configuration has the topic's `index.interval.bytes`, not the default.
-    """
+    """Do the same for an open partition, narrowed to its segments. `given`: the settings that it was opened with."""
     if level not in LEVELS:
         raise InvalidArgumentError(f"unknown level {level!r}", hint=f"expected one of {', '.join(LEVELS)}")
-    check = _PartitionCheck(partition, level, progress, interval_given=interval_given, witness_every=witness_every)
+    check = _PartitionCheck(partition, level, progress, given, witness_every)
     check.see([(segment.path, segment.is_last) for segment in partition.segments])
     for _ in range(LOOKS):
         logs = list(settled_log_files(partition.path))
@@ -94,22 +94,22 @@ class _PartitionCheck:
     """The check of one partition: the report, and the state carried from segment to segment."""
 
     def __init__(
-        self, partition: Partition, level: Level, progress: Progress | None, *, interval_given: bool,
-        witness_every: int,
+        self, partition: Partition, level: Level, progress: Progress | None,
+        given: Mapping[str, object] | LogConfig | None, witness_every: int,
     ) -> None:
         self.report = Report(str(partition.path), level)
         self._partition = partition
         self._directory = partition.path
         self._progress = progress
-        self._interval_given = interval_given
+        self._config, self._interval_given = _settings_of(partition, given)
         self._witness_every = witness_every
         self._moving = MovingFiles(partition.path, live=is_locked(partition.path.resolve().parent))
         self._bases: list[int] = []     # of the segments seen
         self._active = ""       # the name of the last segment, without its suffix
         self._epochs: LeaderEpochs | None = None
-        self._walk = LogWalk(level, partition.config, None, [], partition.log_start_offset)
+        self._walk = LogWalk(level, self._config, None, [], partition.log_start_offset)
         self._transactions = TransactionCheck([])
-        self._finder = GapFinder(partition.path, partition.config, partition._current())
+        self._finder = GapFinder(partition.path, self._config, partition._current())
         self._tell(self._read_epochs)
 
     # --- segments ----------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class _PartitionCheck:
         self, segment: Segment, walk: LogWalk, transactions: TransactionCheck, found: list[Finding], total: int
     ) -> None:
         indexes = IndexCheck(
-            segment, self._partition.config, found, interval_given=self._interval_given,
+            segment, self._config, found, interval_given=self._interval_given,
             deep=self._walk.level == "deep",
         )
         transactions.begin(segment)
@@ -237,6 +237,17 @@ class _PartitionCheck:
             return [Finding("unreadable", str(path), found=e.what)]
         except (CorruptCheckpointError, UnsupportedVersionError) as e:
             return [Finding("epochs_corrupt", str(path), found=e.what)]
+
+
+def _settings_of(partition: Partition, given: Mapping[str, object] | LogConfig | None) -> tuple[LogConfig, bool]:
+    """The configuration, with the settings that are kept with the log; and whether it has the topic's
+    index.interval.bytes, not the default."""
+    is_given = isinstance(given, LogConfig) or _INTERVAL in (given or {})
+    try:
+        settings = LogSettings(partition.path, given, partition.config)
+    except (CorruptSettingsError, InvalidConfigError, UnsupportedVersionError, StorageError):
+        return partition.config, is_given       # find_in_other_files reports it
+    return settings.config, is_given or settings[_INTERVAL].source != "default"
 
 
 def _gaps_in_words(gaps: Sequence[Finding]) -> str:
