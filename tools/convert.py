@@ -115,8 +115,7 @@ def command(
     if shows_plan:
         if dst is not None or in_place or rollback:
             raise click.UsageError("--plan only reads: leave out DST, --in-place and --rollback")
-        show_plan(src, topics, settings, of_topics, no_progress=no_progress, as_json=as_json)
-        return 0
+        return show_plan(src, topics, settings, of_topics, no_progress=no_progress, as_json=as_json)
     if of_topics:
         raise click.UsageError("--topic-config needs --plan")
     try:

@@ -1,4 +1,5 @@
 """`seglog convert --plan`: how much of a log dir is in old formats, what goes by itself, what a conversion costs."""
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from seglog.conversion.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
+from seglog.errors import SeglogError
 
 from . import report
 from .options import ConfigType
@@ -30,12 +32,23 @@ class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic 
 def show_plan(
     log_dir: Path, topics: Sequence[str], settings: Sequence[tuple[str, str]],
     of_topics: Sequence[tuple[str, str, str]], *, no_progress: bool, as_json: bool,
-) -> None:
-    """Only reads, takes no lock, and works beside a running broker."""
+) -> int:
+    """Only reads, takes no lock, and works beside a running broker. Returns the exit status: 7 if a partition cannot be
+    read; it is reported on stderr, and as a JSON line."""
     policy_of = policies(dict(settings), of_topics)
-    rows = []
+    rows, unread = [], 0
+
+    def tell(path: Path, error: SeglogError) -> None:
+        nonlocal unread
+        progress.wipe()
+        if not os.path.lexists(path):
+            report.note(f"{path.name} was removed while the log dir was being read")
+            return
+        unread += 1
+        report.show_error(error, click.get_current_context().command_path, as_json=as_json)
+
     with report.Progress(f"reading {log_dir.name}", enabled=not no_progress) as progress:
-        for row in plan_upgrade(log_dir, policy_of, topics=topics, progress=lambda _: progress):
+        for row in plan_upgrade(log_dir, policy_of, topics=topics, progress=lambda _: progress, unread=tell):
             rows.append(row)
             if as_json:
                 report.print_json("upgrade_partition", **asdict(row), old_bytes=row.old_bytes)
@@ -43,6 +56,7 @@ def show_plan(
         _print_summary(rows)
     else:
         print("\n".join(_text(log_dir, rows, time.time_ns() // 1_000_000)))
+    return report.PARTIAL if unread else 0
 
 
 _SUMS = {"retention": "gone_bytes", "compaction": "compacted_bytes", "stays": "stays_bytes"}

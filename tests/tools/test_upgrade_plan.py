@@ -40,6 +40,17 @@ def test_json_has_a_line_for_each_partition_and_a_sum(logs):
     assert (summary["partitions"], summary["with_old_formats"]) == (3, 2)
 
 
+def test_a_link_that_leads_nowhere_is_named_with_status_7(logs):
+    link = logs / "orders-3"
+    link.symlink_to(logs / "unmounted")
+    done = seglog("convert", "--plan", logs, status=7)
+    assert "orders-1" in done.stdout
+    assert str(link) in done.stderr
+    *lines, summary = seglog_json("convert", "--plan", logs, status=7)
+    assert [line["type"] for line in lines] == ["upgrade_partition"] * 3 + ["error"]
+    assert summary["partitions"] == 3
+
+
 @pytest.mark.parametrize("wrong", [
     ["--config", "retention.hours=1"], ["--topic-config", "retention.ms=1"], ["--topic", "nothing"],
 ])

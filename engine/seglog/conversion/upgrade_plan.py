@@ -19,7 +19,7 @@ from seglog._kernels.batch_survey import tally
 from seglog.config import LogConfig, parse_bytes
 from seglog.conversion.log_dir import partitions_in
 from seglog.conversion.plan import Progress
-from seglog.errors import CorruptRecordError, InvalidConfigError, StorageError
+from seglog.errors import CorruptRecordError, InvalidConfigError, SeglogError, StorageError
 from seglog.format import names
 from seglog.format.conversion_profile import Profile, slices
 from seglog.reading.listing import settled_log_files
@@ -132,19 +132,28 @@ def plan_upgrade(
     *,
     topics: Iterable[str] = (),
     progress: Callable[[str], Progress] = lambda partition: lambda done, total: None,
+    unread: Callable[[Path, SeglogError], None] | None = None,
 ) -> Iterator[PartitionUpgrade]:
     """Return what to know of each partition before an upgrade, by topic and number.
 
-    `topics`: globs; all topics without one. Raises NotALogError if there is no partition, InvalidArgumentError for a
-    glob that matches none, StorageError.
+    `topics`: globs; all topics without one. `unread`: is called with each partition that cannot be read, and why; None:
+    the first one raises StorageError or NotALogError. Raises NotALogError if there is no partition,
+    InvalidArgumentError for a glob that matches none.
     """
-    partitions = partitions_in(log_dir, topics)
+    partitions = partitions_in(log_dir, topics, unreadable=True)
     cleaned = offsets_or_none(log_dir / names.CLEANER_CHECKPOINT) or {}
     for path in partitions:
-        with Partition(path) as partition:
-            where = (partition.topic, partition.partition)
-            policy = _told(policy_of(partition.topic), where, cleaned)
-            yield _look(partition, policy, cleaned.get(where), progress(path.name))
+        try:
+            with Partition(path) as partition:
+                where = (partition.topic, partition.partition)
+                policy = _told(policy_of(partition.topic), where, cleaned)
+                row = _look(partition, policy, cleaned.get(where), progress(path.name))
+        except SeglogError as error:
+            if unread is None:
+                raise
+            unread(path, error)
+        else:
+            yield row
 
 
 def policies(settings: Mapping[str, str], of_topics: Sequence[tuple[str, str, str]]) -> PolicyOf:
