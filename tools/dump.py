@@ -89,10 +89,10 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 @click.option("--max-value-bytes", type=SizeType(), help="For longer values, print only size and SHA-256.")
 @click.option(
     "--format", "format_", type=FormatType(), metavar="FORMAT",
-    help="parquet, arrow, csv or jsonl: write all PATHs as one table, with the columns of Spark's Kafka source. raw: "
-    "write the bytes of the values. Or a template with kcat's directives, such as '%o %k %s\\n': %o offset, %k key, "
-    "%s value, "
-    "%h headers, %T timestamp, %t topic, %p partition, %K and %S the lengths, %R the value's as 4 bytes.",
+    help="parquet, arrow, csv or jsonl: write all PATHs as one table, with the columns of Spark's Kafka source, and "
+    "with the records of aborted and unfinished transactions. raw: write the bytes of the values. Or a template with "
+    "kcat's directives, such as '%o %k %s\\n': %o offset, %k key, %s value, %h headers, %T timestamp, %t topic, %p "
+    "partition, %K and %S the lengths, %R the value's as 4 bytes.",
 )
 @click.option("--columns", metavar="NAMES", help="For a table: only these columns, separated by commas.")
 @click.option(
