@@ -18,6 +18,7 @@ from seglog.frames.scan import TopicScan as TopicScan
 from seglog.frames.scan import scan as scan
 from seglog.frames.scan import write_table as write_table
 from seglog.log.append import AppendResult as AppendResult
+from seglog.log.append import PendingAppend as PendingAppend
 from seglog.log.log import Log as Log
 from seglog.log.mirror import Mirrored as Mirrored
 from seglog.log.mirror import mirror as mirror

@@ -76,7 +76,7 @@ def test_it_imports_no_kernel():
     ours = digest([Segment(log)], ArenaPool())
     assert digest_of == f"{ours.records} {ours.sha256}"
     assert modules.split() == [
-        "seglog", "seglog._version", "seglog.errors", "seglog.format", "seglog.format.plain_codecs",
+        "seglog", "seglog._public", "seglog._version", "seglog.errors", "seglog.format", "seglog.format.plain_codecs",
         "seglog.format.plain_records",
     ]
     assert Path(seglog.__file__).parent.joinpath("_kernels").is_dir()

@@ -146,7 +146,7 @@ def scanned_in_log_dir(directory, _):
 
 def written_to_parquet(directory, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    seglog.write_table(directory, tmp_path / "lake")
+    seglog.write_table(directory, tmp_path / "lake", isolation="read_uncommitted")
     return sorted(parquet.read_table(tmp_path / "lake", columns=["offset"])["offset"].to_pylist())
 
 

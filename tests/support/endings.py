@@ -174,7 +174,7 @@ def delivery(directory, fsync="interval"):
     delayed = pulsar.DelayedDelivery(opened)
     dispatcher = delayed.dispatcher(opened.open_cursor("s", "earliest"))
     delayed.publish(b"later", delay=3600)
-    started(lambda: dispatcher.read(timeout_s=None))
+    started(lambda: dispatcher.read(timeout=None))
     return opened, delayed, dispatcher
 
 

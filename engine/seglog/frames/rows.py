@@ -107,7 +107,7 @@ class RowScan:
         """Whether values are decoded to text."""
         return self._options.value_text is not None
 
-    def committed_unless_chosen(self) -> Self:
+    def _committed_unless_chosen(self) -> Self:
         """The same rows read as committed, unless an isolation was chosen."""
         if self._limits.is_isolation_chosen:
             return self

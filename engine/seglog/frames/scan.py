@@ -147,7 +147,7 @@ def write_table(
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
         raise InvalidArgumentError(f"pass these options to scan() instead: {', '.join(options)}")
-    rows = rows.committed_unless_chosen()
+    rows = rows._committed_unless_chosen()
     missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
     wanted = rows.select([*rows.columns, *missing]) if missing else rows
     table = ParquetTable(

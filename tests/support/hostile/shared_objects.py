@@ -44,7 +44,6 @@ from seglog._kernels.topic_rows import RowLayout, topic_rows
 from seglog._kernels.window import Window
 from seglog.format.compression import compress, decompressor
 from seglog.fs.mapping import Advice, Mapping
-from support.lookups import offset_at
 
 THREADS = 4
 
@@ -336,7 +335,7 @@ def log_itself():
         lambda: log.append(b"v"), lambda: log.append_many([(None, b"v")] * 10),
         lambda: list(log.read(log.log_end_offset - 50)),
         lambda: log[random.randrange(100)], log.flush, lambda: log.find_offset(500),
-        lambda: offset_at(log, random.randrange(10**12)),
+        lambda: log.offset_for_time(random.randrange(10**12)),
     ]
 
 

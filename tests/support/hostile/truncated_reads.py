@@ -20,7 +20,6 @@ from seglog._kernels.window import Window
 from seglog.errors import StorageError
 from seglog.fs.mapping import Mapping
 from seglog.tools.cli import cli
-from support.lookups import offset_at
 
 KEEP_BYTES = 5_000
 
@@ -66,9 +65,9 @@ def point():
 def by_time():
     path = written()
     with seglog.open_partition(path) as partition:
-        offset_at(partition, 0)
+        partition.offset_for_time(0)
         cut(path)
-        offset_at(partition, 2**60)
+        partition.offset_for_time(2**60)
         bytes(partition[2_000].value)
 
 
