@@ -1,5 +1,6 @@
 """The options of the source, the offsets that they mean, and what filters prune; no Spark is needed."""
 import datetime as dt
+import shutil
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, Not
@@ -10,9 +11,11 @@ from seglog.spark.offset_ranges import limited, ranges, to_json
 from seglog.spark.row_schema import schema_of
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, by_partition
+from seglog.spark.source_splits import read_split, splits
 from seglog.spark.stream import HAS_LIMITS, make_stream_reader
 
 T = 1_700_000_000_000
+NO_TIME = dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, dt.UTC)        # -1 ms
 
 
 @pytest.fixture(scope="module")
@@ -252,3 +255,16 @@ def test_a_last_stable_offset_that_went_back_is_no_loss(tmp_path):
     assert Trigger(tmp_path, {"orders": {"0": 12}}, isolation="read_committed").next() is None
     with pytest.raises(OffsetOutOfRangeError, match="offsets 16 to 10"):
         Trigger(tmp_path, {"orders": {"0": 16}}, isolation="read_committed").next()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, NO_TIME), ({"nullTimestamps": "true"}, None)])
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "2"}])
+def test_a_record_without_a_timestamp_has_that_of_kafkas_source_or_null(golden_kafka, tmp_path, given, expected, more):
+    shutil.copytree(golden_kafka / "cases/v0-none-ct-k391/v0-none-ct-k391-0", tmp_path / "data/orders-0")
+    with seglog.open(tmp_path / "data/orders-1", fsync="never") as log:
+        log.append(b"v", timestamp=T)
+    asked = options(tmp_path / "data", columns="partition,timestamp", **given, **more)
+    rows = [row for split in splits(asked, ranges(asked)) for batch in read_split(split) for row in batch.to_pylist()]
+    assert {row["timestamp"] for row in rows if row["partition"] == 0} == {expected}
+    assert [row["timestamp"] for row in rows if row["partition"] == 1] == [dt.datetime.fromtimestamp(T / 1000, dt.UTC)]
+    assert seglog.scan(tmp_path / "data/orders-0").to_arrow()["timestamp"].null_count == len(rows) - 1

@@ -40,10 +40,11 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return columns
 
 
-def conformed(batch: Any) -> Any:
-    """The pyarrow.RecordBatch with the types that Spark derives from the schema: plain text, a time in each row.
+def conformed(batch: Any, *, null_timestamps: bool = False) -> Any:
+    """The pyarrow.RecordBatch with the types that Spark derives from the schema, such as plain text.
 
-    A record without headers has null for them, as in Spark's KafkaRecordToRowConverter.
+    As in Spark's KafkaRecordToRowConverter, a record without headers has null for them, and one without a timestamp has
+    -1 ms; with `null_timestamps`, null.
     """
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow import compute
@@ -52,7 +53,7 @@ def conformed(batch: Any) -> Any:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name == "topic":
             array = array.cast(pyarrow.string())
-        elif name == "timestamp" and array.null_count:
+        elif name == "timestamp" and array.null_count and not null_timestamps:
             array = array.fill_null(pyarrow.scalar(_NO_TIME_US, array.type))
         elif name == "headers":
             none = compute.equal(compute.list_value_length(array), 0)

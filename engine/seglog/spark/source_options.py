@@ -27,7 +27,7 @@ _OURS = (
     "path", "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "includeHeaders", "failOnDataLoss", "maxOffsetsPerTrigger", "isolation", "onCorrupt", "columns",
-    "splitBytes", "pushFilters",
+    "splitBytes", "pushFilters", "nullTimestamps",
 )
 _NAMES = {name.lower(): name for name in _OURS}
 # Options of Spark's Kafka source about brokers or triggers, which do not affect the rows.
@@ -71,6 +71,7 @@ class SourceOptions:
     columns: tuple[str, ...]
     split_bytes: int
     pushes_filters: bool
+    null_timestamps: bool       # null for a record without a timestamp, not -1 ms
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
@@ -107,6 +108,7 @@ class SourceOptions:
             columns=_columns(options),
             split_bytes=count_of(options, "splitBytes") or SPLIT_BYTES,
             pushes_filters=_flag(options, "pushFilters", default=False),
+            null_timestamps=_flag(options, "nullTimestamps", default=False),
         )
 
     def partitions(self) -> list[PartitionSource]:

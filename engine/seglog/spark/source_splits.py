@@ -27,6 +27,7 @@ class TopicSplit(InputPartition):
     """The part of a read that one task does."""
 
     parts: tuple[ScanPart, ...]
+    null_timestamps: bool = False       # for records without one
 
 
 def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | None = None) -> list[InputPartition]:
@@ -53,7 +54,7 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
         weight_bytes = sum(part.size_bytes for part in planned)
         split_bytes = max(1, min(split_bytes, weight_bytes // options.min_partitions))
         planned = parts(split_bytes)
-        return [TopicSplit((part,)) for part in planned]
+        return [TopicSplit((part,), options.null_timestamps) for part in planned]
     made: list[InputPartition] = []
     together: list[ScanPart] = []
     weight_bytes = 0
@@ -61,10 +62,10 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
         together.append(part)
         weight_bytes += part.size_bytes + _PART_WEIGHT_BYTES
         if weight_bytes >= split_bytes:
-            made.append(TopicSplit(tuple(together)))
+            made.append(TopicSplit(tuple(together), options.null_timestamps))
             together, weight_bytes = [], 0
     if together:
-        made.append(TopicSplit(tuple(together)))
+        made.append(TopicSplit(tuple(together), options.null_timestamps))
     return made
 
 
@@ -73,10 +74,12 @@ def read_split(split: InputPartition) -> Iterator[Any]:
     import pyarrow  # type: ignore[import-untyped]
 
     end_with_closed_pipe()
-    for part in split.parts if isinstance(split, TopicSplit) else ():
+    if not isinstance(split, TopicSplit):
+        return
+    for part in split.parts:
         lost: list[LostRange] = []
         for rows in part.batches(lost):
             if len(rows):
-                yield conformed(pyarrow.record_batch(rows))
+                yield conformed(pyarrow.record_batch(rows), null_timestamps=split.null_timestamps)
         for gap in lost:
             _LOG.warning("%s: skipped %s", part.path, gap)
