@@ -299,15 +299,17 @@ def _end(
     from seglog.spark import finalize_topics, rollback_topics
 
     failed: dict[str, str] = {}
+    before = ""
     if end == "rollback":
         words, done = "removed from", rollback_topics(dst, partitions=partitions, store_options=store_options)
     else:
         kept = finalize_topics(dst, store_options=store_options)
-        words, done, failed = "kept in", kept.partitions, kept.failed
+        words, done, failed = "in" if kept.was_final else "kept in", kept.partitions, kept.failed
+        before = "already final: " if kept.was_final else ""
     if as_json:
         report.print_json(end, target=dst, partitions=done, failed=failed)
     else:
-        print(f"{report.count_of(len(done), 'partition')} {words} {report.printable(dst)}")
+        print(f"{before}{report.count_of(len(done), 'partition')} {words} {report.printable(dst)}")
         for partition, why in failed.items():
             print(f"{report.paint('not in it:', 'bold', 'red')} {report.printable(f'{partition}: {why}')}")
         if failed:

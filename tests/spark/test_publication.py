@@ -138,6 +138,23 @@ def test_finalize_names_what_failed_and_a_later_run_adds_what_was_mended(log_dir
     assert partitions_in(target) == ["orders-0", "orders-1", "payments-0"]
 
 
+def test_what_is_final_is_finalized_again_with_status_0(log_dir, tmp_path):
+    target = tmp_path / "new"
+    convert(log_dir, target)
+    seglog("spark", "convert", log_dir, target, "--finalize")
+    before = everything(target)
+    assert "already final: 3 partitions in" in seglog("spark", "convert", log_dir, target, "--finalize").stdout
+    done = finalize_topics(target, fs=UnsyncedFs())
+    assert (done.partitions, done.failed, done.was_final) == (["orders-0", "orders-1", "payments-0"], {}, True)
+    (tmp_path / "new.seglog-spark").mkdir()         # killed when the journal was gone
+    assert finalize_topics(target, fs=UnsyncedFs()).was_final
+    assert partitions_in(target) == ["orders-0", "orders-1", "payments-0"]
+    assert everything(target).items() >= before.items()
+    assert not (tmp_path / "new.seglog-spark").exists()
+    with pytest.raises(InvalidArgumentError, match="no conversion into this target is under way"):
+        finalize_topics(log_dir, fs=UnsyncedFs())   # partitions without a proof
+
+
 def test_finalize_names_what_failed_in_a_run_before_or_in_one_that_finished_nothing(log_dir, tmp_path):
     target = tmp_path / "new"
     convert(log_dir, target, partitions=["orders-0"])

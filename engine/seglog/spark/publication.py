@@ -25,10 +25,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """The result of `finalize_topics`. `partitions` are in the target; `failed` ones are not: {partition: reason}."""
+    """The result of `finalize_topics`. `partitions` are in the target; `failed` ones are not: {partition: reason}.
+
+    `was_final`: an earlier call has done it. Then `partitions` are those in the target that have a proof.
+    """
 
     partitions: list[str]
     failed: dict[str, str]
+    was_final: bool = False
 
 
 def publish(
@@ -141,14 +145,19 @@ def finalize_topics(
     that failed: another conversion of the same source adds those, and leaves the others alone.
 
     In an object store the replaced versions are removed, too. After that the conversion cannot be undone; the source is
-    unchanged. Raises InvalidArgumentError if there is no committed conversion, LogLockedError, StorageError.
+    unchanged. A second call changes nothing. Raises InvalidArgumentError if there is no committed conversion,
+    LogLockedError, StorageError.
     """
     store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
+    goal = target_of(_workplace(store, path))
+    if not _is_under_way(store, path) and (converted := goal.converted()):
+        return Finalized(converted, {}, was_final=True)
     _check_under_way(store, path)
-    with target_of(_workplace(store, path)).held():
+    with goal.held():
         journal = _journal(store, path)
         if journal is None:
-            return Finalized([], {})
+            converted = goal.converted()
+            return Finalized(converted, {}, was_final=bool(converted))
         if journal.state not in (COMMITTED, FINALIZING):
             raise InvalidArgumentError(
                 f"the conversion is {journal.state}, not committed", file=path, hint="complete it first"
@@ -174,12 +183,17 @@ def _journal(store: Store, target: str) -> Journal | None:
 def _check_under_way(store: Store, target: str) -> None:
     """Raise InvalidArgumentError if the target has no workplace: before its lock is taken, which leaves a file there.
     """
-    workplace = f"{target}{WORKPLACE_SUFFIX}"
-    store.check_workplace(workplace)
-    if not store.exists(workplace):
+    if not _is_under_way(store, target):
         raise InvalidArgumentError(
             "no conversion into this target is under way", file=target, hint="name the target of the conversion"
         )
+
+
+def _is_under_way(store: Store, target: str) -> bool:
+    """Whether the target has a workplace. Raises InvalidArgumentError if that is a link."""
+    workplace = f"{target}{WORKPLACE_SUFFIX}"
+    store.check_workplace(workplace)
+    return store.exists(workplace)
 
 
 def _workplace(store: Store, target: str, journal: Journal | None = None) -> Workplace:

@@ -93,12 +93,25 @@ class Target(ABC):
 
     def kept(self, partition: str) -> Proof | None:
         """The proof of a partition in the target; None if it has none, or will get another version."""
-        path = f"{self.place(partition)}/{PROOF_FILE}"
-        raw = self.workplace.store.read(path) if self.has(partition) else None
+        return self._proof_at(self.place(partition)) if self.has(partition) else None
+
+    def _proof_at(self, place: str) -> Proof | None:
+        path = f"{place}/{PROOF_FILE}"
+        raw = self.workplace.store.read(path)
         try:
             return None if raw is None else Proof.parse(raw, path)
         except (CorruptCheckpointError, UnsupportedVersionError):
             return None
+
+    @abstractmethod
+    def places(self) -> dict[str, str]:
+        """The partitions in the target, by name, with their paths; empty if it does not exist."""
+
+    def converted(self) -> list[str]:
+        """The partitions in the target that a conversion has made: those with a proof."""
+        places = self.places()
+        proofs = self.workplace.store.each(self._proof_at, places.values())
+        return sorted(name for name, proof in zip(places, proofs, strict=True) if proof is not None)
 
     @abstractmethod
     def forget(self, partitions: Iterable[str]) -> None:
@@ -237,6 +250,14 @@ class RenamedTarget(Target):
     def place(self, partition: str) -> str:
         return f"{self.path}/{partition}"
 
+    def places(self) -> dict[str, str]:
+        if not self._store.exists(self.path):
+            return {}
+        return {
+            name: self.place(name) for name in self._store.directories(self.path)
+            if (parsed := names.parse_partition_dir(name)) is not None and not parsed.mark
+        }
+
 
 class LocalTarget(RenamedTarget):
     """A log dir on a mounted file system, which a broker or a seglog writer may use: their locks and marks apply."""
@@ -353,6 +374,10 @@ class ManifestTarget(Target):
 
     def place(self, partition: str) -> str:
         return self.workplace.staged(partition)
+
+    def places(self) -> dict[str, str]:
+        now = TopicsManifest.read(self._store, self.path).partitions
+        return {name: f"{self.path}/{prefix}/{name}" for name, prefix in now.items()}
 
     def discard(self, partitions: Iterable[str] | None) -> None:
         if partitions is None and self.workplace.prefix:
