@@ -11,6 +11,7 @@ from seglog.errors import ForkedHandleError, LogLockedError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import SHARED, holder, lock_log_dir, lock_partition
 from seglog.fs.partition_locks import holder_of, lock_alone, names_of
+from support.command import seglog as command
 
 FS = OsFileSystem()
 SECRET = b"a file of somebody's, longer than the note that a lock file has in it " * 4
@@ -176,6 +177,21 @@ def test_who_is_alone_in_a_partition_is_alone_in_all_its_log_dirs(linked):
                 pass
     with lock_partition(FS, real), pytest.raises(LogLockedError), lock_alone(FS, link):
         pass
+
+
+def test_who_is_alone_may_come_by_a_link_to_a_neighbour(tmp_path):
+    """Its log dir was locked twice, and the second time refused: this process already holds the lock."""
+    with seglog.open(tmp_path / "orders-0") as log:
+        log.append(b"value")
+    link = tmp_path / "payments-0"
+    link.symlink_to("orders-0")
+    with lock_alone(FS, link):
+        assert holder(tmp_path).name == "this process"
+        for path in (link, tmp_path / "orders-0"):
+            with pytest.raises(LogLockedError):
+                seglog.open(path)
+    assert holder(tmp_path) is None
+    command("index", "rebuild", link)
 
 
 def test_a_writer_by_a_link_keeps_a_broker_out_of_both_log_dirs(linked):

@@ -52,8 +52,8 @@ def lock_alone(fs: FileSystem, partition: AnyPath) -> Iterator[None]:
     """Exclude every broker and writer from the partition, under all its names. Raises LogLockedError, StorageError."""
     with ExitStack() as locks:
         places = names_of(partition)
-        for place in places:
-            locks.enter_context(lock_log_dir(fs, place.parent))
+        for log_dir in dict.fromkeys(place.parent for place in places):     # a link may lead to a neighbour
+            locks.enter_context(lock_log_dir(fs, log_dir))
         # A writer that came by another link holds this lock. Created only for a link: else the log dir's is enough.
         if len(places) > 1 or (places[-1] / PARTITION_LOCK).exists():
             locks.enter_context(lock_partition(fs, partition))
