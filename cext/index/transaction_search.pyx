@@ -37,7 +37,7 @@ cdef class TransactionSearch:
         return self.n
 
     def extend(self, const uint8_t[::1] raw not None):
-        """Add the complete entries of `raw`; return how many. The entry after those is of a newer version, ends before
+        """Add the complete entries of `raw`; return how many. The entry after those has another version, ends before
         it began, or its marker does not rise (TransactionIndex.sanityCheck).
         """
         cdef Py_ssize_t count = raw.shape[0] // ENTRY_SIZE
@@ -57,7 +57,7 @@ cdef class TransactionSearch:
             self.rows, self.room = rows, room
         at = &raw[0]
         while taken < count:
-            if load_i16(at) > VERSION:
+            if load_i16(at) != VERSION:
                 break
             row.producer_id, row.first_offset = load_i64(at + 2), load_i64(at + 10)
             row.last_offset, row.last_stable_offset = load_i64(at + 18), load_i64(at + 26)

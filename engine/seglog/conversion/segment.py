@@ -28,6 +28,7 @@ from seglog.segment.aborted_transactions import AbortedFilter
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state.checked_aborts import agrees_with_log
 
 Worked = Callable[[float], None]
 """Called with the bytes of work since the last call: each source byte counts once for conversion, once for proof."""
@@ -200,4 +201,6 @@ def _transactions_of(
     lines = tuple(index)
     if any(not segment.base_offset <= line.last_offset < next_offset for line in lines):
         return None, (f"{name} is recomputed: it has a marker outside the segment",)
+    if not agrees_with_log(segment):
+        return None, (f"{name} is recomputed: it contradicts the log",)
     return lines, ()

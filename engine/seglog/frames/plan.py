@@ -25,11 +25,11 @@ from seglog.reading.gaps import GapFinder
 from seglog.reading.open_logs import open_logs
 from seglog.reading.partition import Partition
 from seglog.reading.reader import LogReader
-from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.column_stats import column_stats_of
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_of
+from seglog.state.checked_aborts import checked_aborts
 from seglog.stores.open_store import is_local, scheme_of
 
 Source = str | os.PathLike[str] | LogReader
@@ -195,7 +195,7 @@ class _Planned:
         aborted = None
         if is_read_committed(limits.isolation):
             stop = min(stop, log.last_stable_offset)
-            aborted = IndexedAborts(segments, stop)
+            aborted = checked_aborts(segments, stop)
         if self._options.since_ms >= 0 and not self._skips:
             found = log.offset_for_time(self._options.since_ms)
             if found is None:

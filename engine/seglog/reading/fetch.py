@@ -25,9 +25,9 @@ from seglog.format.conversion_profile import compressor, version_words
 from seglog.reading.extent import Extent
 from seglog.reading.fetch_result import Conversion, ConvertedFetch, Fetched, FetchSlice, LogEnds
 from seglog.reading.format_counters import FormatCounters
-from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.open_files import SegmentFiles, replaced
 from seglog.segment.segment import Segment
+from seglog.state.checked_aborts import checked_aborts
 
 LATEST_FORMAT = 2
 # At most this many headers are examined for a client that knows an older format: a table of them takes some MB.
@@ -147,7 +147,7 @@ class LogFetch:
             )
         if self._is_committed:
             # Such a client knows no transactions: aborted records are not sent.
-            aborted = IndexedAborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
+            aborted = checked_aborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
             table = aborted.left_out_of(table)
         conversion = Conversion(
             self._magic, self._is_tagged, log.decompress, compressor(log.config, self._magic), log.format_counters
@@ -166,5 +166,5 @@ def aborted_transactions(extent: Extent, start: int, stop: int) -> Iterator[tupl
     markers (LocalLog.collectAbortedTransactions)."""
     if start >= stop:
         return
-    for transaction in IndexedAborts(extent.segments_from(start), stop).between(start, stop):
+    for transaction in checked_aborts(extent.segments_from(start), stop).between(start, stop):
         yield transaction.producer_id, transaction.first_offset

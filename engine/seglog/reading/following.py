@@ -22,8 +22,8 @@ from seglog.reading.lookup import out_of_range
 from seglog.reading.open_readers import FOLLOW_CALLS
 from seglog.reading.reader import LogReader
 from seglog.reading.times import Time
-from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
+from seglog.state.checked_aborts import checked_aborts
 
 # Thirty years: a longer timeout counts as none, so no clock or loop has to count it.
 _TIMEOUT_S_MAX = 1e9
@@ -223,7 +223,7 @@ class Following:
         """
         log, first = self.log, self.position
         try:
-            aborted = IndexedAborts(extent.segments_from(first), end) if self.is_committed else None
+            aborted = checked_aborts(extent.segments_from(first), end) if self.is_committed else None
             # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):

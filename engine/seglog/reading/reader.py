@@ -49,6 +49,7 @@ from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
+from seglog.state.checked_aborts import checked_aborts
 from seglog.state.leader_epochs import EpochEnd
 
 
@@ -371,7 +372,7 @@ def _bounds(
         stable = log.last_stable_offset
         stop = stable if stop is None else min(stop, stable)
         with gone_is_out_of_range(log, first):
-            aborted = IndexedAborts(extent.segments_from(first), stop)
+            aborted = checked_aborts(extent.segments_from(first), stop)
     return first, extent.end_now(stop), aborted
 
 

@@ -29,6 +29,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import Dialect, beside, dialect_of
+from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.segment.batches import (
     SCAN_BATCHES,
@@ -88,6 +89,7 @@ class Segment:
     _next_offset: int | None = None
     _end_position: int | None = None
     _transactions: HeldTransactionIndex | None = None
+    checked_transactions: object | None = None      # what state.checked_aborts found out about its .txnindex
     _walked_whole = False
     _largest_read: int | None = None        # the result for a small file that is not open (largest_passed)
 
@@ -270,6 +272,14 @@ class Segment:
             return self._kept_transactions
         self._refuse_if_gone()      # without its entries, aborted records would look committed
         return index
+
+    @property
+    def producer_snapshot(self) -> bytes | None:
+        """The bytes of the .snapshot at the segment's start; None if there is none. Raises StorageError."""
+        try:
+            return read_file(self.path.with_name(names.file_name(self.base_offset, names.SNAPSHOT_SUFFIX)))
+        except FileNotFoundError:
+            return None
 
     def _half_swapped_transactions(self) -> TransactionIndex | None:
         """The .txnindex if it lacks its final name although the log has it, or the other way round: a compaction

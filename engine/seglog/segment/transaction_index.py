@@ -72,6 +72,8 @@ class TransactionIndex:
             return UnsupportedVersionError(
                 f"entry {slot} has version {version}; this release reads {VERSION}", file=self.path, position=position
             )
+        if version < 0:
+            return CorruptIndexError(f"entry {slot} has version {version}", file=self.path, position=position)
         marker = self[slot - 1].last_offset if slot else -1
         return CorruptIndexError(
             f"entry {slot} aborts offsets {first} to {last}, but follows a marker at {marker}",

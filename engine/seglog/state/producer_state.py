@@ -156,7 +156,7 @@ class ProducerBatch(NamedTuple):
                 f"the batch ends at offset {batch.last_offset}, before it begins",
                 position=batch.position, offset=batch.base_offset,
             )
-        marker = _read_marker(batch) if batch.is_control else None
+        marker = read_marker(batch) if batch.is_control else None
         if batch.is_control and marker is None:
             return None
         return cls(
@@ -345,7 +345,7 @@ class ProducerState:
         _note_data(update, producer, batch)
 
     def _prepare_marker(self, update: Update, producer: _Producer, batch: RecordBatch, origin: Origin) -> None:
-        marker = _read_marker(batch)
+        marker = read_marker(batch)
         if marker is None:
             return
         if origin is not Origin.REPLICATION:
@@ -475,7 +475,7 @@ def _note_marker(
         batch.producer_epoch, marker.coordinator_epoch, marker.timestamp)
 
 
-def _read_marker(batch: RecordBatch) -> EndMarker | None:
+def read_marker(batch: RecordBatch) -> EndMarker | None:
     """The end-of-transaction marker of a control batch (EndTransactionMarker.deserialize).
 
     None if compaction removed it: the whole transaction was removed before it.

@@ -17,6 +17,7 @@ from seglog.errors import InvalidRecordError
 from seglog.format.compression import compress, decompressor
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
+from seglog.state.checked_aborts import checked_aborts
 from seglog.upkeep.cleaned_segments import CleanedSegments
 from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan
@@ -152,7 +153,7 @@ class CleaningRound:
     @cached_property
     def _aborted(self) -> IndexedAborts:
         """Use all segments, even the active one: below the last stable offset, where a round ends, none is added."""
-        return IndexedAborts(self._source.segments, self._plan.first_uncleanable_offset)
+        return checked_aborts(self._source.segments, self._plan.first_uncleanable_offset)
 
     # --- what remains ------------------------------------------------------------------------------
 

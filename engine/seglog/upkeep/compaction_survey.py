@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from seglog._kernels.key_map import KeyMap
 from seglog._kernels.record_batch import RecordBatch
 from seglog.reading.partition import Partition
-from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
+from seglog.state.checked_aborts import checked_aborts
 from seglog.upkeep.cleaned_transactions import CleanedTransactions
 from seglog.upkeep.cleaning_plan import CleaningPlan, plan
 from seglog.upkeep.cleaning_round import MAP_BYTES_A_KEY
@@ -95,7 +95,7 @@ def _state(base_offset: int, found: CleaningPlan) -> str:
 def _batches(partition: Partition) -> Iterator[tuple[Segment, RecordBatch, bool]]:
     """Yield each batch with its segment, and whether it is data of an aborted transaction."""
     transactions = CleanedTransactions()
-    aborted = IndexedAborts(partition.segments, partition.log_end_offset)
+    aborted = checked_aborts(partition.segments, partition.log_end_offset)
     for segment in partition.segments:
         transactions.add(aborted.between(segment.base_offset, segment.next_offset))
         for table in segment.tables():

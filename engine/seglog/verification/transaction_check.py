@@ -2,7 +2,8 @@
 
 Takes the walk's batches in order, like verification.index_check.
 """
-import struct
+from bisect import bisect_right
+from pathlib import Path
 from typing import Self
 
 from seglog._kernels import batch_survey as survey
@@ -14,9 +15,8 @@ from seglog.format.dialect import beside
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.state.checked_aborts import Ended, TransactionWalk
 from seglog.verification.findings import Finding
-
-ABORT_MARKER = struct.pack(">hh", 0, 0)     # a control record's key: version 0, type ABORT
 
 
 class TransactionCheck:
@@ -24,19 +24,22 @@ class TransactionCheck:
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings
-        self._open: dict[int, int] = {}     # producer id -> first offset of its data since its last marker
+        self._walk = TransactionWalk()
+        self._logs: list[Path] = []     # of the segments up to the current one
+        self._is_damaged = False        # a batch that was lost may have begun or ended a transaction
 
     def again(self, findings: list[Finding]) -> Self:
         """Return a copy as of before the current segment, for a second check of it."""
         copy = type(self)(findings)
-        copy._open = dict(self._open)
+        copy._walk, copy._is_damaged, copy._logs = self._walk.copy(), self._is_damaged, list(self._logs)
         return copy
 
     def begin(self, segment: Segment) -> None:
         """Read the segment's .txnindex before its .log is mapped, so that each entry's marker is in the map."""
         self._file = str(beside(segment.path, names.TRANSACTION_INDEX_SUFFIX))
+        self._logs.append(segment.path)
         self._listed: dict[int, AbortedTransaction] = {}
-        self._markers: set[int] = set()
+        self._compared: list[tuple[AbortedTransaction, Ended]] = []
         self._readable = False
         try:
             index = segment.transaction_index
@@ -57,27 +60,62 @@ class TransactionCheck:
             slot = survey.first_transactional(table, slot + 1)
 
     def _see_batch(self, batch: RecordBatch) -> None:
-        if not batch.is_control:
-            self._open.setdefault(batch.producer_id, batch.base_offset)
-            return
-        first = self._open.pop(batch.producer_id, None)
         try:
-            aborted = any(record.key == ABORT_MARKER for record in batch)
+            ended = self._walk.see(batch)
         except UNREADABLE:      # the walk reports it
             return
-        if not aborted:
+        if ended is None or not ended.is_aborted:
             return
-        self._markers.add(batch.last_offset)
-        if first is not None and self._readable and batch.last_offset not in self._listed:
+        listed = self._listed.pop(ended.marker_offset, None)
+        if listed is not None:
+            self._compared.append((listed, ended))
+        elif ended.first_offset is not None and self._readable:
             self._findings.append(Finding(
-                "txnindex_incomplete", self._file, offset=batch.last_offset,
-                found="not listed", expected=f"producer {batch.producer_id}, offsets {first} to {batch.last_offset}"))
+                "txnindex_incomplete", self._file, offset=ended.marker_offset, found="not listed",
+                expected=_in_words(ended.producer_id, ended.first_offset, ended.marker_offset)))
 
-    def finish(self) -> None:
-        """Report the listed transactions that have no marker in the segment."""
-        for offset, aborted in self._listed.items():
-            if offset not in self._markers:
-                self._findings.append(Finding(
-                    "txnindex_misleads", self._file, offset=offset,
-                    found=f"producer {aborted.producer_id}, offsets {aborted.first_offset} to {offset}",
-                    expected=f"an abort marker at offset {offset}"))
+    def finish(self, *, is_damaged: bool) -> None:
+        """Report the listed transactions that are not those of the log. `is_damaged`: the segment has lost batches."""
+        for offset, listed in self._listed.items():
+            self._report_misleading(listed, f"an abort marker at offset {offset}")
+        self._is_damaged |= is_damaged
+        for listed, ended in self._compared:
+            if not self._is_damaged and not self._is_right(listed, ended):
+                self._report_misleading(listed, _in_words(
+                    ended.producer_id, ended.first_batch_offset, ended.marker_offset, ended.stable_offset))
+
+    def _is_right(self, listed: AbortedTransaction, ended: Ended) -> bool:
+        pairs = (listed.first_offset, ended.first_batch_offset), (listed.last_stable_offset, ended.stable_offset)
+        # At an earlier offset, a transaction began with a batch that compaction removed. Nothing else has its place.
+        return ended.is_entry(listed) and not any(
+            offset < seen and self._has_batch_at(offset) for offset, seen in pairs
+        )
+
+    def _has_batch_at(self, offset: int) -> bool:
+        slot = bisect_right(self._logs, offset, key=lambda log: names.parse_base_offset(log.name)) - 1
+        if slot < 0:
+            return False        # below the log's start
+        segment = Segment(self._logs[slot], is_last=slot == len(self._logs) - 1)
+        try:
+            for table in segment.tables(check_crc=False):
+                if len(table) and table[-1].last_offset >= offset:
+                    return table[table.find_offset(offset)].base_offset <= offset
+        except (*UNREADABLE, StorageError):     # the walk reports it
+            pass
+        finally:
+            segment.close()
+        return False
+
+    def _report_misleading(self, listed: AbortedTransaction, expected: str) -> None:
+        self._findings.append(Finding(
+            "txnindex_misleads", self._file, offset=listed.last_offset, found=_entry_in_words(listed),
+            expected=expected))
+
+
+def _entry_in_words(aborted: AbortedTransaction) -> str:
+    return _in_words(aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset)
+
+
+def _in_words(producer_id: int, first_offset: int, marker_offset: int, stable_offset: int | None = None) -> str:
+    stable = "" if stable_offset is None else f", last stable offset {stable_offset}"
+    return f"producer {producer_id}, offsets {first_offset} to {marker_offset}{stable}"

@@ -182,7 +182,7 @@ class _PartitionCheck:
                 done = min(self.report.size_bytes + table.end, total)
                 self._progress(done, total)
         indexes.finish(walk.lost)
-        transactions.finish()
+        transactions.finish(is_damaged=bool(walk.lost))
 
     # --- the rest ----------------------------------------------------------------------------
 
