@@ -21,6 +21,7 @@ from seglog.config import LogConfig
 from seglog.conversion.arenas import POOL
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
+from seglog.format.batch_layout import MESSAGE_ATTRIBUTES_POS
 from seglog.format.compression import Codec, Decompress
 from seglog.format.conversion_profile import TO_TAGGED, Profile, slices, version_words
 from seglog.loading.replay import producers_before
@@ -32,7 +33,7 @@ from seglog.state.producer_snapshot import ProducerEntry
 from seglog.state.producer_state import ProducerState
 
 # The position of a message's attributes, and the type of a commit: docs/formats/tagged_message.md.
-_ATTRIBUTES_AT, _COMMIT = 17, 10
+_COMMIT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class LossSurvey:
 
 def _type_of(message: RecordBatch) -> int:
     """Return the type of a tagged control message: the low four bits of its attributes."""
-    return message.raw()[_ATTRIBUTES_AT] & 0x0F
+    return message.raw()[MESSAGE_ATTRIBUTES_POS] & 0x0F
 
 
 def _records(table: BatchTable) -> int:

@@ -8,11 +8,11 @@ again.
 import struct
 from collections.abc import Iterator
 
+from seglog.format.batch_layout import V2_HEADER_SIZE
 from seglog.reading.fetch_result import ConvertedFetch
 
 _HEAD = struct.Struct(">qi")        # offset and size of a message
-# The smallest size that the filling message claims: DefaultRecordBatch.RECORD_BATCH_OVERHEAD.
-_CLAIMED_BYTES_MIN = 61
+_CLAIMED_BYTES_MIN = V2_HEADER_SIZE     # the smallest size that the filling message claims
 _FILLING_BYTES = 512 << 10
 
 

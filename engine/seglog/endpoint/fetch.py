@@ -17,6 +17,7 @@ from seglog.endpoint.leader_epoch_check import epoch_fault
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import Topics
 from seglog.errors import OffsetOutOfRangeError, SeglogError
+from seglog.format.batch_layout import CODEC_MASK, CODEC_ZSTD, LOG_OVERHEAD, LOW_ATTRIBUTES_POS, MAGIC_POS, SIZE_POS
 from seglog.log.log import Log
 from seglog.loop.long_polls import LongPolls
 from seglog.reading.arguments import Isolation
@@ -28,7 +29,6 @@ from seglog.wire.messages import ApiKey, FetchRequest, FetchResponse
 _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
 _HARD_LIMIT_UP_TO = 2       # up to this version a client's limit is strict, even if the first batch is larger
 _FINAL_EPOCH = -1           # closes a session
-_ZSTD, _CODEC_BITS = 4, 0x07
 # Looking through the batches of a larger slice takes milliseconds.
 _LOOKED_AT_AT_ONCE_BYTES = 128 << 10
 
@@ -184,9 +184,9 @@ def _cut_before_zstd(fetched: FetchSlice) -> bool:
     slice begins with such a batch."""
     view = fetched.view()
     at = 0
-    while at + 23 <= len(view):
-        if view[at + 16] == 2 and view[at + 22] & _CODEC_BITS == _ZSTD:
+    while at + LOW_ATTRIBUTES_POS < len(view):
+        if view[at + MAGIC_POS] == 2 and view[at + LOW_ATTRIBUTES_POS] & CODEC_MASK == CODEC_ZSTD:
             fetched.size_bytes = at
             return at == 0
-        at += 12 + int.from_bytes(view[at + 8 : at + 12], "big")
+        at += LOG_OVERHEAD + int.from_bytes(view[at + SIZE_POS : at + LOG_OVERHEAD], "big")
     return False

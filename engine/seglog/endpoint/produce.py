@@ -15,6 +15,21 @@ from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
+from seglog.format.batch_layout import (
+    CODEC_LZ4,
+    CODEC_MASK,
+    CODEC_ZSTD,
+    CONTROL_BIT,
+    LOG_OVERHEAD,
+    LOW_ATTRIBUTES_POS,
+    MAGIC_POS,
+    MESSAGE_ATTRIBUTES_POS,
+    PRODUCER_EPOCH_POS,
+    PRODUCER_ID_POS,
+    SIZE_POS,
+    TRANSACTIONAL_BIT,
+    V2_HEADER_SIZE,
+)
 from seglog.format.compression import output_bytes_max
 from seglog.log.append import AppendResult, CheckedBatch, PendingAppend
 from seglog.log.log import Log
@@ -28,9 +43,6 @@ Verify = Callable[[str, int, int, str, int], Errors]
 ACKS_ALL = -1
 _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it may write to Kafka's internal topics
 _FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
-# Positions of fields in a batch: docs/formats/record_batch.md.
-_LENGTH, _MAGIC, _ATTRIBUTES, _PRODUCER_ID, _EPOCH, _HEADER_BYTES = 8, 16, 21, 43, 51, 61
-_CODEC_BITS, _LZ4, _ZSTD, _TRANSACTIONAL, _CONTROL = 0x07, 3, 4, 0x10, 0x20
 _LZ4_HEADER_BYTES = 7
 
 # Clients of every version retry NOT_ENOUGH_REPLICAS, but do not expect a coordinator's errors here.
@@ -166,7 +178,8 @@ class Produce:
                 _refuse(row, Errors.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                 return None
             is_transactional = (
-                len(records) > _ATTRIBUTES + 1 and records[_MAGIC] == 2 and records[_ATTRIBUTES + 1] & _TRANSACTIONAL)
+                len(records) > LOW_ATTRIBUTES_POS and records[MAGIC_POS] == 2
+                and records[LOW_ATTRIBUTES_POS] & TRANSACTIONAL_BIT)
             if is_transactional and request.transactional_id is None:
                 _refuse(row, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 return None
@@ -178,8 +191,8 @@ class Produce:
                 return None
             if self._verify is not None and is_transactional:
                 error = self._verify(
-                    request.transactional_id or "", _int(records, _PRODUCER_ID, 8), _int(records, _EPOCH, 2), topic,
-                    data.index,
+                    request.transactional_id or "", _int(records, PRODUCER_ID_POS, 8),
+                    _int(records, PRODUCER_EPOCH_POS, 2), topic, data.index,
                 )
                 if error:
                     _refuse(row, _VERIFIED_LATER.get(error, error))
@@ -297,15 +310,15 @@ def _are_heavy(request: ProduceRequest, logs: Sequence[_Found]) -> bool:
 def _weight_bytes(log: Log, records: memoryview) -> int:
     """The bytes that checking a batch has to go through: as many as it may have uncompressed, and more for a batch that
     has to be built again."""
-    if len(records) <= _ATTRIBUTES + 1:
+    if len(records) <= LOW_ATTRIBUTES_POS:
         return len(records)
-    magic = records[_MAGIC]
+    magic = records[MAGIC_POS]
     is_v2 = magic == 2
-    codec = records[_ATTRIBUTES + 1 if is_v2 else _MAGIC + 1] & _CODEC_BITS
+    codec = records[LOW_ATTRIBUTES_POS if is_v2 else MESSAGE_ATTRIBUTES_POS] & CODEC_MASK
     weight = len(records)
     if codec:
-        payload = records[_HEADER_BYTES:] if is_v2 else records
-        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == _LZ4 else output_bytes_max(codec, payload))
+        payload = records[V2_HEADER_SIZE:] if is_v2 else records
+        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == CODEC_LZ4 else output_bytes_max(codec, payload))
     config = log.config
     is_built_again = config.compression_type != "producer" or config.message_format_version not in (None, magic)
     return weight * _BUILT_AGAIN if is_built_again else weight
@@ -354,21 +367,21 @@ def _name_records(row: _Row, refused: list[RefusedRecord], version: int) -> None
 def _fault_of(records: memoryview, version: int) -> tuple[Errors, str] | None:
     """A broker's checks before it reads the records (ProduceRequest.validateRecords, LogValidator): None, or the error
     and its message."""
-    if len(records) < _MAGIC + 1:
+    if len(records) <= MAGIC_POS:
         return Errors.INVALID_RECORD, "a partition of the Produce request contains no complete batch"
-    magic = records[_MAGIC]
+    magic = records[MAGIC_POS]
     if version < _FIRST_OF_V2:
         return None
     if magic != 2:
         return Errors.INVALID_RECORD, f"Produce v{version} requires record batches v2, not v{magic}"
-    if len(records) < _HEADER_BYTES:
-        return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes is shorter than its header of {_HEADER_BYTES}"
-    if _LENGTH + 4 + _int(records, _LENGTH, 4) != len(records):
+    if len(records) < V2_HEADER_SIZE:
+        return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes is shorter than its header of {V2_HEADER_SIZE}"
+    if LOG_OVERHEAD + _int(records, SIZE_POS, 4) != len(records):
         return Errors.INVALID_RECORD, f"Produce v{version} requires exactly one batch for each partition"
-    attributes = records[_ATTRIBUTES + 1]
-    if attributes & _CODEC_BITS == _ZSTD and version < _FIRST_WITH_ZSTD:
+    attributes = records[LOW_ATTRIBUTES_POS]
+    if attributes & CODEC_MASK == CODEC_ZSTD and version < _FIRST_WITH_ZSTD:
         return Errors.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests with version < 7 are not allowed to use zstd"
-    if attributes & _CONTROL:
+    if attributes & CONTROL_BIT:
         return Errors.INVALID_RECORD, "Clients are not allowed to write control records"
     return None
 

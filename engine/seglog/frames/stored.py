@@ -28,6 +28,7 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format import names
+from seglog.format.batch_layout import MAGIC_POS
 from seglog.format.compression import decompressor
 from seglog.frames.limits import Limits, Spans, spans_by_stats, spans_by_times
 from seglog.frames.options import OFFSET_MAX, ReadOptions
@@ -40,7 +41,6 @@ from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.positions import LostRange
-from seglog.segment.recovery import MAGIC_POS
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex

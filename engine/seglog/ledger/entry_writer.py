@@ -17,6 +17,7 @@ from seglog.clock import Clock
 from seglog.config import MAX_LONG, Fsync, LogConfig
 from seglog.errors import CorruptRecordError, LogClosedError, RecordTooLargeError, SeglogError
 from seglog.format import names
+from seglog.format.batch_layout import V2_HEADER_SIZE
 from seglog.fs.aside import shorten
 from seglog.fs.files import FileSystem
 from seglog.ledger.broker_state import BrokerState
@@ -29,8 +30,8 @@ from seglog.threads.write_gate import WriteGate
 
 # The one segment of a ledger never rolls: its writer starts another ledger before it is full.
 SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter_ms=0)
-# The header of a batch, and the most that a record without a key adds to its value: docs/formats/record_batch.md.
-_BATCH_HEADER_BYTES, _RECORD_BYTES_MAX = 61, 32
+# The most that a record without a key adds to its value: docs/formats/record_batch.md.
+_RECORD_BYTES_MAX = 32
 # `when_synced` is called each time that this many more bytes are on the disk. Bytes after that are written again if the
 # writer died: this shall take a fraction of a second, however large the ledger is.
 SYNCED_BYTES = 64 << 20
@@ -124,7 +125,7 @@ class EntryWriter(WriteGate):
         Raises RecordTooLargeError, and StorageError if the files were given back and cannot be reopened.
         """
         # Each entry might become a batch.
-        most = size_bytes + count * (_RECORD_BYTES_MAX + _BATCH_HEADER_BYTES)
+        most = size_bytes + count * (_RECORD_BYTES_MAX + V2_HEADER_SIZE)
         if most > SEGMENT.segment_bytes - self.size_bytes:
             raise RecordTooLargeError(
                 f"{count} entries of {size_bytes} bytes do not fit after the {self.size_bytes} bytes of the ledger: "

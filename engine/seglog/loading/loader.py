@@ -32,6 +32,7 @@ from typing import overload
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.format.batch_layout import MAGIC_POS
 from seglog.format.dialect import dialect_of_config
 from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
@@ -40,7 +41,7 @@ from seglog.loading import replay
 from seglog.loading.index_trust import indexes_are_sound, sound_end
 from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.positions import LostRange
-from seglog.segment.recovery import MAGIC_POS, Damage, Run, SegmentCheck, check_segment, check_segments
+from seglog.segment.recovery import Damage, Run, SegmentCheck, check_segment, check_segments
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.leftovers import FoundSegment, Leftovers, Listed, survey

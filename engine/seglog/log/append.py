@@ -13,6 +13,7 @@ from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
+from seglog.format.batch_layout import CONTROL_BIT, LOW_ATTRIBUTES_POS, MAGIC_POS
 from seglog.format.compression import Codec
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
     from seglog._kernels.batch_encode import Headers, Record
     from seglog.reading.times import Time
-
-# Where the magic byte and the attributes of a v2 batch are, and a control batch's bit: docs/formats/record_batch.md.
-_MAGIC_POSITION, _ATTRIBUTES_POSITION = 16, 22
-_CONTROL_BIT = 0x20
 
 
 class AppendResult(NamedTuple):
@@ -426,7 +423,7 @@ class LogAppender:
         stored = assigned.table[0]
         if stored.magic >= 0:       # (tagged messages have no format that a client could ask for)
             self._counters.appended(
-                came=stored.magic if isinstance(given, BatchTable) else given[_MAGIC_POSITION], stored=stored.magic,
+                came=stored.magic if isinstance(given, BatchTable) else given[MAGIC_POS], stored=stored.magic,
                 count=len(assigned.table), rebuilt=assigned.rebuilt, is_compressed=stored.codec != 0,
             )
 
@@ -449,7 +446,7 @@ def _viewed(raw: "Buffer") -> memoryview:
 def _is_control(batch: bytes | memoryview) -> bool:
     """Whether these are the bytes of a transaction marker; the check that follows tells whether they are whole."""
     return (
-        len(batch) > _ATTRIBUTES_POSITION
-        and batch[_MAGIC_POSITION] == 2
-        and bool(batch[_ATTRIBUTES_POSITION] & _CONTROL_BIT)
+        len(batch) > LOW_ATTRIBUTES_POS
+        and batch[MAGIC_POS] == 2
+        and bool(batch[LOW_ATTRIBUTES_POS] & CONTROL_BIT)
     )

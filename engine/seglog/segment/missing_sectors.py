@@ -4,10 +4,10 @@ The disk writes sectors, each as a whole or not at all, and the file has zeros w
 (docs/durability.md). A sync that returned is proof: so if a sector is missing, no sync has covered it, nor anything
 written after it, and no caller was told that it is on the disk. Bits that flipped on the disk look different.
 """
-from seglog.segment.recovery import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, Damage
+from seglog.format.batch_layout import ATTRIBUTES_POS, LOG_OVERHEAD, MAGIC_POS, SIZE_POS
+from seglog.segment.recovery import Damage
 
 SECTOR_BYTES = 512
-_CRC_END = 21       # of v2
 _ZEROS = bytes(SECTOR_BYTES)
 
 
@@ -30,5 +30,5 @@ def _must_differ(offset: int, start: int, stop: int) -> bool:
     return (
         any(offset.to_bytes(SIZE_POS, "big")[start:stop])
         or (start <= SIZE_POS and stop >= LOG_OVERHEAD)
-        or (start <= MAGIC_POS and stop >= _CRC_END)
+        or (start <= MAGIC_POS and stop >= ATTRIBUTES_POS)
     )

@@ -20,6 +20,7 @@ from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
+from seglog.format.batch_layout import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, V2_HEADER_SIZE
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
@@ -33,8 +34,6 @@ from seglog.segment.roll import RELATIVE_OFFSET_MAX
 CHECK_BYTES = 32 << 20
 CHECK_BATCHES = 8192
 
-SIZE_POS, LOG_OVERHEAD, MAGIC_POS = 8, 12, 16
-V2_HEADER_SIZE = 61
 # With these, the size field may still be correct, and lead to the next batch.
 _SIZED = (Status.BAD_CRC, Status.BAD_MAGIC, Status.BAD_COUNT, Status.OFFSET_RANGE)
 # How many bytes, and how many times those of the file, are checksummed in vain while looking for the next batch: a

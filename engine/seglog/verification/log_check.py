@@ -15,6 +15,7 @@ from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
+from seglog.format.batch_layout import ATTRIBUTES_POS, LAST_OFFSET_DELTA_POS, MAGIC_POS
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
@@ -25,10 +26,6 @@ from seglog.verification.wrapper_check import WrapperCheck
 
 Level = Literal["headers", "crc", "deep"]
 
-MAGIC_END = 17                  # a header of this length includes the magic
-V2_LAST_OFFSET_DELTA = 23       # of four bytes
-LEGACY_CRC_START = 16           # from the magic on; v2: from the attributes on
-V2_CRC_START = 21
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -282,7 +279,7 @@ class LogWalk:
             return True
         if status == Status.SHORT:
             offset = int.from_bytes(tail[:8], "big", signed=True) if len(tail) >= 8 else self.next_offset
-            magic = tail[MAGIC_END - 1] if len(tail) >= MAGIC_END else 0
+            magic = tail[MAGIC_POS] if len(tail) > MAGIC_POS else 0
             if magic <= 2 and self.next_offset <= offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
                 last = None if segment.dialect.is_tagged else _last_offset_of_torn(tail, offset)
                 self._find(
@@ -302,18 +299,18 @@ class LogWalk:
 
 def _last_offset_of_torn(tail: memoryview, offset: int) -> int | None:
     """Return the last offset of a batch that is cut short, by its header; None if that is cut, too."""
-    if len(tail) < MAGIC_END:
+    if len(tail) <= MAGIC_POS:
         return None
-    if tail[MAGIC_END - 1] < 2:     # a message, or a wrapper, whose offset is that of its last message
+    if tail[MAGIC_POS] < 2:     # a message, or a wrapper, whose offset is that of its last message
         return offset
-    if len(tail) < V2_LAST_OFFSET_DELTA + 4:
+    if len(tail) < LAST_OFFSET_DELTA_POS + 4:
         return None
-    delta = int.from_bytes(tail[V2_LAST_OFFSET_DELTA : V2_LAST_OFFSET_DELTA + 4], "big", signed=True)
+    delta = int.from_bytes(tail[LAST_OFFSET_DELTA_POS : LAST_OFFSET_DELTA_POS + 4], "big", signed=True)
     return offset + delta if delta >= 0 else None
 
 
 def _checksums(batch: RecordBatch) -> tuple[str, str]:
     """Return the checksum that the batch stores, and that of its bytes."""
     raw = batch.raw()
-    computed = crc32c(raw[V2_CRC_START:]) if batch.magic == 2 else crc32(raw[LEGACY_CRC_START:])
+    computed = crc32c(raw[ATTRIBUTES_POS:]) if batch.magic == 2 else crc32(raw[MAGIC_POS:])
     return f"checksum {batch.crc:08x}", f"{computed:08x}, computed from its bytes"
