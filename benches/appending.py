@@ -25,7 +25,7 @@ CASES = {
     100: (0.3, Goal(3.5), Goal(12), Goal(1.4)),
     10_000: (0.3, Goal(6.5), Goal(20), Goal(1.6)),
 }
-LINGER = {"linger.ms": 1000, "linger.bytes": 65536}
+LINGER = {"linger.ms": 1000, "seglog.linger.bytes": 65536}
 
 DURABLE_TURNS = 200
 THREADS = 8

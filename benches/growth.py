@@ -438,7 +438,7 @@ def deletions(bench: Bench, directory: Path, scale: float) -> None:
     def unit_us(size: int, granularity: str) -> float:
         clock = ManualClock(FIRST_MS)
         config = {
-            "retention.ms": 1000, "retention.granularity": granularity, "file.delete.delay.ms": 0,
+            "retention.ms": 1000, "seglog.retention.granularity": granularity, "file.delete.delay.ms": 0,
             "segment.bytes": "1GiB", "message.timestamp.after.max.ms": 10**12, "max.message.bytes": "2MiB",
         }
         path = directory / granularity / str(size) / "orders-0"
@@ -494,7 +494,7 @@ def times_in_disorder(bench: Bench, directory: Path, scale: float) -> None:
     def unit_us(size: int) -> float:
         path = directory / str(size) / "orders-0"
         times = random.Random(size)
-        config = {"time.index.ranges.enabled": True, "segment.bytes": 2**31 - 1, "segment.ms": 2**60}
+        config = {"seglog.time.index.ranges.enabled": True, "segment.bytes": 2**31 - 1, "segment.ms": 2**60}
         with seglog.open(path, config=config, fsync="never") as log:
             for first in range(0, size, 100):
                 count = min(100, size - first)

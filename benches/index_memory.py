@@ -20,7 +20,7 @@ BY_MINUTE, BY_SECOND = 35, 1            # the partitions measured
 DAY_MS = 86_400_000
 BEGIN_MS = 1_700_006_400_000            # midnight UTC
 LOOKUPS = 20_000
-CONFIG = {"index.interval.bytes": 1, "time.index.minute.enabled": True}
+CONFIG = {"index.interval.bytes": 1, "seglog.time.index.minute.enabled": True}
 MIB = 1 << 20
 
 
@@ -75,7 +75,7 @@ def lookup_us(path: Path, length_ms: int, *, by_minute: bool) -> float:
     """Microseconds of CPU per exact answer, as `log.offset_for_time` gives it: index, headers, record."""
     chance = random.Random(3)
     times = [BEGIN_MS + chance.randrange(length_ms) for _ in range(LOOKUPS)]
-    with seglog.open(path, fsync="never", config={**CONFIG, "time.index.minute.enabled": by_minute}) as log:
+    with seglog.open(path, fsync="never", config={**CONFIG, "seglog.time.index.minute.enabled": by_minute}) as log:
         period_ms = length_ms // log.log_end_offset
         for at in times[:200]:
             expected = -(-(at - BEGIN_MS) // period_ms)

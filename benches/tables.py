@@ -45,7 +45,7 @@ def make_topic(
         left = max(records // PARTITIONS, 1)
         now = timestamps[0]
         with seglog.open(directory / f"orders-{partition}", fsync="never", config={
-            "segment.bytes": 16 << 20, "retention.ms": -1, "time.index.ranges.enabled": True,
+            "segment.bytes": 16 << 20, "retention.ms": -1, "seglog.time.index.ranges.enabled": True,
         }) as log:
             while left > 0:
                 for begin in range(0, min(left, len(keys)), 120):

@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys, parse_bytes
+from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
 from seglog.format.compression import _LEVELS
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.upkeep.cleaner_config import CleanerConfig
 
 
 def test_the_defaults_are_kafkas_but_for_flush_ms():
@@ -42,47 +47,47 @@ def test_the_defaults_are_kafkas_but_for_flush_ms():
         # Ours, or ours in value: one copy of the data, which no replica holds too.
         "flush.ms": 1000,
         "linger.ms": 0,
-        "linger.bytes": 16384,
-        "segment.idle.roll": False,
-        "time.index.minute.enabled": None,
-        "time.index.ranges.enabled": False,
-        "recovery.mode": "fail",
+        "seglog.linger.bytes": 16384,
+        "seglog.segment.idle.roll": False,
+        "seglog.time.index.minute.enabled": None,
+        "seglog.time.index.ranges.enabled": False,
+        "seglog.recovery.mode": "fail",
         "retention.ms": -1,
-        "retention.granularity": "segment",
-        "retention.head.rewrite.ratio": 0.5,
-        "retention.ignore.future.timestamps": False,
-        "retention.respect.cursors": False,
-        "message.dialect": "kafka",
-        "message.tagged.timestamp.ms": True,
+        "seglog.retention.granularity": "segment",
+        "seglog.retention.head.rewrite.ratio": 0.5,
+        "seglog.retention.ignore.future.timestamps": False,
+        "seglog.retention.respect.cursors": False,
+        "seglog.message.dialect": "kafka",
+        "seglog.message.tagged.timestamp.ms": True,
         "message.format.version": None,
-        "compaction.upgrade.format": False,
-        "compaction.merge.bytes": 0,
-        "cleaner.dedupe.exact": "uncompressed",
+        "seglog.compaction.upgrade.format": False,
+        "seglog.compaction.merge.bytes": 0,
+        "seglog.cleaner.dedupe.exact": "uncompressed",
         "message.downconversion.enable": True,
-        "timestamp.check": True,
+        "seglog.timestamp.check": True,
     }
 
 
 @pytest.mark.parametrize(("value", "meant"), [(True, True), ("false", False), (" TRUE ", True)])
 def test_a_truth_value_may_be_text(value, meant):
-    assert LogConfig.of({"segment.idle.roll": value}).segment_idle_roll is meant
+    assert LogConfig.of({"seglog.segment.idle.roll": value}).segment_idle_roll is meant
 
 
 @pytest.mark.parametrize("value", [1, 0, "yes", "", None])
 def test_nothing_else_is_a_truth_value(value):
     with pytest.raises(InvalidConfigError, match="true or false"):
-        LogConfig.of({"segment.idle.roll": value})
+        LogConfig.of({"seglog.segment.idle.roll": value})
 
 
 @pytest.mark.parametrize(("value", "meant"), [(0, 0), (1, 1), (0.25, 0.25), ("0.25", 0.25), (" .5 ", 0.5)])
 def test_a_ratio_is_a_fraction_of_one(value, meant):
-    assert LogConfig.of({"retention.head.rewrite.ratio": value}).retention_head_rewrite_ratio == meant
+    assert LogConfig.of({"seglog.retention.head.rewrite.ratio": value}).retention_head_rewrite_ratio == meant
 
 
 @pytest.mark.parametrize("value", [1.5, -1, "1.01", True, "half", "1e-1", None, float("nan")])
 def test_nothing_else_is_a_ratio(value):
     with pytest.raises(InvalidConfigError, match="0 to 1"):
-        LogConfig.of({"retention.head.rewrite.ratio": value})
+        LogConfig.of({"seglog.retention.head.rewrite.ratio": value})
 
 
 @pytest.mark.parametrize("key", ["segment.bytes", "segment_bytes", " segment.bytes "])
@@ -183,3 +188,16 @@ def test_kafkas_topic_settings_are_gone_by_or_kept():
     used = {key.name for _, key in keys(LogConfig)}
     assert not TOPIC_CONFIG - used - OTHER_TOPIC_SETTINGS
     assert not used & OTHER_TOPIC_SETTINGS
+
+
+@pytest.mark.parametrize("config", [
+    LogConfig, CleanerConfig, ServerConfig, CoordinatorConfig, ManagedLedgerConfig, DelayedDeliveryConfig,
+])
+def test_keys_that_neither_kafka_nor_pulsar_has_begin_with_the_name_of_this_library(config):
+    for _, key in keys(config):
+        assert key.name.startswith("seglog.") == key.source.startswith("seglog's own"), key
+
+
+def test_the_former_name_of_such_a_key_leads_to_its_name():
+    with pytest.raises(InvalidConfigError, match=r"no such key: linger\.bytes; did you mean seglog\.linger\.bytes"):
+        LogConfig.of({"linger.bytes": 1})

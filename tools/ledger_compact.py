@@ -32,7 +32,8 @@ def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
 @click.option("--dry-run", is_flag=True, help="Only show what would remain. Works beside a writer.")
 @click.option(
     "--config", "settings", type=ConfigType(), multiple=True,
-    help="A setting: compaction.payload, topicCompactionRetainNullKey, compaction.key.ttl.ms, ... May be repeated.",
+    help="A setting: seglog.compaction.payload, topicCompactionRetainNullKey, seglog.compaction.key.ttl.ms, ... May be "
+    "repeated.",
 )
 @json_option
 def compact(paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool) -> int:

@@ -242,7 +242,7 @@ cdef class AppendCheck:
     codec: that of batches in the log, None where each keeps its own (compression.type=producer).
     magic: their format version (message.format.version), None where each keeps its own.
     decompress: Callable[[codec, magic, memoryview], bytes-like], bounded.
-    asks_unit: whether a timestamp of records made here must look like milliseconds (timestamp.check).
+    asks_unit: whether a timestamp of records made here must look like milliseconds (seglog.timestamp.check).
     harmless_bytes: for each codec, the size up to which a batch cannot decompress to too much (Assigned.suspect).
     """
     cdef Rules rules
@@ -486,7 +486,7 @@ cdef class AppendCheck:
         if status == OTHER_UNIT:
             raise InvalidTimestampError(
                 f"{where} has the timestamp {timestamp}, which cannot be milliseconds since 1970",
-                position=position, hint=f"{unit_hint(timestamp)}; timestamp.check=false accepts such times",
+                position=position, hint=f"{unit_hint(timestamp)}; seglog.timestamp.check=false accepts such times",
             )
         if status == NEGATIVE_TIME:
             why = "a timestamp must be 0 or more, or -1 for none"

@@ -114,7 +114,7 @@ cdef class TaggedPacker(Packer):
     """Takes batches of a BatchTable, gives messages of the tagged dialect. Not thread-safe.
 
     codec: compress every batch with this one (0 to 4; 0 unwraps; -1: keep each batch's own).
-    with_ms: give each message tag 0, its time in ms (message.tagged.timestamp.ms); without it only seconds remain.
+    with_ms: give each message tag 0, its time in ms (seglog.message.tagged.timestamp.ms); else only seconds remain.
     headers_left_out: how many record headers were not tags.
     decompress, compress, check_crc: as in MessagePacker, but codecs use v2's framing.
     """

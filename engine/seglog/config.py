@@ -1,4 +1,5 @@
-"""Configuration: Kafka's own keys, units, defaults and limits, one frozen dataclass per subject.
+"""Configuration: Kafka's own keys, units, defaults and limits, one frozen dataclass per subject. Keys that neither
+Kafka nor Pulsar has begin with `seglog.`.
 
 A partition directory does not record the configuration that it was written with, so code that checks or
 rebuilds indexes must be given it. docs/config.md is generated from the fields below.
@@ -216,7 +217,7 @@ class LogConfig(Settings):
     max_decompressed_message_bytes: int = setting(
         64 * MIB, "max.decompressed.message.bytes", "bytes",
         "largest payload of a batch once decompressed; decompressing takes only little more memory than this",
-        "Kafka's name since apache/kafka#23429; the default is ours",
+        "Kafka's name since apache/kafka#23429; the default is seglog's",
         low=1,
     )
     message_timestamp_type: str = setting(
@@ -271,30 +272,30 @@ class LogConfig(Settings):
         high=MAX_LONG, besides=(-1,),
     )
     retention_granularity: str = setting(
-        "segment", "retention.granularity", "name",
+        "segment", "seglog.retention.granularity", "name",
         "what retention.ms removes: whole segments, as in Kafka, or batches: the log start offset moves to the first "
         "batch that is young enough, and its segment is rewritten without the batches before it",
-        "ours, as retention by time was first proposed with KIP-33",
+        "seglog's own, as retention by time was first proposed with KIP-33",
         choices=("segment", "batch"),
     )
     retention_head_rewrite_ratio: float = setting(
-        0.5, "retention.head.rewrite.ratio", "ratio",
-        "with retention.granularity=batch: the part of the first segment that must lie before the log start offset for "
-        "the file to be rewritten without it; 1: the segment stays until all of it can be deleted",
-        "ours",
+        0.5, "seglog.retention.head.rewrite.ratio", "ratio",
+        "with seglog.retention.granularity=batch: the part of the first segment that must lie before the log start "
+        "offset for the file to be rewritten without it; 1: the segment stays until all of it can be deleted",
+        "seglog's own",
         low=0, high=1,
     )
     retention_ignore_future_timestamps: bool = setting(
-        False, "retention.ignore.future.timestamps", "boolean",
+        False, "seglog.retention.ignore.future.timestamps", "boolean",
         "whether a segment whose largest timestamp is in the future counts as old as its file, which dates from when "
         "it was sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has passed",
-        "ours; Redpanda has storage_ignore_timestamps_in_future_sec",
+        "seglog's own; Redpanda has storage_ignore_timestamps_in_future_sec",
     )
     retention_respect_cursors: bool = setting(
-        False, "retention.respect.cursors", "boolean",
+        False, "seglog.retention.respect.cursors", "boolean",
         "whether retention keeps what a named reader has not read yet, once the reader has committed an offset; one "
         "that never returns keeps the log from shrinking until `seglog cursors reset` moves it",
-        "ours; Kafka keeps nothing for a consumer",
+        "seglog's own; Kafka keeps nothing for a consumer",
     )
     file_delete_delay_ms: int = setting(
         60_000, "file.delete.delay.ms", "ms",
@@ -330,25 +331,25 @@ class LogConfig(Settings):
         high=MAX_LONG,
     )
     compaction_upgrade_format: bool = setting(
-        False, "compaction.upgrade.format", "boolean",
+        False, "seglog.compaction.upgrade.format", "boolean",
         "whether compaction writes the v0 and v1 records that it keeps as v2, and keeps the last batch of a round even "
         "if empty (KAFKA-17076), as Kafka 4 does; otherwise records keep their version, as up to 3.9",
-        "ours: Kafka 4 always does (KAFKA-13093), 3.9 never",
+        "seglog's own: Kafka 4 always does (KAFKA-13093), 3.9 never",
     )
     compaction_merge_bytes: int = setting(
-        0, "compaction.merge.bytes", "bytes",
+        0, "seglog.compaction.merge.bytes", "bytes",
         "compaction merges adjacent small batches that remain into one batch of at most this many bytes, and at most "
         "max.message.bytes, before compression (v2 batches, and wrappers of v0 and v1); 0: batches are not merged, as "
         "with Kafka. With merging, batches start at other offsets than on other replicas",
-        "ours",
+        "seglog's own",
         high=MAX_INT,
     )
     cleaner_dedupe_exact: str = setting(
-        "uncompressed", "cleaner.dedupe.exact", "name",
+        "uncompressed", "seglog.cleaner.dedupe.exact", "name",
         "when compaction compares a record's key with the later record's before it drops the record. uncompressed: if "
         "neither is compressed; true: always, which is slow with compressed batches; false: never, 128 bits of SipHash "
         "with a secret key decide",
-        "ours: Kafka trusts the MD5 of a key",
+        "seglog's own: Kafka trusts the MD5 of a key",
         choices=("uncompressed", "true", "false"),
     )
     segment_ms: int = setting(
@@ -364,9 +365,9 @@ class LogConfig(Settings):
         high=MAX_LONG,
     )
     segment_idle_roll: bool = setting(
-        False, "segment.idle.roll", "boolean",
+        False, "seglog.segment.idle.roll", "boolean",
         "whether an active segment older than segment.ms is rolled even if nothing is appended",
-        "ours: Kafka rolls at the next append only",
+        "seglog's own: Kafka rolls at the next append only",
     )
     message_timestamp_before_max_ms: int = setting(
         MAX_LONG, "message.timestamp.before.max.ms", "ms",
@@ -381,11 +382,11 @@ class LogConfig(Settings):
         high=MAX_LONG,
     )
     timestamp_check: bool = setting(
-        True, "timestamp.check", "boolean",
+        True, "seglog.timestamp.check", "boolean",
         "whether a new record is refused if its timestamp cannot be milliseconds: below 10^11 (1973) or above 10^14 "
         "(5138), as times in seconds, microseconds or nanoseconds are. Ready batches and conversions are not checked, "
         "and nothing is checked while the clock itself is outside this range",
-        "ours: to Kafka, seconds are milliseconds of January 1970",
+        "seglog's own: to Kafka, seconds are milliseconds of January 1970",
     )
     flush_messages: int = setting(
         MAX_LONG, "flush.messages", "records",
@@ -407,23 +408,23 @@ class LogConfig(Settings):
         high=3_600_000,
     )
     linger_bytes: int = setting(
-        16 * KIB, "linger.bytes", "bytes",
+        16 * KIB, "seglog.linger.bytes", "bytes",
         "with linger.ms: waiting records are written at once when they reach this many bytes",
-        "ours; the producer's batch.size",
+        "seglog's own; the producer's batch.size",
         low=1,
     )
     time_index_minute_enabled: bool | None = setting(
-        None, "time.index.minute.enabled", "boolean",
+        None, "seglog.time.index.minute.enabled", "boolean",
         "whether segments also get a .time.index with at most one entry per minute; unset: a new log gets them, and a "
         "log that has them keeps them, also when it is converted",
-        "KIP-33 as first proposed; a broker leaves the file alone",
+        "seglog's own: KIP-33 as first proposed; a broker leaves the file alone",
         may_be_unset=True,
     )
     time_index_ranges_enabled: bool = setting(
-        False, "time.index.ranges.enabled", "boolean",
+        False, "seglog.time.index.ranges.enabled", "boolean",
         "whether a segment gets a .ranges.index after the roll that seals it, with the smallest and largest timestamp "
         "of each 64 KiB, for lookups by time if times are out of order; a thread reads the segment once to build it",
-        "ours; a broker leaves the file alone",
+        "seglog's own; a broker leaves the file alone",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000, "producer.id.expiration.ms", "ms",
@@ -432,17 +433,17 @@ class LogConfig(Settings):
         low=1, high=MAX_LONG,
     )
     message_dialect: str = setting(
-        "kafka", "message.dialect", "name",
+        "kafka", "seglog.message.dialect", "name",
         "whether a new log has Kafka's formats, or tagged messages (docs/formats/tagged_message.md), which no Kafka "
         "reads; the log keeps its dialect, and only a conversion changes it",
-        "ours: the first of the two proposals before KIP-31 and KIP-32",
+        "seglog's own: the first of the two proposals before KIP-31 and KIP-32",
         choices=("kafka", "tagged"),
     )
     message_tagged_timestamp_ms: bool = setting(
-        True, "message.tagged.timestamp.ms", "boolean",
+        True, "seglog.message.tagged.timestamp.ms", "boolean",
         "whether each message of a tagged log gets tag 0, its time in milliseconds; otherwise its time is in whole "
         "seconds, and it is 9 bytes smaller",
-        "ours",
+        "seglog's own",
     )
     message_format_version: int | None = setting(
         None, "message.format.version", "record format",
@@ -465,10 +466,10 @@ class LogConfig(Settings):
         low=1,
     )
     recovery_mode: str = setting(
-        "fail", "recovery.mode", "name",
+        "fail", "seglog.recovery.mode", "name",
         "what opening does with a bad batch in the middle of a log that was not closed cleanly: fail and change "
         "nothing, truncate the log there as Kafka does, or quarantine the bad bytes and keep what follows",
-        "ours; Kafka truncates (LogLoader.recoverLog)",
+        "seglog's own; Kafka truncates (LogLoader.recoverLog)",
         choices=("fail", "truncate", "quarantine"),
     )
     num_recovery_threads: int = setting(
@@ -535,7 +536,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
-    """The configuration with `time.index.minute.enabled` decided, if it is unset."""
+    """The configuration with `seglog.time.index.minute.enabled` decided, if it is unset."""
     return config if config.time_index_minute_enabled is not None else _with_minute_indexes(config, are_wanted)
 
 

@@ -431,4 +431,4 @@ class TooManyDelayedError(SeglogError):
     some of the delayed messages have been delivered."""
 
     code = "too_many_delayed"
-    hint = "continue when delayed messages have been delivered, or raise delayedDeliveryMaxDelayedMessages"
+    hint = "continue when delayed messages have been delivered, or raise seglog.delayed.max.messages"

@@ -12,7 +12,7 @@ from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 class ManagedLedger(OpenManagedLedger):
     """Open a topic's directory such as `topics/orders` to add to it, and create it if it does not exist.
 
-    `config`: Pulsar's keys (docs/config.md); with a compaction.threshold it compacts by itself, in a thread of its own.
+    `config`: Pulsar's keys (docs/config.md); with a compaction threshold it compacts by itself, in a thread of its own.
     `fsync`: when an entry is on the disk. "batch": when it was added; concurrent adds share one sync. "interval": after
     flush.ms. "never": when the system writes it or a ledger is sealed. With `create=False` it must exist. `clock`,
     `fs`: for tests. Use it as a context manager, or close it.

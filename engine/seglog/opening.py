@@ -66,7 +66,7 @@ def open_dir(
     """Open a log dir such as `data`, which holds `orders-0` and others, and create it if it does not exist.
 
     `log_dir.log(topic, partition)` opens or creates one of its logs. The arguments are those of `seglog.open`, for
-    every log. `cleaner`: keys for all logs together, such as retention.total.bytes (docs/config.md); one thread,
+    every log. `cleaner`: keys for all logs together, such as seglog.retention.total.bytes (docs/config.md); one thread,
     `log_dir.cleaner`, cleans the logs that are open. Raises what `LogDir` raises.
     """
     if not isinstance(cleaner, CleanerConfig):

@@ -15,7 +15,7 @@ from support.golden import golden_cases, unpack
 from support.models import plain_tagged
 
 NOW = 1_700_000_000_000
-TAGGED = {"message.dialect": "tagged"}
+TAGGED = {"seglog.message.dialect": "tagged"}
 
 
 def converted(src, dst, to, **more):

@@ -20,7 +20,7 @@ from support.models.tagged_author import Author
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 NOW = 1_700_000_000_000
-CONFIG = {"message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 200}
+CONFIG = {"seglog.message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 200}
 
 
 def written(path, messages):

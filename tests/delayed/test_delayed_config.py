@@ -14,12 +14,11 @@ def test_the_defaults_are_the_proposals_and_pulsars():
         "delayedDeliveryTimeStepPerBucketSnapshotSeconds": 300,
         "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 5_000,
         "delayedDeliveryMaxNumBuckets": 20,
-        "merge.fan.in": 4,
         "delayedDeliveryTickTimeMillis": 1_000,
         "isDelayedDeliveryDeliverAtTimeStrict": True,
         "delayedDeliveryMaxDelayInMillis": 0,
-        "delayedDeliveryMaxDelayedMessages": -1,
-        "delayed.relocate": False,
+        "seglog.delayed.max.messages": -1,
+        "seglog.delayed.relocate": False,
     }
 
 
@@ -42,16 +41,16 @@ def test_the_releases_name_of_the_time_step_is_taken():
 
 
 def test_the_items_make_the_configuration_again():
-    config = DelayedDeliveryConfig.of({"delayedDeliveryMaxNumBuckets": -1, "merge.fan.in": 2})
+    config = DelayedDeliveryConfig.of({"delayedDeliveryMaxNumBuckets": -1})
     assert DelayedDeliveryConfig.of(dict(config.items())) == config
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("delayedDeliveryMaxNumBuckets", 0), ("delayedDeliveryMaxNumBuckets", -2), ("merge.fan.in", 1),
+        ("delayedDeliveryMaxNumBuckets", 0), ("delayedDeliveryMaxNumBuckets", -2),
         ("delayedDeliveryTimeStepPerBucketSnapshotSeconds", 0), ("isDelayedDeliveryDeliverAtTimeStrict", "yes"),
-        ("isDelayedDeliveryDeliverAtTimeStrict", 1), ("delayedDeliveryMaxDelayedMessages", -2),
+        ("isDelayedDeliveryDeliverAtTimeStrict", 1), ("seglog.delayed.max.messages", -2),
         ("delayedDeliveryMaxIndexesPerBucketSnapshotSegment", 0),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from seglog.clock import ManualClock
 from seglog.counters import Histogram
-from seglog.delayed import bucket_tracker
+from seglog.delayed import bucket_tracker, bucket_work
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
@@ -347,8 +347,9 @@ def test_a_change_of_configuration_counts_from_the_next_seal_on():
     assert [len(b.segments) for b in tracker.buckets] == [20]
 
 
-def test_two_neighbours_are_merged_where_the_fan_in_is_the_proposals():
-    tracker, _ = make("bucket", max_buckets=3, merge_fan_in=2, min_index_count=1)
+def test_two_neighbours_are_merged_where_the_fan_in_is_the_proposals(monkeypatch):
+    monkeypatch.setattr(bucket_work, "MERGE_FAN_IN", 2)
+    tracker, _ = make("bucket", max_buckets=3, min_index_count=1)
     for ledger, count, delay in [(1, 5, 30_000), (2, 3, 20_000), (3, 3, 10_000), (4, 5, 30_000), (5, 1, 30_000)]:
         for entry in range(count):
             tracker.add_message(ledger, entry, NOW + delay + entry)

@@ -14,7 +14,7 @@ from support.pages import check_part
 DOC = Path(__file__).parents[2] / "docs/config.md"
 # The file that the fields stand in, what its table ends with, and defaults that say little as Python has them.
 TABLES = [
-    (LogConfig, "config.py", "end", {"time.index.minute.enabled": "unset", "message.format.version": "unset"}),
+    (LogConfig, "config.py", "end", {"seglog.time.index.minute.enabled": "unset", "message.format.version": "unset"}),
     (CleanerConfig, "upkeep/cleaner_config.py", "end of cleaning", {}),
     (ServerConfig, "endpoint/settings.py", "end of servers", {}),
     (CoordinatorConfig, "coordinators/coordinator_config.py", "end of coordinators", {}),

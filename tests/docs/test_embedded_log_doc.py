@@ -34,8 +34,9 @@ def test_whatever_a_log_can_be_asked_is_on_the_page(name):
 
 def test_keys_that_the_page_names_are_keys():
     known = {key.name for config in (LogConfig, CleanerConfig) for _, key in keys(config)}
-    rooms = {name.partition(".")[0] for name in known} - {"log"} | {"log.cleaner", "log.retention"}
-    named = set(re.findall(rf"`((?:{'|'.join(rooms)})\.[a-z.]+)", PAGE.read_text()))
+    rooms = {name.removeprefix("seglog.").partition(".")[0] for name in known} - {"log"}
+    rooms |= {"log.cleaner", "log.retention"}
+    named = set(re.findall(rf"`((?:seglog\.)?(?:{'|'.join(rooms)})\.[a-z.]+)", PAGE.read_text()))
     assert len(named) > 10
     assert named <= known
 

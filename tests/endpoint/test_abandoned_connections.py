@@ -60,7 +60,7 @@ def test_a_long_poll_is_no_longer_than_a_connection_may_be_idle(in_memory):
 
 
 def test_a_client_that_does_not_log_in_in_time_is_closed(in_memory):
-    config = {"connections.login.timeout.ms": 300}
+    config = {"seglog.connections.login.timeout.ms": 300}
     with seglog.serve(in_memory, users={"alice": "secret"}, config=config) as server, WireClient(server) as known:
         assert not log_in(known).error_code
         with WireClient(server) as silent, WireClient(server) as slow:
@@ -71,7 +71,7 @@ def test_a_client_that_does_not_log_in_in_time_is_closed(in_memory):
 
 
 def test_those_who_do_not_log_in_keep_nobody_out(in_memory):
-    config = {"max.connections": 40, "max.connections.logging.in": 10}
+    config = {"max.connections": 40, "seglog.max.connections.logging.in": 10}
     with seglog.serve(in_memory, users={"alice": "secret"}, config=config) as server, ExitStack() as stack:
         known = stack.enter_context(WireClient(server))
         assert not log_in(known).error_code

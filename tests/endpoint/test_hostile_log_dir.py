@@ -37,19 +37,19 @@ def test_one_directory_does_not_make_a_topic_of_a_million_partitions(log_dir, ca
     begin = time.process_time()
     with seglog.serve(log_dir) as server, WireClient(server) as client:
         assert served_topics(client) == {"orders": 1, "y": 10_000}
-        assert f"x-{number} is not served: a topic has at most max.topic.partitions = 10000" in caplog.text
+        assert f"x-{number} is not served: a topic has at most seglog.max.topic.partitions = 10000" in caplog.text
     assert time.process_time() - begin < 5
 
 
 def test_the_operator_can_allow_more(log_dir):
     (log_dir / "x-10000").mkdir()
-    config = {"max.topic.partitions": 10_001}
+    config = {"seglog.max.topic.partitions": 10_001}
     with seglog.serve(log_dir, config=config) as server, WireClient(server) as client:
         assert served_topics(client) == {"orders": 1, "x": 10_001}
 
 
 def test_no_client_makes_more(in_memory):
-    with seglog.serve(in_memory, topics={"t": 2}, config={"max.topic.partitions": 3}) as server:
+    with seglog.serve(in_memory, topics={"t": 2}, config={"seglog.max.topic.partitions": 3}) as server:
         with WireClient(server) as client:
             of = m.CreateTopicsRequest
             row = client.ask(of(topics=[of.CreatableTopic(name="n", num_partitions=4, replication_factor=1)]), 7)

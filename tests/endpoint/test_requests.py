@@ -163,7 +163,7 @@ def test_every_version_of_fetch_that_names_topics_reads(client, version):
 @pytest.mark.parametrize("version", [0, 2, 4, 9, 10, 12])
 def test_a_client_gets_messages_with_tags_in_the_format_that_it_knows(in_memory, version):
     """As they lie there it would take them for v1."""
-    with seglog.open(in_memory / "data" / "orders-0", config={"message.dialect": "tagged"}) as log:
+    with seglog.open(in_memory / "data" / "orders-0", config={"seglog.message.dialect": "tagged"}) as log:
         log.append(b"one", key=b"k")
         log.append_batch(batch(b"two", b"three", codec="gzip"))
         log.append_batch(batch(b"four", codec="zstd"))
@@ -319,27 +319,27 @@ def altered(client, topic, settings):
 def test_settings_that_are_read_and_written_back_are_taken(served, client):
     """As older tools change one of them: librdkafka's tests do it."""
     shown = described(client, "orders")
-    assert [name for name, config in shown.items() if config.read_only] == ["message.dialect"]
+    assert [name for name, config in shown.items() if config.read_only] == ["seglog.message.dialect"]
     settings = {name: config.value for name, config in shown.items() if config.value is not None}
     assert altered(client, "orders", {**settings, "retention.ms": "1000"}) == (Errors.NONE, None)
     again = {name: config.value for name, config in described(client, "orders").items() if config.value is not None}
     assert again == {**settings, "retention.ms": "1000"}
-    error, said = altered(client, "orders", {**settings, "message.dialect": "tagged"})
+    error, said = altered(client, "orders", {**settings, "seglog.message.dialect": "tagged"})
     assert (error, said) == (
-        Errors.INVALID_CONFIG, "only a conversion can change message.dialect: seglog convert --to")
+        Errors.INVALID_CONFIG, "only a conversion can change seglog.message.dialect: seglog convert --to")
     assert served.log("orders").config.retention_ms == 1000
 
 
 def test_settings_of_a_topic_of_messages_with_tags_are_replaced_but_for_what_it_is(in_memory):
-    with seglog.open(in_memory / "orders-0", config={"message.dialect": "tagged"}):
+    with seglog.open(in_memory / "orders-0", config={"seglog.message.dialect": "tagged"}):
         pass
     with seglog.serve(in_memory) as server, WireClient(server) as client:
-        for settings in ({"retention.ms": "1000"}, {"message.dialect": "tagged"}, {}):
+        for settings in ({"retention.ms": "1000"}, {"seglog.message.dialect": "tagged"}, {}):
             assert altered(client, "orders", settings) == (Errors.NONE, None)
-            assert server.log("orders").settings["message.dialect"].value == "tagged"
+            assert server.log("orders").settings["seglog.message.dialect"].value == "tagged"
             assert server.log("orders").settings["retention.ms"].source == (
                 "kept" if "retention.ms" in settings else "default")
-        assert altered(client, "orders", {"message.dialect": "kafka"})[0] == Errors.INVALID_CONFIG
+        assert altered(client, "orders", {"seglog.message.dialect": "kafka"})[0] == Errors.INVALID_CONFIG
 
 
 def refused_rows(served, client, version, **config):

@@ -45,7 +45,7 @@ def orders(tmp_path):
     for partition in range(2):
         with seglog.open(tmp_path / f"data/orders-{partition}", fsync="never", config={
             "segment.bytes": 3000, "index.interval.bytes": 100, "retention.ms": -1,
-            "time.index.ranges.enabled": partition == 1,
+            "seglog.time.index.ranges.enabled": partition == 1,
         }) as log:
             for n in range(0, 600, 5):
                 log.append_many([

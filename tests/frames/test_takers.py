@@ -35,7 +35,8 @@ def orders(tmp_path_factory):
     data = tmp_path_factory.mktemp("orders")
     for partition in range(3):
         with seglog.open(data / f"orders-{partition}", fsync="never", config={
-            "segment.bytes": 3000, "index.interval.bytes": 100, "retention.ms": -1, "time.index.ranges.enabled": True,
+            "segment.bytes": 3000, "index.interval.bytes": 100, "retention.ms": -1,
+            "seglog.time.index.ranges.enabled": True,
         }) as log:
             for n in range(0, 600, 5):
                 log.append_many([(b"k%d" % (m % 7), b"value %d" % m, (), T + m) for m in range(n, n + 5)])

@@ -169,7 +169,7 @@ def test_the_index_counts_every_message_once_whatever_threads_add(tmp_path):
 # --- expiry ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["message.ttl", "ttlDurationDefaultInSeconds"])
+@pytest.mark.parametrize("key", ["ttlDurationDefaultInSeconds", "messageTTLInSeconds"])
 def test_entries_that_are_too_old_are_acknowledged(tmp_path, key):
     clock = ManualClock(100_000)
     config = {key: 10, "brokerEntryMetadataInterceptors": "timestamp", "managedLedgerMaxEntriesPerLedger": 2}
@@ -200,7 +200,7 @@ def test_entries_that_are_too_old_are_acknowledged(tmp_path, key):
 def test_an_entry_behind_a_live_one_is_not_expired_whatever_its_publish_time(tmp_path):
     for use_broker in (True, False):
         clock = ManualClock(100_000)
-        config = {"message.ttl": 10, "useBrokerTimestampsForMessageSeek": use_broker}
+        config = {"ttlDurationDefaultInSeconds": 10, "useBrokerTimestampsForMessageSeek": use_broker}
         with ManagedLedger(tmp_path / str(use_broker), config=config, clock=clock) as topic:
             for n, publish_time in enumerate([1, 2, 95_000, 3, 99_000]):
                 topic.add_entry(message(n, publish_time))
@@ -216,7 +216,7 @@ def test_an_entry_behind_a_live_one_is_not_expired_whatever_its_publish_time(tmp
 
 def test_expiry_passes_over_what_is_acknowledged_and_alive(tmp_path):
     clock = ManualClock(100_000)
-    with ManagedLedger(tmp_path / "orders", config={"message.ttl": 10}, clock=clock) as topic:
+    with ManagedLedger(tmp_path / "orders", config={"ttlDurationDefaultInSeconds": 10}, clock=clock) as topic:
         for n, publish_time in enumerate([1, 99_000, 99_000, 2, 99_000]):
             topic.add_entry(message(n, publish_time))
         cursor = topic.open_cursor("one", "earliest")
@@ -228,7 +228,8 @@ def test_expiry_passes_over_what_is_acknowledged_and_alive(tmp_path):
 def test_by_publish_time_alone_the_broker_is_not_asked(tmp_path):
     clock = ManualClock(100_000)
     config = {
-        "message.ttl": 10, "useBrokerTimestampsForMessageSeek": False, "brokerEntryMetadataInterceptors": "timestamp",
+        "ttlDurationDefaultInSeconds": 10, "useBrokerTimestampsForMessageSeek": False,
+        "brokerEntryMetadataInterceptors": "timestamp",
     }
     with ManagedLedger(tmp_path / "orders", config=config, clock=clock) as topic:
         topic.add_entry(message(0, 50_000))

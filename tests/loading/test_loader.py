@@ -33,7 +33,7 @@ def without_snapshots(found):
 
 
 def opened(directory, mode="fail", *, clean=True, **more):
-    config = LogConfig.of({"index.interval.bytes": INTERVAL, "recovery.mode": mode})
+    config = LogConfig.of({"index.interval.bytes": INTERVAL, "seglog.recovery.mode": mode})
     return load(OsFileSystem(), directory, config, now_ms=0, **({"clean": clean} | more))
 
 
@@ -132,7 +132,7 @@ def test_an_index_is_rebuilt_beside_damage_that_lies_below_the_recovery_point(co
 
 def test_the_minute_index_of_a_checked_segment_is_made_anew_where_it_is_configured(copy_of):
     directory = copy_of("v1-none-ct-k391--tail-cut7", "corrupt")
-    config = LogConfig.of({"index.interval.bytes": INTERVAL, "time.index.minute.enabled": True})
+    config = LogConfig.of({"index.interval.bytes": INTERVAL, "seglog.time.index.minute.enabled": True})
     logs = sorted(directory.glob("*.log"))
     for log in logs:
         log.with_suffix(".time.index").write_bytes(bytes(24))
@@ -146,7 +146,7 @@ def test_the_minute_index_of_a_checked_segment_is_made_anew_where_it_is_configur
 @pytest.mark.parametrize("raw", [None, bytes(13)], ids=["missing", "no entries"])
 def test_a_clean_open_makes_a_minute_index_that_is_configured_and_cannot_be_used(copy_of, raw):
     directory = copy_of("txn-v2-k391")
-    config = LogConfig.of({"index.interval.bytes": INTERVAL, "time.index.minute.enabled": True})
+    config = LogConfig.of({"index.interval.bytes": INTERVAL, "seglog.time.index.minute.enabled": True})
     logs = sorted(directory.glob("*.log"))
     for log in logs if raw is not None else ():
         log.with_suffix(".time.index").write_bytes(raw)
@@ -160,7 +160,7 @@ def test_a_clean_open_makes_a_minute_index_that_is_configured_and_cannot_be_used
 def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewrote(tmp_path, left):
     """The cleaner replaces the .log and its indexes, and knows nothing of a minute index."""
     directory = tmp_path / "orders-0"
-    config = LogConfig.of({"index.interval.bytes": 100, "time.index.minute.enabled": True})
+    config = LogConfig.of({"index.interval.bytes": 100, "seglog.time.index.minute.enabled": True})
 
     def write(base, minutes):
         raw = b"".join(
@@ -194,7 +194,7 @@ def test_a_clean_open_makes_a_minute_index_anew_beside_a_segment_that_kafka_rewr
 def test_a_clean_open_makes_the_last_minute_index_anew_where_its_end_is_wrong(tmp_path, entry, is_sealed, part):
     """It reads no other one, however many there are. Whatever they hold, searches by time are right."""
     path = tmp_path / "orders-0"
-    config = {"index.interval.bytes": 100, "time.index.minute.enabled": True, "timestamp.check": False}
+    config = {"index.interval.bytes": 100, "seglog.time.index.minute.enabled": True, "seglog.timestamp.check": False}
     with seglog.open(path, config=config) as log:
         log.append_many([(b"k", b"v" * 100, (), 1)])
         for minute in range(6):
@@ -215,7 +215,7 @@ def test_a_clean_open_makes_the_last_minute_index_anew_where_its_end_is_wrong(tm
 @pytest.mark.parametrize("size", ["an entry too many", "part of an entry", "empty"])
 def test_a_clean_open_makes_a_minute_index_anew_whose_size_is_impossible(tmp_path, size):
     path = tmp_path / "orders-0"
-    config = {"index.interval.bytes": 100, "time.index.minute.enabled": True, "timestamp.check": False}
+    config = {"index.interval.bytes": 100, "seglog.time.index.minute.enabled": True, "seglog.timestamp.check": False}
     with seglog.open(path, config=config) as log:
         for minute in range(6):
             log.append(b"v" * 100, timestamp=minute * 60_000)

@@ -34,7 +34,7 @@ def files(directory):
 
 
 def recover(directory, mode, fs=None, **more):
-    config = LogConfig.of({"index.interval.bytes": 256, "recovery.mode": mode})
+    config = LogConfig.of({"index.interval.bytes": 256, "seglog.recovery.mode": mode})
     return load(fs or OsFileSystem(), directory, config, now_ms=0, **({"clean": False} | more))
 
 

@@ -41,7 +41,7 @@ def damaged(golden_kafka, tmp_path):
 
 def config_of(case, mode):
     config = json.loads((case / "case.json").read_text())["config"]
-    return LogConfig.of({key: config[key] for key in KEYS if key in config} | {"recovery.mode": mode})
+    return LogConfig.of({key: config[key] for key in KEYS if key in config} | {"seglog.recovery.mode": mode})
 
 
 def recover(directory, case, mode, **more):

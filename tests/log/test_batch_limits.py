@@ -48,7 +48,7 @@ def test_what_is_not_compressed_may_be_larger(tmp_path):
 @pytest.mark.parametrize("codec", CODECS)
 def test_lingering_records_columns_and_single_ones_stay_readable(tmp_path, codec):
     config = {**LIMITS, "compression.type": codec}
-    config |= {"linger.ms": 60_000, "linger.bytes": 1 << 20}
+    config |= {"linger.ms": 60_000, "seglog.linger.bytes": 1 << 20}
     with seglog.open(tmp_path / "orders-0", config=config, fsync="never") as log:
         for key, value in RECORDS:
             log.append(value, key=key)

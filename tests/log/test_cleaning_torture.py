@@ -26,7 +26,7 @@ TABLE = {
     "file.delete.delay.ms": 0, "index.interval.bytes": 500, "delete.retention.ms": 20_000,
 }
 EVENTS = {
-    "segment.bytes": 20_000, "retention.ms": 1500, "retention.bytes": 200_000, "retention.granularity": "batch",
+    "segment.bytes": 20_000, "retention.ms": 1500, "retention.bytes": 200_000, "seglog.retention.granularity": "batch",
     "file.delete.delay.ms": 200,
 }
 

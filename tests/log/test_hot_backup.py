@@ -24,7 +24,7 @@ from seglog.state.checkpoints import read_offset_checkpoint
 from support.faultfs import FailingFs, RecordingFs
 
 NOW = 1_700_000_000_000
-CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100, "time.index.minute.enabled": True}
+CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100, "seglog.time.index.minute.enabled": True}
 
 
 @pytest.fixture

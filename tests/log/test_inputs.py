@@ -49,7 +49,7 @@ def test_a_time_in_another_unit_is_refused_with_the_unit(in_memory, append, at, 
         with pytest.raises(InvalidTimestampError, match=f"timestamp {at}, which cannot be milliseconds") as refused:
             append(log, at)
         assert unit in refused.value.hint
-        assert "timestamp.check=false" in refused.value.hint
+        assert "seglog.timestamp.check=false" in refused.value.hint
         assert log.log_end_offset == 0
 
 
@@ -61,7 +61,7 @@ def test_the_first_and_the_last_time_and_none_are_taken(in_memory, append, at):
 
 
 def test_without_the_check_any_time_is_taken(in_memory, append):
-    with opened(in_memory, {"timestamp.check": False}) as log:
+    with opened(in_memory, {"seglog.timestamp.check": False}) as log:
         assert log[append(log, 5)].timestamp == 5
 
 

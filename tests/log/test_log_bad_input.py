@@ -273,7 +273,7 @@ def test_an_unknown_isolation_is_refused(log):
         ({"segment.bytes": None}, "segment.bytes must be 14 to"),
         ({"segment.bytes": 1}, "segment.bytes must be 14 to"),
         ({"cleanup.policy": "shrink"}, "cleanup.policy must be delete or compact"),
-        ({"segment.idle.roll": "perhaps"}, "segment.idle.roll must be true or false"),
+        ({"seglog.segment.idle.roll": "perhaps"}, "seglog.segment.idle.roll must be true or false"),
         ({"segment.bytes": 4096, "segment_bytes": 4096}, "given twice"),
     ],
 )

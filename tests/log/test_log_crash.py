@@ -25,7 +25,7 @@ from support.faultfs import RecordingFs
 STATES = 1200 if os.environ.get("SEGLOG_TORTURE") else 60
 NOW = 1_700_000_000_000
 CONFIG = {
-    "segment.bytes": 3000, "index.interval.bytes": 300, "time.index.minute.enabled": True,
+    "segment.bytes": 3000, "index.interval.bytes": 300, "seglog.time.index.minute.enabled": True,
     "num.recovery.threads.per.data.dir": 1,
 }
 

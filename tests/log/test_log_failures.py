@@ -355,7 +355,7 @@ def in_the_background(log):
 BY_ITSELF = {
     "a sync": ("sync", "interval", {"flush.ms": 2}),
     "a write that lingered": ("write", "never", {"linger.ms": 5}),
-    "the roll of an idle segment": ("sync", "never", {"segment.idle.roll": True, "segment.ms": 5}),
+    "the roll of an idle segment": ("sync", "never", {"seglog.segment.idle.roll": True, "segment.ms": 5}),
 }
 
 

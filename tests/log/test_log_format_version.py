@@ -314,7 +314,7 @@ def test_settings_of_kafka_that_are_not_known_may_be_given_at_opening(path, door
 
 
 @pytest.mark.parametrize("wrong", [
-    {"segment.bytes": 1}, {"segmnt.bytes": 100}, {"message.format.version": "0.7"}, {"linger.bytes": -5}, {5: 6},
+    {"segment.bytes": 1}, {"segmnt.bytes": 100}, {"message.format.version": "0.7"}, {"seglog.linger.bytes": -5}, {5: 6},
 ])
 def test_all_settings_are_changed_or_none(path, wrong):
     with open_log(path) as log:

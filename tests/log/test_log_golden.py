@@ -45,7 +45,7 @@ def test_a_golden_directory_goes_on_and_keeps_every_byte(case, tmp_path, clean):
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
 @pytest.mark.parametrize("case", CORRUPT, ids=lambda case: case.name)
 def test_a_damaged_directory_goes_on_behind_what_is_left_of_it(case, tmp_path, mode):
-    writer = GoingOn(case, tmp_path, **{"recovery.mode": mode})
+    writer = GoingOn(case, tmp_path, **{"seglog.recovery.mode": mode})
     with writer.open():
         pass
     goes_on(writer, rows(writer.directory))

@@ -39,7 +39,7 @@ def test_lingering_records_have_offsets_and_are_seen_once_written(path):
 
 
 def test_linger_bytes_are_written_without_waiting(path):
-    with seglog.open(path, fsync="never", config=LONG | {"linger.bytes": 500}) as log:
+    with seglog.open(path, fsync="never", config=LONG | {"seglog.linger.bytes": 500}) as log:
         while log.log_end_offset == 0:
             last = log.append(b"x" * 50)
         assert log.log_end_offset == last + 1
@@ -96,7 +96,8 @@ def test_a_bad_record_is_refused_at_once_and_those_that_linger_are_kept(path):
 
 
 def test_a_lingering_batch_stays_within_the_largest_message(path):
-    with seglog.open(path, fsync="never", config=LONG | {"max.message.bytes": 1000, "linger.bytes": "1MiB"}) as log:
+    config = LONG | {"max.message.bytes": 1000, "seglog.linger.bytes": "1MiB"}
+    with seglog.open(path, fsync="never", config=config) as log:
         for _ in range(100):
             log.append(b"x" * 90)
         log.flush()
@@ -105,10 +106,10 @@ def test_a_lingering_batch_stays_within_the_largest_message(path):
         assert len(sizes) < 20
 
 
-@pytest.mark.parametrize("bytes_max", ["linger.bytes", "max.message.bytes"])
+@pytest.mark.parametrize("bytes_max", ["seglog.linger.bytes", "max.message.bytes"])
 def test_each_batch_is_as_large_as_its_limit_allows(path, bytes_max):
     """The record that makes a batch due is written with it; one for which there is no room begins the next."""
-    config = LONG | {"linger.bytes": "1MiB"} | {bytes_max: 1000}
+    config = LONG | {"seglog.linger.bytes": "1MiB"} | {bytes_max: 1000}
     with seglog.open(path, fsync="never", config=config, clock=ManualClock(NOW)) as log:
         for n in range(200):
             assert log.append(b"x" * (n % 100)) == n
@@ -117,7 +118,7 @@ def test_each_batch_is_as_large_as_its_limit_allows(path, bytes_max):
         assert [record.value for record in log.read()] == [b"x" * (n % 100) for n in range(200)]
     header, largest_record = 61, 110
     for batch in batches[:-1]:
-        if bytes_max == "linger.bytes":
+        if bytes_max == "seglog.linger.bytes":
             assert 1000 <= batch.size_bytes - header < 1000 + largest_record
         else:
             assert 1000 - largest_record < batch.size_bytes <= 1000
@@ -125,7 +126,7 @@ def test_each_batch_is_as_large_as_its_limit_allows(path, bytes_max):
 
 def test_threads_whose_records_linger_get_each_offset_once(path):
     offsets = [[] for _ in range(4)]
-    with seglog.open(path, fsync="never", config=LONG | {"linger.bytes": 300}) as log:
+    with seglog.open(path, fsync="never", config=LONG | {"seglog.linger.bytes": 300}) as log:
         def append(mine, name):
             for n in range(500):
                 mine.append((log.append(b"%d %d" % (name, n)), b"%d %d" % (name, n)))
@@ -182,7 +183,7 @@ def test_with_an_interval_so_many_records_are_synced_at_once(path):
 
 def test_an_idle_log_rolls_by_the_clock(path):
     clock = ManualClock(time.time_ns() // 1_000_000)
-    with seglog.open(path, clock=clock, config={"segment.idle.roll": True, "segment.ms": 60_000}) as log:
+    with seglog.open(path, clock=clock, config={"seglog.segment.idle.roll": True, "segment.ms": 60_000}) as log:
         log.append(b"x")
         log.keep_house()
         assert len(log.segments) == 1

@@ -93,7 +93,7 @@ def test_a_log_opened_alone_deletes_by_size_as_it_grows(tmp_path):
 
 @pytest.mark.parametrize("granularity", ["segment", "batch"])
 def test_an_idle_log_that_never_rolled_honours_its_retention(tmp_path, granularity):
-    config = {"retention.ms": 300, "retention.granularity": granularity}
+    config = {"retention.ms": 300, "seglog.retention.granularity": granularity}
     with seglog.open(tmp_path / "orders-0", config=config) as log:
         for n in range(5):
             log.append(b"%d" % n)
@@ -158,7 +158,7 @@ def young_from(log):
 def test_by_batches_old_ones_go_at_once_and_the_file_is_rewritten_under_its_name(tmp_path):
     clock = ManualClock(NOW)
     config = {
-        "retention.ms": 1000, "retention.granularity": "batch", "file.delete.delay.ms": 0,
+        "retention.ms": 1000, "seglog.retention.granularity": "batch", "file.delete.delay.ms": 0,
         "message.timestamp.before.max.ms": 2**62, "index.interval.bytes": 100,
     }
     path = tmp_path / "orders-0"
@@ -190,7 +190,7 @@ def test_by_batches_old_ones_go_at_once_and_the_file_is_rewritten_under_its_name
 
 def test_by_batches_an_active_segment_is_sealed_to_be_rewritten(tmp_path):
     clock = ManualClock(NOW)
-    config = {"retention.ms": 1000, "retention.granularity": "batch", "file.delete.delay.ms": 0}
+    config = {"retention.ms": 1000, "seglog.retention.granularity": "batch", "file.delete.delay.ms": 0}
     with seglog.open(tmp_path / "orders-0", config=config, clock=clock) as log:
         for n in range(10):
             log.append(b"%d" % n, timestamp=NOW + 100 * n)
@@ -212,7 +212,7 @@ def test_the_rewritten_segment_keeps_its_aborted_transactions(tmp_path):
         copy = tmp_path / f"{n}" / source.name
         shutil.copytree(source, copy)
         (copy.parent / names.CLEAN_SHUTDOWN).touch()
-        config = {"retention.granularity": "batch", "retention.head.rewrite.ratio": 0, "retention.ms": 0}
+        config = {"seglog.retention.granularity": "batch", "seglog.retention.head.rewrite.ratio": 0, "retention.ms": 0}
         with seglog.open(copy, config=config, clock=ManualClock(batch.max_timestamp)) as log:
             log.delete_old_segments()
             start = log.log_start_offset
@@ -229,7 +229,7 @@ def threads():
 
 
 def test_one_thread_keeps_house_and_cleans_for_all_logs_of_a_log_dir(tmp_path):
-    config = {"retention.bytes": 600, "segment.idle.roll": True, "segment.ms": 200, "file.delete.delay.ms": 0}
+    config = {"retention.bytes": 600, "seglog.segment.idle.roll": True, "segment.ms": 200, "file.delete.delay.ms": 0}
     config |= {"flush.ms": 50}
     with seglog.open_dir(tmp_path, config=config, fsync="interval") as log_dir:
         logs = [log_dir.log("orders", n) for n in range(3)]
@@ -247,7 +247,8 @@ def test_one_thread_keeps_house_and_cleans_for_all_logs_of_a_log_dir(tmp_path):
 def test_the_oldest_segments_of_all_logs_go_when_the_log_dir_is_too_large(tmp_path):
     clock = ManualClock(NOW)
     config = {"file.delete.delay.ms": 0}
-    with seglog.open_dir(tmp_path, config=config, clock=clock, cleaner={"retention.total.bytes": 4000}) as log_dir:
+    cleaner = {"seglog.retention.total.bytes": 4000}
+    with seglog.open_dir(tmp_path, config=config, clock=clock, cleaner=cleaner) as log_dir:
         logs = [log_dir.log("orders", n) for n in range(3)]
         for n in range(4):
             for log in logs:
@@ -298,7 +299,7 @@ def test_a_paused_cleaner_syncs_and_deletes_nothing(tmp_path):
         wait_for(lambda: log.log_start_offset == 2)
 
 
-RESPECT = {"retention.respect.cursors": True, "segment.bytes": 500, "file.delete.delay.ms": 0}
+RESPECT = {"seglog.retention.respect.cursors": True, "segment.bytes": 500, "file.delete.delay.ms": 0}
 
 
 def read_by_two(log):
@@ -312,7 +313,7 @@ def read_by_two(log):
 
 
 @pytest.mark.parametrize("how", [
-    {"retention.bytes": 600}, {"retention.ms": 1000}, {"retention.ms": 1000, "retention.granularity": "batch"},
+    {"retention.bytes": 600}, {"retention.ms": 1000}, {"retention.ms": 1000, "seglog.retention.granularity": "batch"},
 ], ids=["size", "time", "batches"])
 def test_what_a_named_reader_has_still_to_read_stays_if_that_is_wanted(how, tmp_path):
     clock = ManualClock(NOW + 100)
@@ -322,24 +323,24 @@ def test_what_a_named_reader_has_still_to_read_stays_if_that_is_wanted(how, tmp_
         log.configure(how)
         log.delete_old_segments()
         assert log.segments[0].base_offset == base > 0
-        assert log.log_start_offset == (14 if "retention.granularity" in how else base)
+        assert log.log_start_offset == (14 if "seglog.retention.granularity" in how else base)
         with log.cursor("mailer") as cursor:
             assert next(cursor.read()).offset == 14
             cursor.commit(30)
         log.delete_old_segments()
         assert base < log.segments[0].base_offset <= 30
-        log.configure({"retention.respect.cursors": False})     # as Kafka
+        log.configure({"seglog.retention.respect.cursors": False})     # as Kafka
         log.delete_old_segments()
         assert log.log_start_offset > 30
 
 
 def test_the_total_of_a_log_dir_leaves_what_named_readers_have_still_to_read(tmp_path):
-    cleaner = {"retention.total.bytes": 600, "log.retention.check.interval.ms": 50}
-    with seglog.open_dir(tmp_path, config=RESPECT | {"retention.respect.cursors": False}) as log_dir:
+    cleaner = {"seglog.retention.total.bytes": 600, "log.retention.check.interval.ms": 50}
+    with seglog.open_dir(tmp_path, config=RESPECT | {"seglog.retention.respect.cursors": False}) as log_dir:
         read_by_two(log_dir.log("kept"))
         read_by_two(log_dir.log("lost"))
     with seglog.open_dir(tmp_path, cleaner=cleaner) as log_dir:
-        kept = log_dir.log("kept", config={"retention.respect.cursors": True})
+        kept = log_dir.log("kept", config={"seglog.retention.respect.cursors": True})
         lost = log_dir.log("lost")
         wait_for(lambda: len(lost.segments) == 1)
         wait_for(lambda: 0 < kept.log_start_offset <= 14)

@@ -1,4 +1,4 @@
-"""time.index.minute.enabled, unset: a new log gets minute indexes, and one that has them keeps them up."""
+"""seglog.time.index.minute.enabled, unset: a new log gets minute indexes, and one that has them keeps them up."""
 import shutil
 
 import pytest
@@ -23,7 +23,7 @@ def minutes(directory):
 
 @pytest.mark.parametrize(("setting", "has_them"), [(None, True), (True, True), (False, False)])
 def test_a_new_log(tmp_path, setting, has_them):
-    config = {"index.interval.bytes": 100} | ({} if setting is None else {"time.index.minute.enabled": setting})
+    config = {"index.interval.bytes": 100} | ({} if setting is None else {"seglog.time.index.minute.enabled": setting})
     with seglog.open(tmp_path / "new-0", config=config, fsync="never") as log:
         assert log.config.time_index_minute_enabled is has_them
         fill(log)
@@ -42,7 +42,7 @@ def test_a_new_log_of_a_log_dir(tmp_path):
 
 def test_an_existing_log_without_them_gets_none_until_it_is_asked(tmp_path):
     directory = tmp_path / "old-0"
-    off, unset = {"index.interval.bytes": 100, "time.index.minute.enabled": False}, {"index.interval.bytes": 100}
+    off, unset = {"index.interval.bytes": 100, "seglog.time.index.minute.enabled": False}, {"index.interval.bytes": 100}
     with seglog.open(directory, config=off, fsync="never") as log:
         fill(log)
     with seglog.open(directory, config=unset, fsync="never") as log:
@@ -50,7 +50,7 @@ def test_an_existing_log_without_them_gets_none_until_it_is_asked(tmp_path):
         log.roll()
         fill(log, 80)
     assert minutes(directory) == {}
-    with seglog.open(directory, config=unset | {"time.index.minute.enabled": True}, fsync="never") as log:
+    with seglog.open(directory, config=unset | {"seglog.time.index.minute.enabled": True}, fsync="never") as log:
         fill(log, 120)
     assert len(minutes(directory)) == 2
     with seglog.open(directory, config=unset, fsync="never") as log:
@@ -93,7 +93,7 @@ def test_a_conversion_carries_those_that_there_are(tmp_path, to):
     plan.run()
     assert len(minutes(tmp_path / "converted-0")) == 2
     assert seglog.verify(tmp_path / "converted-0", config=config).ok
-    off = config | {"time.index.minute.enabled": False}
+    off = config | {"seglog.time.index.minute.enabled": False}
     plan = seglog.plan_conversion(tmp_path / "new-0", tmp_path / "without-0", to=to, config=off)
     assert len([name for name in plan.left_behind if name.endswith(".time.index")]) == 2
     plan.run()
@@ -120,5 +120,5 @@ def test_a_log_whose_time_stood_still_is_taken_as_it_was_closed(tmp_path):
         for size, minute in ((300, 0), (300, 1), (0, 1), (0, 5)):
             log.append(b"x" * size, timestamp=NOW + minute * 60_000)
     assert [(path / f"{0:020d}{suffix}").stat().st_size for suffix in (".index", ".timeindex")] == [2 * 8, 2 * 12]
-    plan = plan_load(path, LogConfig.of(config | {"time.index.minute.enabled": True}), clean=True)
+    plan = plan_load(path, LogConfig.of(config | {"seglog.time.index.minute.enabled": True}), clean=True)
     assert [segment.check for segment in plan.segments] == [None]

@@ -1,4 +1,4 @@
-"""With time.index.minute.enabled a lookup by time begins with the minute index, and answers exactly all the same."""
+"""With seglog.time.index.minute.enabled a lookup by time begins with the minute index, and answers just as without."""
 import struct
 import sys
 import tempfile
@@ -16,7 +16,7 @@ from support.lookups import offset_at
 
 MINUTE = 60_000
 NOW = 1_700_000_000_000
-CONFIG = {"index.interval.bytes": 100, "time.index.minute.enabled": True}
+CONFIG = {"index.interval.bytes": 100, "seglog.time.index.minute.enabled": True}
 
 # In any order: minutes apart, some in one minute, or nearly all.
 moments = st.sampled_from([20_011, 1511]).flatmap(
@@ -89,7 +89,7 @@ def is_mapped(directory, suffix):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("by_minute", [True, False])
 def test_the_time_index_is_in_memory_only_where_it_is_used(tmp_path, by_minute):
-    config = CONFIG | {"time.index.minute.enabled": by_minute}
+    config = CONFIG | {"seglog.time.index.minute.enabled": by_minute}
     with seglog.open(tmp_path / "orders-0", fsync="never", config=config) as log:
         fill(log, [NOW + n * MINUTE for n in range(20)])
         log.flush()

@@ -233,7 +233,7 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
 
 @pytest.mark.parametrize("as_log", [False, True])
 def test_messages_with_tags_are_mirrored_as_they_are_and_into_such_a_log_alone(path, in_memory, as_log):
-    config = {"message.dialect": "tagged", "segment.bytes": 3000}
+    config = {"seglog.message.dialect": "tagged", "segment.bytes": 3000}
     with seglog.open(in_memory / "orders-0", config=config) as log:
         for n in range(40):
             log.append_batch(seglog.build_batch([(b"k", b"%d" % n * 40)] * 3, codec=["none", "lz4"][n % 2]))
@@ -265,7 +265,7 @@ def test_other_offsets_of_messages_with_tags_follow_each_other(path, in_memory, 
         wrapper(30, [1, 2], []),
         tagged.message(40, b"k", b"40", seconds=5),
     ]
-    config = {"message.dialect": "tagged"}
+    config = {"seglog.message.dialect": "tagged"}
     with seglog.open(in_memory / "orders-0", config=config) as log, seglog.open(path, config=config) as dst:
         log.append_batch(b"".join(parts), assign_offsets=False)
         dst.append_many([(b"k", b"before")] * 2)
@@ -308,7 +308,7 @@ def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_i
         tagged.wrapper(50, 1, inner, tags=[*tags, (65, 0), (101, b"own")], seconds=6),
         tagged.message(50 + reach + 3, b"k", b"behind", seconds=5),
     ]
-    config = {"message.dialect": "tagged"}
+    config = {"seglog.message.dialect": "tagged"}
     with seglog.open(in_memory / "orders-0", config=config) as src, seglog.open(path, config=config) as dst:
         src.append_batch(b"".join(parts), assign_offsets=False)
         dst.append(b"before")
@@ -330,7 +330,7 @@ def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_i
 def test_a_set_without_its_holes_may_be_too_large_for_the_target(path, in_memory):
     inner = [tagged.message(n, b"k", random.Random(n).randbytes(300), seconds=5) for n in (0, 1, 5)]
     parts = [tagged.message(0, b"k", b"0", seconds=5), tagged.wrapper(1, 1, inner)]
-    config = {"message.dialect": "tagged"}
+    config = {"seglog.message.dialect": "tagged"}
     with (
         seglog.open(in_memory / "orders-0", config=config) as src,
         seglog.open(path, config={**config, "max.message.bytes": 500}) as dst,

@@ -274,7 +274,7 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
 def tagged_source(path, seed):
     """Messages, and sets with keys in all, some or none; that they have none is said by tag 65, or not."""
     rng = random.Random(seed)
-    log = seglog.open(path, config={"message.dialect": "tagged"}, fsync="never")
+    log = seglog.open(path, config={"seglog.message.dialect": "tagged"}, fsync="never")
     for n in range(100):
         kind, first = rng.choice(["bare", "control", "set", "set", "set"]), log.log_end_offset
         if kind == "control":
@@ -323,7 +323,7 @@ def test_messages_with_tags_are_routed_and_sets_that_say_they_have_no_keys_stay_
             else:
                 keyed += 1
                 split += len(set(to)) > 1
-        config = {"message.dialect": "tagged"}
+        config = {"seglog.message.dialect": "tagged"}
         targets = [
             seglog.open(in_memory / "to" / f"orders-{i}", config=config, fsync="never") for i in range(n)]
         done = seglog.mirror(src, targets, close_holes=close_holes)

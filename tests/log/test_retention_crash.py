@@ -20,7 +20,7 @@ STATES = 1000 if os.environ.get("SEGLOG_TORTURE") else 25
 NOW = 1_700_000_000_000
 CONFIG = {
     "segment.bytes": 700, "index.interval.bytes": 100, "retention.ms": 10_000, "retention.bytes": 2500,
-    "time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
+    "seglog.time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
 }
 
 
@@ -86,7 +86,8 @@ def found_in(path):
 
 
 RUNS = [
-    {"retention.granularity": granularity, "file.delete.delay.ms": delay_ms, "retention.head.rewrite.ratio": ratio}
+    {"seglog.retention.granularity": granularity, "file.delete.delay.ms": delay_ms,
+     "seglog.retention.head.rewrite.ratio": ratio}
     for granularity, delay_ms, ratio in [
         ("segment", 0, 0.5), ("segment", 5000, 0.5), ("batch", 0, 0.5), ("batch", 5000, 0.1), ("batch", 0, 0),
     ]

@@ -20,9 +20,9 @@ TESTS = Path(__file__).parents[1]
 KEPT_BYTES, KEPT_MS = 20_000, 400
 CONFIGS = [
     {"retention.bytes": KEPT_BYTES, "file.delete.delay.ms": 20},
-    {"retention.ms": KEPT_MS, "retention.granularity": "batch", "retention.head.rewrite.ratio": 0.3,
+    {"retention.ms": KEPT_MS, "seglog.retention.granularity": "batch", "seglog.retention.head.rewrite.ratio": 0.3,
      "file.delete.delay.ms": 0},
-    {"retention.ms": KEPT_MS, "file.delete.delay.ms": 60_000, "segment.ms": 100, "segment.idle.roll": True},
+    {"retention.ms": KEPT_MS, "file.delete.delay.ms": 60_000, "segment.ms": 100, "seglog.segment.idle.roll": True},
 ]
 
 

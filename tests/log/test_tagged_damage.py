@@ -85,7 +85,7 @@ def rising(records):
 @pytest.fixture
 def path(in_memory):
     path = in_memory / "data" / "orders-0"
-    config = {"message.dialect": "tagged", "index.interval.bytes": 200}
+    config = {"seglog.message.dialect": "tagged", "index.interval.bytes": 200}
     with seglog.open(path, clock=ManualClock(NOW), config=config) as log:
         log.append_batch(messages(), assign_offsets=False)
     return path
@@ -201,7 +201,7 @@ def test_a_log_that_was_changed_is_recovered_and_goes_on(path, in_memory):
         copy = in_memory / f"copy{number}" / "orders-0"
         shutil.copytree(path, copy)
         names.log_files(copy)[0].write_bytes(changed)
-        with seglog.open(copy, clock=ManualClock(NOW), config={"recovery.mode": "quarantine"}) as log:
+        with seglog.open(copy, clock=ManualClock(NOW), config={"seglog.recovery.mode": "quarantine"}) as log:
             end = log.log_end_offset
             assert log.append(b"more") == end
             assert log[end].value == b"more"

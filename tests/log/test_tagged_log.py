@@ -26,7 +26,7 @@ from support.models import plain_tagged
 from support.models.tagged_author import Author
 
 NOW = 1_700_000_000_000
-TAGGED = {"message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 300}
+TAGGED = {"seglog.message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 300}
 RECORDS = 200
 INDEX_ENTRY = struct.Struct(">iqi")
 
@@ -183,7 +183,7 @@ def test_damage_in_the_middle_is_named(path):
 
 def test_without_milliseconds_a_message_is_8_bytes_larger_than_one_of_v0(path):
     old = path.with_name("old-0")
-    with open_log(path, {**TAGGED, "message.tagged.timestamp.ms": False}) as log:
+    with open_log(path, {**TAGGED, "seglog.message.tagged.timestamp.ms": False}) as log:
         log.append(b"value", key=b"key", timestamp=NOW + 1999)
         assert next(iter(log.read())).timestamp == NOW + 1000
     with open_log(old, {"message.format.version": 0}) as log:
@@ -253,7 +253,7 @@ def test_a_leader_s_messages_out_of_order_are_named_by_their_byte(path):
 
 
 def test_missing_tags_are_counted_and_told_once_a_segment(path, caplog):
-    with filled(path, config={"message.tagged.timestamp.ms": False}):
+    with filled(path, config={"seglog.message.tagged.timestamp.ms": False}):
         pass
     with caplog.at_level(logging.WARNING), seglog.open_partition(path) as partition:
         for _ in range(2):
@@ -356,16 +356,16 @@ def test_an_empty_log_that_a_broker_put_beside_is_told_and_left_alone(path, capl
 
 def test_only_a_conversion_changes_the_dialect(path):
     with filled(path) as log, pytest.raises(InvalidConfigError, match="only a conversion"):
-        log.configure({"message.dialect": "kafka"})
+        log.configure({"seglog.message.dialect": "kafka"})
     with pytest.raises(InvalidConfigError, match="is tagged, not kafka"):
-        open_log(path, {"message.dialect": "kafka"})
+        open_log(path, {"seglog.message.dialect": "kafka"})
     other = path.with_name("plain-0")
     with open_log(other) as log:
         log.append(b"v")
     with pytest.raises(InvalidConfigError, match="is kafka, not tagged"):
         open_log(other, TAGGED)
     with pytest.raises(InvalidConfigError, match="one index"):
-        open_log(path, {"time.index.minute.enabled": True})
+        open_log(path, {"seglog.time.index.minute.enabled": True})
 
 
 # --- retention, copies ---------------------------------------------------------------------------------
@@ -387,8 +387,8 @@ def test_old_segments_go_by_time_and_by_size_with_their_indexes(path):
 
 
 def test_retention_by_batches_rewrites_the_head(path):
-    config = {"retention.granularity": "batch", "retention.ms": 10**6 - 90_000, "file.delete.delay.ms": 0}
-    with filled(path, config={**config, "retention.head.rewrite.ratio": 0.1}) as log:
+    config = {"seglog.retention.granularity": "batch", "retention.ms": 10**6 - 90_000, "file.delete.delay.ms": 0}
+    with filled(path, config={**config, "seglog.retention.head.rewrite.ratio": 0.1}) as log:
         log.delete_old_segments()
         start = log.log_start_offset
         assert start > 0

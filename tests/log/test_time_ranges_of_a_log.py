@@ -1,4 +1,4 @@
-"""time.index.ranges.enabled: a log gives each segment that it seals its time ranges, and keeps no stale ones."""
+"""seglog.time.index.ranges.enabled: a log gives each segment that it seals its time ranges, and keeps no stale ones."""
 import errno
 import os
 import random
@@ -23,7 +23,7 @@ from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 STATES = 80
-CONFIG = {"time.index.ranges.enabled": True, "segment.ms": 2**40}
+CONFIG = {"seglog.time.index.ranges.enabled": True, "segment.ms": 2**40}
 
 
 def fill(log, records=40, seed=1):
@@ -101,7 +101,7 @@ def test_a_log_can_be_told_while_it_is_open(path):
     with seglog.open(path, fsync="never") as log:
         fill(log)
         log.roll()
-        log.configure({"time.index.ranges.enabled": True})
+        log.configure({"seglog.time.index.ranges.enabled": True})
         fill(log)
         log.roll()
     assert ranges(path) == [40]
@@ -151,7 +151,7 @@ def test_retention_takes_them_along(path):
 
 
 def test_a_head_without_its_first_batches_has_its_own(path):
-    config = CONFIG | {"retention.granularity": "batch", "retention.ms": 2500, "file.delete.delay.ms": 0}
+    config = CONFIG | {"seglog.retention.granularity": "batch", "retention.ms": 2500, "file.delete.delay.ms": 0}
     with seglog.open(path, config=config, fsync="never", clock=ManualClock(NOW + 5000)) as log:
         for n in range(40):
             log.append(b"x" * 500, timestamp=NOW + n * 125)
@@ -191,7 +191,8 @@ def test_a_conversion_leaves_them_behind_and_says_so(path, tmp_path, to):
     with seglog.open(path, config=CONFIG, fsync="never") as log:
         fill(log)
         log.roll()
-    plan = seglog.plan_conversion(path, tmp_path / "converted-0", to=to, config={"time.index.ranges.enabled": True})
+    config = {"seglog.time.index.ranges.enabled": True}
+    plan = seglog.plan_conversion(path, tmp_path / "converted-0", to=to, config=config)
     assert [name for name in plan.left_behind if name.endswith(".ranges.index")] == [f"{0:020}.ranges.index"]
     plan.run()
     assert ranges(tmp_path / "converted-0") == []

@@ -171,7 +171,7 @@ def test_markers_are_kafkas(golden_kafka, in_memory, case):
     markers = 0
     with (
         seglog.open_partition(source) as golden,
-        seglog.open(in_memory / source.name, clock=clock, config={"timestamp.check": False}) as log,
+        seglog.open(in_memory / source.name, clock=clock, config={"seglog.timestamp.check": False}) as log,
     ):
         clock.set(next(golden.batches()).max_timestamp)
         for batch in golden.batches():
@@ -374,7 +374,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
 
 
 def test_a_look_for_overdue_transactions_does_not_write_what_lingers(in_memory, clock):
-    config = {"linger.ms": 3_600_000, "linger.bytes": 10_000, "transaction.max.timeout.ms": 5000}
+    config = {"linger.ms": 3_600_000, "seglog.linger.bytes": 10_000, "transaction.max.timeout.ms": 5000}
     with seglog.open(in_memory / "orders-0", clock=clock, config=config, fsync="never") as log:
         log.append_batch(batch_of(7, 0, 0))
         log.append(b"lingers")

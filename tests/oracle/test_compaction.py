@@ -18,7 +18,7 @@ from support.keyed_topic import encrypted_batch, keyed, keyed_batch, marker
 from support.pulsar_oracle import write_stream
 
 pytestmark = pytest.mark.oracle
-CONFIG = {"managedLedgerMaxEntriesPerLedger": 40, "compaction.encrypted.by.entry.key": True}
+CONFIG = {"managedLedgerMaxEntriesPerLedger": 40, "seglog.compaction.encrypted.by.entry.key": True}
 
 
 def fill(topic, count=300):

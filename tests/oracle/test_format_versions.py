@@ -35,7 +35,7 @@ def logs(tmp_path_factory):
         for name, path in [(f"v{v}", [v]) for v in versions] + [("mixed", [*versions, *versions[::-1]])]:
             directory = top / f"{name}-{codec}" / "orders-0"
             rows = []
-            config = {"segment.bytes": 20_000, "time.index.minute.enabled": False, "compression.type": codec}
+            config = {"segment.bytes": 20_000, "seglog.time.index.minute.enabled": False, "compression.type": codec}
             with seglog.open(directory, config=config, fsync="never", clock=ManualClock(NOW)) as log:
                 for version in path:
                     log.configure({"message.format.version": version})

@@ -15,7 +15,7 @@ def gone_on(tmp_path_factory):
     """Every golden directory, the damaged ones cut, with more appended; each with case.json beside it."""
     done = []
     for case in [*golden_cases(), *sorted((unpack("kafka") / "corrupt").iterdir())]:
-        writer = GoingOn(case, tmp_path_factory.mktemp(case.name), **{"recovery.mode": "truncate"})
+        writer = GoingOn(case, tmp_path_factory.mktemp(case.name), **{"seglog.recovery.mode": "truncate"})
         for _ in range(2):
             with writer.open() as log:
                 writer.go_on(log, count=24)

@@ -22,10 +22,11 @@ KINDS = {
     f"v{magic}-{codec}{suffix}": (magic, codec, more)
     for magic in (0, 1, 2) for codec in ("none", "gzip", "lz4")
     for suffix, more in (
-        ("", {}), ("-up", {"compaction.upgrade.format": True}), ("-merged", {"compaction.merge.bytes": 3000}),
-        ("-up-merged", {"compaction.upgrade.format": True, "compaction.merge.bytes": 3000}),
+        ("", {}), ("-up", {"seglog.compaction.upgrade.format": True}),
+        ("-merged", {"seglog.compaction.merge.bytes": 3000}),
+        ("-up-merged", {"seglog.compaction.upgrade.format": True, "seglog.compaction.merge.bytes": 3000}),
     )
-    if not (magic == 2 and "compaction.upgrade.format" in more)
+    if not (magic == 2 and "seglog.compaction.upgrade.format" in more)
     if magic == 2 or codec != "none" or suffix != "-merged"     # messages without a codec cannot be merged
 }
 
@@ -54,7 +55,8 @@ def write(path, magic, codec, more):
             done = clean(log)
             assert done.outcome == "cleaned"
             clock.advance(5000)
-        assert "compaction.merge.bytes" not in more or any(len(list(batch)) > MOST_RECORDS for batch in log.batches())
+        if "seglog.compaction.merge.bytes" in more:
+            assert any(len(list(batch)) > MOST_RECORDS for batch in log.batches())
         for _ in range(20):
             log.append(b"v", key=b"k", timestamp=clock.now_ms())
 

@@ -19,7 +19,7 @@ from seglog.errors import InvalidArgumentError, InvalidTimestampError
 from seglog.format.batch import BatchEncoder
 
 NOW = 1_790_000_000_000
-ENCODER = BatchEncoder(LogConfig.of({"timestamp.check": False, "message.timestamp.after.max.ms": 2**63 - 1}))
+ENCODER = BatchEncoder(LogConfig.of({"seglog.timestamp.check": False, "message.timestamp.after.max.ms": 2**63 - 1}))
 a_field = st.none() | st.binary(max_size=60) | st.binary(max_size=5).map(bytearray) | st.just(b"v" * 700)
 a_row = st.tuples(
     a_field, a_field, st.none() | st.lists(st.tuples(st.text(max_size=4), a_field), max_size=3),

@@ -26,7 +26,7 @@ from support.golden import unpack
 BASE = 5_000_000_000
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-SMALL = {"index.interval.bytes": 200, "time.index.minute.enabled": True}
+SMALL = {"index.interval.bytes": 200, "seglog.time.index.minute.enabled": True}
 SUFFIXES = (".log", ".index", ".timeindex", ".time.index")
 
 
@@ -83,7 +83,7 @@ def test_a_new_segment_has_empty_files(tmp_path):
 
 
 def test_without_the_key_there_is_no_minute_index(tmp_path):
-    appender = create(tmp_path, **{"time.index.minute.enabled": False})
+    appender = create(tmp_path, **{"seglog.time.index.minute.enabled": False})
     for n in range(20):
         append(appender, NOW + n * MINUTE)
     appender.add_aborted(AbortedTransaction(1, BASE, BASE + 1, BASE))
@@ -276,7 +276,7 @@ def test_within_its_quiet_limits_a_segment_is_never_due_to_roll(tmp_path_factory
 @given(programs, st.sampled_from([0, 1, 100, 200, 1000]), st.booleans())
 def test_indexes_are_a_function_of_the_log(tmp_path_factory, program, interval, minutes):
     directory = tmp_path_factory.mktemp("segment")
-    config = {"index.interval.bytes": interval, "time.index.minute.enabled": minutes}
+    config = {"index.interval.bytes": interval, "seglog.time.index.minute.enabled": minutes}
     suffixes = SUFFIXES if minutes else SUFFIXES[:3]
     appender = create(directory, **config)
     for step in program:
@@ -339,31 +339,31 @@ def test_indexes_that_are_not_right_at_their_end_are_made_anew(tmp_path, suffix,
 
 def test_a_time_index_of_zeros_alone_is_made_anew(tmp_path):
     """Its length came to the disk, its bytes did not: no entry of it says more than that nothing is later than 1970."""
-    appender = create(tmp_path, **{"time.index.minute.enabled": False})
+    appender = create(tmp_path, **{"seglog.time.index.minute.enabled": False})
     for n in range(60):
         append(appender, NOW + n * 8_000)
     finish(appender)
     path = appender.path.with_suffix(".timeindex")
     right = path.read_bytes()
     path.write_bytes(bytes(appender.end.offset_entries * 12))
-    again = reopen(appender, **{"time.index.minute.enabled": False})
+    again = reopen(appender, **{"seglog.time.index.minute.enabled": False})
     finish(again)
     assert path.read_bytes() == right
 
 
 def test_a_time_index_may_say_0_of_a_first_batch_that_does(tmp_path):
-    appender = create(tmp_path, **{"time.index.minute.enabled": False})
+    appender = create(tmp_path, **{"seglog.time.index.minute.enabled": False})
     for _ in range(60):
         append(appender, 0)
     finish(appender)
     assert appender.path.with_suffix(".timeindex").read_bytes() == bytes(12)
     fs = FailingFs(OsFileSystem())
-    finish(reopen(appender, fs, **{"time.index.minute.enabled": False}))
+    finish(reopen(appender, fs, **{"seglog.time.index.minute.enabled": False}))
     assert {call.split()[0] for call in fs.calls} == {"open_write"}
 
 
 def test_a_minute_index_is_made_for_a_log_that_had_none(tmp_path):
-    off = {"time.index.minute.enabled": False}
+    off = {"seglog.time.index.minute.enabled": False}
     appender = create(tmp_path, **off)
     for n in range(60):
         append(appender, NOW + n * 8_000)

@@ -21,7 +21,7 @@ from support.golden import golden_cases
 BASE = 5_000_000_000
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-CONFIG = LogConfig.of({"index.interval.bytes": 150, "time.index.minute.enabled": True})
+CONFIG = LogConfig.of({"index.interval.bytes": 150, "seglog.time.index.minute.enabled": True})
 
 
 def batch(offset, timestamp, value_size=20):

@@ -147,7 +147,7 @@ def test_the_base_of_a_new_segment():
 
 @pytest.mark.parametrize("idle_roll", [True, False])
 def test_an_idle_segment_is_rolled_by_the_clock_where_it_is_asked_for(tmp_path, idle_roll):
-    config = LogConfig.of({"segment.ms": 1000, "segment.idle.roll": idle_roll})
+    config = LogConfig.of({"segment.ms": 1000, "seglog.segment.idle.roll": idle_roll})
     fs = OsFileSystem()
     active = SegmentAppender.create(fs, tmp_path, 0, config, NOW)
     assert not active.idle_roll_is_due(NOW + 5000)      # it is empty

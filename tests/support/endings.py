@@ -48,7 +48,7 @@ def in_a_cycle(directory):
 
 
 def rolling(directory):
-    return log(directory, "rolling", fsync="never", config={"segment.idle.roll": True})
+    return log(directory, "rolling", fsync="never", config={"seglog.segment.idle.roll": True})
 
 
 def reconfigured(directory):
@@ -154,7 +154,8 @@ def topic(directory, name, **named):
 
 
 def compacted_topic(directory):
-    return pulsar.ManagedLedger(directory / "compacted_topic", config={"compaction.threshold": 1 << 20})
+    config = {"brokerServiceCompactionThresholdInBytes": 1 << 20}
+    return pulsar.ManagedLedger(directory / "compacted_topic", config=config)
 
 
 def ledger(directory):

@@ -12,7 +12,7 @@ NOW = 1_790_000_000_000
 
 @pytest.fixture
 def path(in_memory):
-    with seglog.open(in_memory / "orders-0", config={"timestamp.check": False}) as log:
+    with seglog.open(in_memory / "orders-0", config={"seglog.timestamp.check": False}) as log:
         log.append_many([(b"k", b"v", None, NOW - 10_000 * (10 - n)) for n in range(10)])
         with log.cursor("mailer") as cursor, log.cursor("indexer") as other:
             cursor.commit(4)

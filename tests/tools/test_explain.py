@@ -56,7 +56,7 @@ def test_every_key_of_a_log_is_told_with_its_default():
 
 def test_a_part_of_a_name_lists_what_holds_it():
     names = {line["name"] for line in lines_of("config", "retention")}
-    assert {"retention.ms", "retention.bytes", "delete.retention.ms", "retention.total.bytes"} <= names
+    assert {"retention.ms", "retention.bytes", "delete.retention.ms", "seglog.retention.total.bytes"} <= names
     assert "segment.bytes" not in names
 
 

@@ -47,9 +47,9 @@ def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
 
 
 def test_settings_are_pulsars_keys(topic):
-    result = seglog("ledger", "compact", topic, "--config", "compaction.payload=neither", status=2)
+    result = seglog("ledger", "compact", topic, "--config", "seglog.compaction.payload=neither", status=2)
     assert "placeholders or retained-only" in result.output + result.stderr
-    seglog("ledger", "compact", topic, "--config", "compaction.payload=retained-only")
+    seglog("ledger", "compact", topic, "--config", "seglog.compaction.payload=retained-only")
     with ManagedLedger(topic) as opened:
         assert PulsarTopicCompactionService(opened).compacted_ledger.properties.form.payload == "retained-only"
 
@@ -108,7 +108,7 @@ def test_the_compacted_ledger_in_use_is_no_stray_where_the_path_is_relative(topi
     assert seglog("ledger", "verify", topic.name).output.endswith("clean\n")
 
 
-@pytest.mark.parametrize("setting", ["compaction.payload=retained-only", "compaction.key.ttl.ms=1"])
+@pytest.mark.parametrize("setting", ["seglog.compaction.payload=retained-only", "seglog.compaction.key.ttl.ms=1"])
 def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
     seglog("ledger", "compact", topic)
     (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", "--config", setting)

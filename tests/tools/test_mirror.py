@@ -29,7 +29,7 @@ def test_a_partition_is_mirrored_and_a_second_run_finds_nothing(tmp_path):
 
 def test_the_mirror_of_messages_with_tags_is_a_log_of_such(tmp_path):
     """Its target was made for Kafka's formats, refused, and left empty."""
-    with seglog.open(tmp_path / "orders-0", config={"message.dialect": "tagged"}) as log:
+    with seglog.open(tmp_path / "orders-0", config={"seglog.message.dialect": "tagged"}) as log:
         for n in range(5):
             log.append_batch(seglog.build_batch([(b"k%d" % i, b"%d" % n) for i in range(6)], codec="gzip"))
     one, *several = (tmp_path / "to" / f"orders-{n}" for n in range(3))

@@ -250,7 +250,7 @@ def test_a_partition_without_timestamps_has_no_bar_and_the_page_says_so(golden_k
 
 
 def test_a_log_of_messages_with_tags_is_told_as_such(tmp_path):
-    with seglog.open(tmp_path / "tags-0", config={"message.dialect": "tagged"}, fsync="never") as log:
+    with seglog.open(tmp_path / "tags-0", config={"seglog.message.dialect": "tagged"}, fsync="never") as log:
         for n in range(5):
             log.append(b"value", timestamp=T + 1000 * n)
     for path in (tmp_path / "tags-0", tmp_path):

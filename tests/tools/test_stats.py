@@ -220,7 +220,7 @@ def test_it_shows_which_named_reader_loses_what(tmp_path, respected):
         with log.cursor("mailer") as mailer, log.cursor("done") as done, log.cursor("idle"):
             mailer.commit(1)
             done.commit(12)
-    how = ["--timestamps", "--config", "retention.ms=1000", "--config", f"retention.respect.cursors={respected}"]
+    how = ["--timestamps", "--config", "retention.ms=1000", "--config", f"seglog.retention.respect.cursors={respected}"]
     (one,) = [line for line in seglog_json("stats", path, *how) if line["type"] == "lagging_reader"]
     assert (one["reader"], one["offset"], one["base_offset"], one["unread"]) == ("mailer", 1, base, after - 1)
     assert one["goes"] == (None if respected else 1_700_000_000_000 + after - 1 + 1001)

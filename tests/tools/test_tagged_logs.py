@@ -17,8 +17,9 @@ NOW = 1_700_000_000_000
 def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "orders-0"
     config = {
-        "message.dialect": "tagged", "segment.bytes": 4000, "index.interval.bytes": 300, "compression.type": "gzip",
-        "message.tagged.timestamp.ms": False,
+        "seglog.message.dialect": "tagged", "segment.bytes": 4000, "index.interval.bytes": 300,
+        "compression.type": "gzip",
+        "seglog.message.tagged.timestamp.ms": False,
     }
     with seglog.open(path, clock=ManualClock(NOW), config=config) as log:
         for n in range(60):

@@ -125,7 +125,7 @@ def test_a_service_of_ones_own_is_read_unopened(tmp_path):
 )
 def test_the_loop_ends_exactly_at_the_last_message(tmp_path, payload, has_indexes):
     """In every codec, with and without field 31 (then compressed payloads are opened: Pulsar 4.2.4 fails there)."""
-    config = {"compaction.payload": payload, "compaction.batch.indexes": has_indexes}
+    config = {"seglog.compaction.payload": payload, "seglog.compaction.batch.indexes": has_indexes}
     for codec in CODECS:
         with ManagedLedger(tmp_path / f"t{codec}", config=config, fsync="never") as topic:
             service = PulsarTopicCompactionService(topic)

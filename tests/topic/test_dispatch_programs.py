@@ -1,6 +1,7 @@
 """Random lives of a topic with delayed messages and two subscriptions, over every kind of tracker: 10 of them, 600 in
 `make torture`. Nothing is lost, nothing early, and nothing twice but after a rewind, or where an acknowledgement was
-not on the disk yet. Some entries are batches, acknowledged message by message; some are relocated (delayed.relocate).
+not on the disk yet. Some entries are batches, acknowledged message by message; some are relocated
+(seglog.delayed.relocate).
 """
 import os
 import random
@@ -58,7 +59,7 @@ class Program:
             "delayedDeliveryMinIndexCountPerBucket": self.chance.choice([3, 10]),
             "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": self.chance.choice([-1, 2]),
             "delayedDeliveryMaxNumBuckets": self.chance.choice([-1, 2]),
-            "delayed.relocate": self.chance.random() < 0.7,
+            "seglog.delayed.relocate": self.chance.random() < 0.7,
         }
         self.delivery = DelayedDelivery(
             self.log, settings | KINDS[self.kind], clock=self.clock, new_worker=InlineWorker

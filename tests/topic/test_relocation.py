@@ -1,4 +1,4 @@
-"""delayed.relocate: a message with a long delay does not keep the ledgers after its own, and is what it was."""
+"""seglog.delayed.relocate: a message with a long delay does not keep the ledgers after its own, and is what it was."""
 import os
 
 import pytest
@@ -32,7 +32,7 @@ class Topic:
         config = {"managedLedgerMaxEntriesPerLedger": 4}
         self.log = ManagedLedger(path, config=config, clock=clock, fs=fs)
         self.cursor = self.log.open_cursor("billing", "earliest")
-        config = KINDS[kind] | {"delayed.relocate": relocate}
+        config = KINDS[kind] | {"seglog.delayed.relocate": relocate}
         self.delayed = DelayedDelivery(self.log, config, clock=clock, new_worker=InlineWorker)
         self.dispatcher = self.delayed.dispatcher(self.cursor)
 

@@ -301,7 +301,7 @@ def test_two_calls_at_a_time_take_turns(in_memory):
 @pytest.mark.parametrize("merge_bytes", [0, 2000])
 def test_the_throttle_hears_of_all_that_is_read_and_written(merge_bytes, in_memory):
     """Read twice, for the map and for what stays; written once."""
-    with filled(opened(in_memory / "paced-0", **{"compaction.merge.bytes": merge_bytes}), keys=300) as log:
+    with filled(opened(in_memory / "paced-0", **{"seglog.compaction.merge.bytes": merge_bytes}), keys=300) as log:
         paid = []
         done = clean(log, throttle=paid.append)
         assert done.bytes_after > done.bytes_before / 5
@@ -344,7 +344,7 @@ def test_it_stops_when_asked_and_leaves_nothing(in_memory):
 
 @pytest.mark.parametrize("dialect", ["kafka", "tagged"])
 def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(in_memory, dialect):
-    config = {"message.dialect": dialect}
+    config = {"seglog.message.dialect": dialect}
     record = RecordingFs(in_memory)
     with filled(opened(in_memory / "crash-0", fs=record, **config), count=150 if TORTURE else 70, keys=9) as log:
         log.flush()
@@ -373,7 +373,8 @@ def test_a_crash_at_any_point_loses_nothing_and_leaves_no_stray_file(in_memory, 
     assert {len(before), len(after)} <= seen
 
 
-@pytest.mark.parametrize("config", [{}, {"compaction.merge.bytes": 2000}, {"message.dialect": "tagged"}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"seglog.compaction.merge.bytes": 2000}, {"seglog.message.dialect": "tagged"}], ids=str)
 def test_a_disk_that_refuses_any_step_is_what_is_raised_and_a_well_one_is_cleaned(config, in_memory):
     """Once, or from then on until it is well again: nothing must be opened again for it, and nothing is left over."""
     with filled(opened(in_memory / "begun" / "full-0", **config), count=60, keys=9) as log:
@@ -480,7 +481,7 @@ def test_records_without_a_key_go_only_if_that_is_wanted(in_memory):
 def test_colliding_keys_lose_nothing_where_keys_are_compared(exact, codec, loses, magic, in_memory, monkeypatch):
     monkeypatch.setattr(cleaning_round, "KeyMap", lambda size, **how: KeyMap(size, **how, identity_bits=3))
     directory = in_memory / "collide-0"
-    with opened(directory, **{"cleaner.dedupe.exact": exact}) as log:
+    with opened(directory, **{"seglog.cleaner.dedupe.exact": exact}) as log:
         for first in range(0, 300, 5):
             some = [(b"key %d" % (n % 40), b"%d" % n + b"v" * 30) for n in range(first, first + 5)]
             raw = seglog.build_batch(some, magic=magic, codec=codec, base_offset=first, timestamp=NOW)

@@ -149,7 +149,7 @@ UPGRADED = [name for name in CASES if name != "v2-dedupe-full" and "error" not i
 
 @pytest.mark.parametrize("name", UPGRADED)
 def test_with_the_upgrade_it_is_what_4_1_1_leaves(name, in_memory):
-    case = Case(name, in_memory, **{"compaction.upgrade.format": "true"})
+    case = Case(name, in_memory, **{"seglog.compaction.upgrade.format": "true"})
     case.clean()
     check_equal(case, "4.1.1")
 
@@ -158,7 +158,7 @@ def test_with_the_upgrade_it_is_what_4_1_1_leaves(name, in_memory):
 def test_where_4_1_1_fails_the_upgrade_goes_on(name, in_memory):
     """The last v0 or v1 batch of the round loses all its records (MemoryRecords.java:193)."""
     assert "Empty batches" in Case.results(name)["4.1.1"]["error"]
-    case = Case(name, in_memory, **{"compaction.upgrade.format": "true"})
+    case = Case(name, in_memory, **{"seglog.compaction.upgrade.format": "true"})
     assert case.clean().outcome == "cleaned"
     with seglog.open_partition(case.directory) as ours, seglog.open_partition(case.expected("3.9.1")) as theirs:
         active = ours.segments[-1].base_offset

@@ -1,4 +1,4 @@
-"""compaction.merge.bytes: small neighbours become one batch, record for record the same, and nothing else is mixed."""
+"""seglog.compaction.merge.bytes: small neighbours become one batch, the same record for record; no others are mixed."""
 import json
 import random
 import shutil
@@ -230,7 +230,7 @@ def test_a_log_that_is_merged_is_the_same_record_by_record(seed, in_memory):
     clock, rng = ManualClock(NOW), random.Random(seed)
     config = {
         "cleanup.policy": "compact", "segment.bytes": 3000, "index.interval.bytes": 200, "delete.retention.ms": 1000,
-        "compaction.upgrade.format": seed == 5,
+        "seglog.compaction.upgrade.format": seed == 5,
     }
     path = in_memory / "one" / "merged-0"
     with opened(path, config, clock) as log:
@@ -246,7 +246,7 @@ def test_a_log_that_is_merged_is_the_same_record_by_record(seed, in_memory):
         copy = in_memory / name / path.name
         shutil.copytree(path.parent, copy.parent)
         clock = ManualClock(NOW + 10_000)
-        with opened(copy, config | {"compaction.merge.bytes": limit}, clock) as log:
+        with opened(copy, config | {"seglog.compaction.merge.bytes": limit}, clock) as log:
             for _ in range(2):
                 assert clean(log).outcome == "cleaned"
                 log.append(b"v", key=b"key 3", timestamp=clock.now_ms())
@@ -279,7 +279,7 @@ def test_golden_logs_merged_hold_what_kafka_leaves(case, in_memory):
     for limit in (0, 100_000):
         directory = in_memory / str(limit) / name
         shutil.copytree(case / "before" / name, directory)
-        config = meta["config"] | {"compaction.merge.bytes": limit}
+        config = meta["config"] | {"seglog.compaction.merge.bytes": limit}
         with Log(directory, config=config, fsync="never", clock=ManualClock(meta["now"]), create=False) as log:
             clean(log)
             results[limit] = [record_of(r) for r in log.read(control=True)], sum(1 for _ in log.batches())

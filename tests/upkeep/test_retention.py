@@ -77,19 +77,19 @@ def test_nothing_goes_by_default():
 
 @pytest.mark.parametrize(("now_ms", "start"), [(1_500, 0), (1_501, 5), (2_000, 5), (2_001, 10), (3_400, 22)])
 def test_by_batches_the_log_begins_at_the_first_one_that_is_young_enough(now_ms, start):
-    config = LogConfig.of({"retention.ms": 1_000, "retention.granularity": "batch"})
+    config = LogConfig.of({"retention.ms": 1_000, "seglog.retention.granularity": "batch"})
     verdict = expired(log_of(FOUR, end=30), config, now_ms)
     assert verdict.log_start_offset == start
     assert [e.base_offset for e in verdict.expired] == [base for base in (0, 10) if base + 10 <= start]
 
 
 def test_by_batches_nothing_above_the_high_watermark_goes():
-    config = LogConfig.of({"retention.ms": 1_000, "retention.granularity": "batch"})
+    config = LogConfig.of({"retention.ms": 1_000, "seglog.retention.granularity": "batch"})
     assert expired(log_of(FOUR, end=30, high_watermark=23), config, 3_900).log_start_offset == 23
 
 
 def test_by_batches_a_segment_without_timestamps_is_as_old_as_its_file():
-    config = LogConfig.of({"retention.ms": 1_000, "retention.granularity": "batch"})
+    config = LogConfig.of({"retention.ms": 1_000, "seglog.retention.granularity": "batch"})
     log = log_of([Aged(0, 100, -1, 5_000), Aged(10, 0, -1, 5_000)], end=10)
     assert expired(log, config, 6_000) == Verdict((), 0)
     assert expired(log, config, 6_001).log_start_offset == 10
@@ -99,7 +99,7 @@ def test_a_future_timestamp_holds_up_what_is_behind_it_unless_it_is_to_be_ignore
     segments = [Aged(0, 100, 99_000, 1_000), Aged(10, 100, 1_100, 1_200), Aged(20, 0, -1, 9_000)]
     asked = {"retention.ms": 1_000}
     assert expired(log_of(segments, end=20), LogConfig.of(asked), 5_000).expired == ()
-    ignoring = LogConfig.of({**asked, "retention.ignore.future.timestamps": True})
+    ignoring = LogConfig.of({**asked, "seglog.retention.ignore.future.timestamps": True})
     assert len(expired(log_of(segments, end=20), ignoring, 5_000).expired) == 2
     assert len(expired(log_of(segments, end=20), ignoring, 2_000).expired) == 0, "the file is young"
 

@@ -19,7 +19,7 @@ from support.models.tagged_author import Author
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 NOW = 1_700_000_000_000
 CONFIG = {
-    "message.dialect": "tagged", "cleanup.policy": "compact", "segment.bytes": 3000, "index.interval.bytes": 200,
+    "seglog.message.dialect": "tagged", "cleanup.policy": "compact", "segment.bytes": 3000, "index.interval.bytes": 200,
 }
 
 
@@ -139,7 +139,7 @@ def test_tombstones_go_with_the_segments_that_are_old_enough(in_memory):
 ])
 def test_colliding_keys_lose_nothing_where_keys_are_compared(exact, codec, loses, in_memory, monkeypatch):
     monkeypatch.setattr(cleaning_round, "KeyMap", lambda size, **how: KeyMap(size, **how, identity_bits=3))
-    with opened(in_memory / "collide-0", **{"cleaner.dedupe.exact": exact}) as log:
+    with opened(in_memory / "collide-0", **{"seglog.cleaner.dedupe.exact": exact}) as log:
         for first in range(0, 300, 5):
             some = [(b"key %d" % (n % 40), b"%d" % n + b"v" * 30) for n in range(first, first + 5)]
             log.append_batch(seglog.build_batch(some, codec=codec, timestamp=NOW))

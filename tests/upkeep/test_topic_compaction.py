@@ -35,7 +35,7 @@ from support.keyed_topic import (
 from support.topics import delayed
 from support.waiting import wait_for
 
-AS_PULSAR = {"compaction.encrypted.by.entry.key": True}
+AS_PULSAR = {"seglog.compaction.encrypted.by.entry.key": True}
 
 
 def topic_of(path, entries, **config):
@@ -57,7 +57,7 @@ def compacted(service):
 def test_a_golden_topic_becomes_what_pulsar_made_of_it(number, nulls, release):
     """4.2.4 is new; 4.0.7, old, without field 31. By bytes, but where these are up to a codec's library."""
     config = ManagedLedgerConfig.of(AS_PULSAR | {
-        "topicCompactionRetainNullKey": nulls == "retain", "compaction.batch.indexes": release == "new",
+        "topicCompactionRetainNullKey": nulls == "retain", "seglog.compaction.batch.indexes": release == "new",
     })
     entries = [read_raw_message(record) for record in golden_topic(f"topic{number}.in")[0]]
     phases, compacted_to = CompactionPhases(config), None
@@ -90,7 +90,7 @@ SECOND = [("k0", b"v0"), ("k1", b"v1"), ("k2", b"v2"), ("k1", None)]
 @pytest.mark.parametrize("payload", ["placeholders", "retained-only"])
 @pytest.mark.parametrize(("messages", "indexes"), [(FIRST, [1]), (SECOND, [0, 2])])
 def test_the_examples_of_pip_429(tmp_path, payload, messages, indexes):
-    config = {"compaction.payload": payload, "brokerEntryMetadataInterceptors": "timestamp,index"}
+    config = {"seglog.compaction.payload": payload, "brokerEntryMetadataInterceptors": "timestamp,index"}
     with topic_of(tmp_path / "t", [keyed_batch(0, messages, PayloadCodec.LZ4, 77)], config=config) as topic:
         service = PulsarTopicCompactionService(topic)
         service.compact()
@@ -135,7 +135,7 @@ def test_the_next_compaction_begins_with_what_the_last_one_left(tmp_path):
 
 
 def test_keys_beyond_the_budget_take_several_rounds(tmp_path):
-    config = {"compaction.key.map.bytes": 4096}
+    config = {"seglog.compaction.key.map.bytes": 4096}
     entries = [
         keyed_batch(n, [(f"k{(n * 7 + m * 13) % 500}", b"%d/%d" % (n, m)) for m in range(10)]) for n in range(120)
     ]
@@ -150,7 +150,7 @@ def test_keys_beyond_the_budget_take_several_rounds(tmp_path):
 
 
 def test_a_batch_of_more_keys_than_the_budget_is_compacted_all_the_same(tmp_path):
-    config = {"compaction.key.map.bytes": 4096}
+    config = {"seglog.compaction.key.map.bytes": 4096}
     messages = [(f"k{n}", b"v") for n in range(1000)]
     with topic_of(tmp_path / "t", [keyed_batch(0, messages), keyed_batch(1, messages)], config=config) as topic:
         service = PulsarTopicCompactionService(topic)
@@ -162,7 +162,7 @@ def test_an_option_that_changed_is_carried_out_where_nothing_came(tmp_path):
     entries = [keyed_batch(0, FIRST, PayloadCodec.LZ4), keyed_batch(1, SECOND)]
     sizes = []
     for payload in ("placeholders", "retained-only", "placeholders"):
-        with ManagedLedger(tmp_path / "t", config={"compaction.payload": payload}) as topic:
+        with ManagedLedger(tmp_path / "t", config={"seglog.compaction.payload": payload}) as topic:
             if not topic.entry_count:
                 topic.add_entries(entries)
             service = PulsarTopicCompactionService(topic)
@@ -175,7 +175,7 @@ def test_an_option_that_changed_is_carried_out_where_nothing_came(tmp_path):
 
 
 def test_without_field_31_nobody_knows_what_retained_only_left(tmp_path):
-    config = {"compaction.payload": "retained-only", "compaction.batch.indexes": False}
+    config = {"seglog.compaction.payload": "retained-only", "seglog.compaction.batch.indexes": False}
     with topic_of(tmp_path / "t", [keyed(0, "k", b"v")], config=config) as topic, pytest.raises(InvalidConfigError):
         PulsarTopicCompactionService(topic).compact()
 
@@ -319,7 +319,7 @@ def test_a_cursor_that_somebody_moved_forward_is_a_loud_error(tmp_path):
 def test_a_key_is_forgotten_after_its_time(tmp_path):
     """Pulsar's #24791: by the broker's time, where there is one."""
     clock = ManualClock(10_000)
-    config = {"compaction.key.ttl.ms": 1000, "brokerEntryMetadataInterceptors": "timestamp",
+    config = {"seglog.compaction.key.ttl.ms": 1000, "brokerEntryMetadataInterceptors": "timestamp",
               "topicCompactionRetainNullKey": True}
     with topic_of(
         tmp_path / "t", [keyed_batch(0, [("a", b"1"), (None, b"0")], publish_time=1), keyed(1, "b", b"1")],
@@ -439,7 +439,10 @@ def test_the_house_keeper_compacts_by_the_threshold(tmp_path):
 
 @pytest.mark.parametrize("fsync", ["batch", "interval"])
 def test_its_thread_compacts_by_the_threshold(tmp_path, fsync):
-    config = {"compaction.threshold": 500, "brokerServiceCompactionMonitorIntervalInSeconds": 1, "flush.ms": 100}
+    config = {
+        "brokerServiceCompactionThresholdInBytes": 500, "brokerServiceCompactionMonitorIntervalInSeconds": 1,
+        "flush.ms": 100,
+    }
     with ManagedLedger(tmp_path / "t", config=config, fsync=fsync) as topic:
         service = PulsarTopicCompactionService(topic)
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
@@ -493,7 +496,7 @@ def test_delayed_messages_do_not_notice(tmp_path):
 
 
 def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
-    config = {"compaction.threshold": 500}
+    config = {"brokerServiceCompactionThresholdInBytes": 500}
     with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
         topic.keep_house()
@@ -513,7 +516,7 @@ def test_the_keys_of_what_was_compacted_need_no_budget(tmp_path):
     with topic_of(tmp_path / "t", entries) as topic:
         PulsarTopicCompactionService(topic).compact()
         topic.add_entries([keyed(20 + n, f"k{n}-7", b"2") for n in range(10)])
-    with ManagedLedger(tmp_path / "t", config=AS_PULSAR | {"compaction.key.map.bytes": 4096}) as topic:
+    with ManagedLedger(tmp_path / "t", config=AS_PULSAR | {"seglog.compaction.key.map.bytes": 4096}) as topic:
         service = PulsarTopicCompactionService(topic)
         service.compact()
         found = read_all(topic, service)
@@ -523,7 +526,7 @@ def test_the_keys_of_what_was_compacted_need_no_budget(tmp_path):
 
 def test_what_one_service_compacted_every_service_of_the_topic_reads(tmp_path):
     """A ledger that compacts by itself has one, and a reader another: the topic is trimmed behind the first."""
-    config = {"compaction.threshold": 1, "managedLedgerMaxEntriesPerLedger": 3}
+    config = {"brokerServiceCompactionThresholdInBytes": 1, "managedLedgerMaxEntriesPerLedger": 3}
     with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         subscription = topic.open_cursor("sub", "earliest")
         entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]

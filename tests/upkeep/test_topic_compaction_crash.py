@@ -31,7 +31,7 @@ STATES = 520 if TORTURE else 26
 PARTS = 10
 KILLS = 100 if TORTURE else 5
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 3, "managedLedgerDefaultMarkDeleteRateLimit": 0,
-          "compaction.key.map.bytes": 4096}
+          "seglog.compaction.key.map.bytes": 4096}
 
 
 def messages_of(chance, number):

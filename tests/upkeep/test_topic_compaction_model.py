@@ -71,7 +71,7 @@ class Life:
         self.config = {
             "managedLedgerMaxEntriesPerLedger": chance.choice([2, 5, 50]),
             "topicCompactionRetainNullKey": chance.random() < 0.5,
-            "compaction.key.map.bytes": chance.choice([4096, 1 << 20]),
+            "seglog.compaction.key.map.bytes": chance.choice([4096, 1 << 20]),
         }
         self.model, self.number, self.last_end = Model(self.config["topicCompactionRetainNullKey"]), 0, None
         self.open()
@@ -79,9 +79,9 @@ class Life:
     def open(self):
         chance = self.chance
         payload = chance.choice(["placeholders", "retained-only"])
-        forms = {"compaction.payload": payload}
+        forms = {"seglog.compaction.payload": payload}
         if payload == "placeholders":
-            forms["compaction.batch.indexes"] = chance.random() < 0.5
+            forms["seglog.compaction.batch.indexes"] = chance.random() < 0.5
         self.topic = ManagedLedger(self.path, config=self.config | forms, fsync="never")
         self.topic.interceptors = chance.choice(["", "timestamp,index"])
         self.service = PulsarTopicCompactionService(self.topic)

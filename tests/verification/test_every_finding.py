@@ -244,7 +244,7 @@ def tagged(*beside, with_ms=True):
     def make(directory):
         partition = directory / "orders-0"
         with seglog.open(
-            partition, config={"message.dialect": "tagged", "message.tagged.timestamp.ms": with_ms}
+            partition, config={"seglog.message.dialect": "tagged", "seglog.message.tagged.timestamp.ms": with_ms}
         ) as log:
             log.append(b"v")
         for name in beside:
@@ -256,7 +256,7 @@ def tagged(*beside, with_ms=True):
 def miscounted(directory):
     """A log of messages with tags, one a wrapper that says that it holds two messages."""
     partition = directory / "orders-0"
-    with seglog.open(partition, config={"message.dialect": "tagged"}) as log:
+    with seglog.open(partition, config={"seglog.message.dialect": "tagged"}) as log:
         raw = plain_tagged.wrapper(0, 1, [plain_tagged.message(0, b"k", b"v")], tags=[(32, 2), (33, 1)])
         log.append_batch(raw, assign_offsets=False)
     return partition

@@ -9,7 +9,7 @@ from support.command import seglog_json
 from support.lookups import offset_at
 
 NOW = 1_700_000_000_000
-CONFIG = {"index.interval.bytes": 100, "time.index.minute.enabled": True}
+CONFIG = {"index.interval.bytes": 100, "seglog.time.index.minute.enabled": True}
 RECORDS = 60
 
 

@@ -29,7 +29,7 @@ def path(tmp_path):
 def found(path):
     """What is found at this level in a log of these messages."""
     def verify(*raw, level="deep"):
-        with seglog.open(path, config={"message.dialect": "tagged"}) as log:
+        with seglog.open(path, config={"seglog.message.dialect": "tagged"}) as log:
             log.append_batch(b"".join(raw), assign_offsets=False)
         return seglog.verify(path, level=level).findings
     return verify
@@ -98,7 +98,7 @@ def test_damaged_wrappers_before_and_behind_do_not_hide_it(found, monkeypatch, c
 
 @pytest.mark.parametrize(("count", "last"), [(5, 3), (4, 2), (2**31 - 1, 0)])
 def test_more_messages_than_offsets_are_refused_by_append_batch(path, count, last):
-    with seglog.open(path, config={"message.dialect": "tagged"}) as log:
+    with seglog.open(path, config={"seglog.message.dialect": "tagged"}) as log:
         log.append_batch(wrapped(0), assign_offsets=False)
         what = rf"message 1 .* {count} messages .* relative offset {last} "
         with pytest.raises(CorruptRecordError, match=what) as error:

@@ -17,7 +17,8 @@ RECORDS = 60
 def directory(tmp_path):
     """Two segments with time ranges, the first of 60 records in no order of time."""
     path = tmp_path / "orders-0"
-    with seglog.open(path, fsync="never", config={"time.index.minute.enabled": False, "segment.ms": 2**40}) as log:
+    config = {"seglog.time.index.minute.enabled": False, "segment.ms": 2**40}
+    with seglog.open(path, fsync="never", config=config) as log:
         for n in range(RECORDS):
             log.append(b"x" * 2000, timestamp=NOW + n * 7919 % 600)
         log.roll()

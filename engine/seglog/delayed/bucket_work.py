@@ -20,6 +20,8 @@ from seglog.delayed.storage import DAMAGE, FAILURES
 
 # Segments due within this time are loaded in the background, as long as no more rows than this are in memory.
 PREFETCH_MS, PREFETCH_ROWS = 2_000, 200_000
+# How many neighbours are merged at once, at most: MAX_MERGE_NUM of Pulsar's tracker; 2 in the proposal.
+MERGE_FAN_IN = 4
 # Background work keeps the interpreter for about this long between two pauses.
 PAUSE_EVERY_NS = 500_000
 
@@ -90,7 +92,7 @@ class BucketWork:
             return self._store_properties
         most = self._config().max_buckets
         if most > 0 and self._merge_retry.at_ns <= now_ns and len(stored := self._sealed.stored) > most:
-            group = select_for_merge(stored, self._config().merge_fan_in, self._delivered_to())
+            group = select_for_merge(stored, MERGE_FAN_IN, self._delivered_to())
             if group:
                 return lambda: self._merge(group)
         soon = self._sealed.first_unloaded() if len(self._sealed.runs) < PREFETCH_ROWS else None

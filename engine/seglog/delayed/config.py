@@ -24,7 +24,6 @@ class DelayedDeliveryConfig(Settings):
         "delayedDeliveryBucketTrackerEnabled": "enableBucketDelayedDeliveryTracker",
         "enbaleShareDelayedMessageIndex": "enableShareDelayedMessageIndex",
         "delayedDeliveryTimeStepPerBucketSnapshotSegmentSeconds": "delayedDeliveryTimeStepPerBucketSnapshotSeconds",
-        "merge_fan_in": "merge.fan.in",
     }
 
     bucket_tracker: bool = setting(
@@ -66,12 +65,6 @@ class DelayedDeliveryConfig(Settings):
         "PIP-195; -1 in Pulsar 4.2.4",
         low=1, besides=(-1,),
     )
-    merge_fan_in: int = setting(
-        4, "merge.fan.in", "buckets",
-        "how many neighbours are merged at once, at most; 2 in the proposal",
-        "MAX_MERGE_NUM of BucketDelayedDeliveryTracker, Pulsar 4.2.4; the key is ours",
-        low=2,
-    )
     tick_time_ms: int = setting(
         1_000, "delayedDeliveryTickTimeMillis", "ms",
         "how early a message may be delivered if delivery is not strict",
@@ -91,17 +84,17 @@ class DelayedDeliveryConfig(Settings):
         high=2**63 - 1,
     )
     max_delayed: int = setting(
-        -1, "delayedDeliveryMaxDelayedMessages", "messages",
+        -1, "seglog.delayed.max.messages", "messages",
         "most messages that may be delayed at once; adding more is refused; -1: any number",
-        "ours",
+        "seglog's own",
         high=2**63 - 1, besides=(-1,),
     )
 
     relocate: bool = setting(
-        False, "delayed.relocate", "boolean",
+        False, "seglog.delayed.relocate", "boolean",
         "copy the messages that are still delayed out of a ledger in which all others are acknowledged, so that"
         " it and those after it can be trimmed",
-        "ours",
+        "seglog's own",
     )
 
     @property

@@ -93,7 +93,7 @@ class DelayedDeliveryTracker(ABC):
     ) -> bytes:
         """Do `add_message` for columns: buffers of int64 of equal length. Returns one byte per message, 1 for True.
 
-        `within_limit=False`: they are already in the log, so delayedDeliveryMaxDelayedMessages refuses none of them.
+        `within_limit=False`: they are already in the log, so seglog.delayed.max.messages refuses none of them.
         """
 
     @property

@@ -22,10 +22,10 @@ class ServerConfig(Settings):
         low=1,
     )
     max_topic_partitions: int = setting(
-        10_000, "max.topic.partitions", "partitions",
+        10_000, "seglog.max.topic.partitions", "partitions",
         "largest number of partitions of a topic, whether a client asks for it or the log dir has it: partition "
         "directories with higher numbers are not served, which is logged",
-        "ours: in Kafka, a directory does not make a topic, and one request creates at most 10 000 partitions",
+        "seglog's own: in Kafka, a directory does not make a topic, and one request creates at most 10 000 partitions",
         low=1,
     )
     delete_topic_enable: bool = setting(
@@ -49,16 +49,16 @@ class ServerConfig(Settings):
         "BrokerSecurityConfigs / ServerConfigs.FAILED_AUTHENTICATION_DELAY_MS_DEFAULT",
     )
     connections_login_timeout_ms: int = setting(
-        10_000, "connections.login.timeout.ms", "ms",
+        10_000, "seglog.connections.login.timeout.ms", "ms",
         "a connection is closed if it is not authenticated, or TLS is not set up, within this time",
-        "ours: in Kafka, connections.max.idle.ms is the only limit",
+        "seglog's own: in Kafka, connections.max.idle.ms is the only limit",
         low=1, high=MAX_LONG,
     )
     max_connections_logging_in: int = setting(
-        200, "max.connections.logging.in", "connections",
+        200, "seglog.max.connections.logging.in", "connections",
         "maximum number of connections that are not authenticated yet, and at most a quarter of all; one more closes "
         "the oldest of them",
-        "ours: in Kafka, they count as any other connection",
+        "seglog's own: in Kafka, they count as any other connection",
         low=1,
     )
     queued_max_request_bytes: int = setting(

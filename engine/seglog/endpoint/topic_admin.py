@@ -115,7 +115,7 @@ class TopicAdmin:
         if partitions > self._topics.partitions_max:
             raise RequestRefusedError(
                 Errors.INVALID_PARTITIONS,
-                f"A topic has at most max.topic.partitions = {self._topics.partitions_max} partitions.")
+                f"A topic has at most seglog.max.topic.partitions = {self._topics.partitions_max} partitions.")
         why = self._topics.fault(topic.name)
         if self._topics.topic(topic.name) is not None:
             raise RequestRefusedError(Errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
@@ -176,7 +176,7 @@ class TopicAdmin:
         if topic.count > self._topics.partitions_max:
             raise RequestRefusedError(
                 Errors.INVALID_PARTITIONS,
-                f"A topic has at most max.topic.partitions = {self._topics.partitions_max} partitions.")
+                f"A topic has at most seglog.max.topic.partitions = {self._topics.partitions_max} partitions.")
         if topic.count - have > _PARTITIONS_MAX:
             raise RequestRefusedError(
                 Errors.POLICY_VIOLATION, "Excessively large number of partitions per request.")

@@ -65,7 +65,7 @@ def _creation(partitions_max: int, body: dict[str, Any]) -> Creation:
     if len(topic_id) != 16 or type(first) is not int or type(end) is not int or not 0 <= first < end:
         raise ValueError("the id or the partitions are not valid")
     if end > partitions_max:
-        raise ValueError(f"{end} partitions are more than max.topic.partitions = {partitions_max}")
+        raise ValueError(f"{end} partitions are more than seglog.max.topic.partitions = {partitions_max}")
     if not all(isinstance(text, str) for pair in settings.items() for text in pair):
         raise ValueError("a setting is not text")
     return Creation(topic, topic_id, first, end, dict(settings))

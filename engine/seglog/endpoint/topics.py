@@ -99,7 +99,7 @@ class Topics:
         for name, partition in listed:
             if name != names.METADATA_TOPIC and partition >= partitions_max:
                 _LOG.warning(
-                    "%s-%d is not served: a topic has at most max.topic.partitions = %d", name, partition,
+                    "%s-%d is not served: a topic has at most seglog.max.topic.partitions = %d", name, partition,
                     partitions_max)
         for name, partition in self._found:
             topic = self._topics.setdefault(name, ServedTopic(name, ZERO_ID, 0))
@@ -232,8 +232,9 @@ class Topics:
         """Raises InvalidArgumentError."""
         if count > self.partitions_max:
             raise InvalidArgumentError(
-                f"{count} partitions are more than a topic may have: max.topic.partitions = {self.partitions_max}",
-                hint="the operator of the server can raise it: seglog serve --config max.topic.partitions=...")
+                f"{count} partitions are more than a topic may have: "
+                f"seglog.max.topic.partitions = {self.partitions_max}",
+                hint="the operator of the server can raise it: seglog serve --config seglog.max.topic.partitions=...")
 
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
         """Create a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (for name or

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Headers, Record, TimeOf
     from seglog._kernels.segment_scan import BatchTable
 
-# Times between 0 and this are probably in seconds, not in ms: timestamp.check, in the kernel append_rules.
+# Times between 0 and this are probably in seconds, not in ms: seglog.timestamp.check, in the kernel append_rules.
 SANE_TIME_MIN = 10**11
 
 MAX_BATCH_BYTES = 2**31 - 1

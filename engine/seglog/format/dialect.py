@@ -31,7 +31,7 @@ class Dialect:
     may have. `has_producers`: batches may name a producer, so a log keeps snapshots and aborted transactions.
     """
 
-    name: str               # the value of message.dialect
+    name: str               # the value of seglog.message.dialect
     log: str
     offset_index: str
     time_index: str

@@ -34,12 +34,12 @@ _COUNT, _LAST_DELTA = 32, 33
 
 
 class TaggedEncoder(MessageEncoder):
-    """The encoder of a log whose message.dialect is tagged."""
+    """The encoder of a log whose seglog.message.dialect is tagged."""
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
         if config.message_format_version is not None:
             raise InvalidArgumentError(
-                "message.format.version belongs to Kafka's dialect, but message.dialect is tagged",
+                "message.format.version belongs to Kafka's dialect, but seglog.message.dialect is tagged",
                 hint="leave one of them out",
             )
         # (Limits apply to what is stored, and it is compressed once, at the end.)

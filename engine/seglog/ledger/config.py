@@ -46,11 +46,8 @@ class ManagedLedgerConfig(Settings):
     """
 
     other_spellings: ClassVar[Mapping[str, str]] = {
-        "ttlDurationDefaultInSeconds": "message.ttl",
-        "messageTTLInSeconds": "message.ttl",
-        "message_ttl": "message.ttl",
+        "messageTTLInSeconds": "ttlDurationDefaultInSeconds",
         "flush_ms": "flush.ms",
-        "brokerServiceCompactionThresholdInBytes": "compaction.threshold",
     }
 
     interceptors: frozenset[str] = field(
@@ -102,9 +99,9 @@ class ManagedLedgerConfig(Settings):
         besides=(-1,),
     )
     message_ttl_s: int = setting(
-        0, "message.ttl", "s",
+        0, "ttlDurationDefaultInSeconds", "s",
         "an entry that is older is acknowledged by expire(); 0: none is ever too old",
-        "ttlDurationDefaultInSeconds in ServiceConfiguration, Pulsar 4.2.4",
+        "ServiceConfiguration, Pulsar 4.2.4",
     )
     max_message_bytes: int = setting(
         5 * MIB, "maxMessageSize", "bytes",
@@ -120,33 +117,33 @@ class ManagedLedgerConfig(Settings):
     flush_ms: int = setting(
         1000, "flush.ms", "ms",
         'with fsync="interval": how long what was added may be without a sync',
-        "flush.ms of Kafka; the default is ours",
+        "flush.ms of Kafka; the default is seglog's",
         low=1,
     )
 
     compaction_threshold_bytes: int = setting(
-        0, "compaction.threshold", "bytes",
+        0, "brokerServiceCompactionThresholdInBytes", "bytes",
         "keep_house() compacts the topic when this much of it is not compacted yet; 0: never automatically",
-        "brokerServiceCompactionThresholdInBytes in ServiceConfiguration, Pulsar 4.2.4",
+        "ServiceConfiguration, Pulsar 4.2.4",
         high=MAX_LONG,
     )
     compaction_monitor_s: int = setting(
         60, "brokerServiceCompactionMonitorIntervalInSeconds", "s",
-        "how often a thread looks whether compaction.threshold is passed; with fsync=interval each flush.ms",
+        "how often a thread looks whether that threshold is passed; with fsync=interval each flush.ms",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )
     compaction_payload: Literal["placeholders", "retained-only"] = setting(
-        "placeholders", "compaction.payload", "name",
+        "placeholders", "seglog.compaction.payload", "name",
         "what is left in a batch of messages that compaction removes: empty messages, as Pulsar writes; or nothing, "
         "which clients read by a MessagePayloadProcessor only",
-        "ours; PIP-429",
+        "seglog's own; PIP-429",
         choices=("placeholders", "retained-only"),
     )
     compaction_batch_indexes: bool = setting(
-        True, "compaction.batch.indexes", "boolean",
+        True, "seglog.compaction.batch.indexes", "boolean",
         "write compacted_batch_indexes (field 31) into each batch that compaction rewrites; false: as Pulsar 4.0 did",
-        "ours; PIP-429",
+        "seglog's own; PIP-429",
     )
     retains_null_keys: bool = setting(
         False, "topicCompactionRetainNullKey", "boolean",
@@ -154,21 +151,21 @@ class ManagedLedgerConfig(Settings):
         "ServiceConfiguration, Pulsar 4.2.4 (PIP-318)",
     )
     compaction_by_entry_key: bool = setting(
-        False, "compaction.encrypted.by.entry.key", "boolean",
+        False, "seglog.compaction.encrypted.by.entry.key", "boolean",
         "compact an encrypted batch by the key of its metadata, as Pulsar does, though it may hold messages of other "
         "keys; false: keep it whole",
-        "ours; Pulsar 4.2.4 always does",
+        "seglog's own; Pulsar 4.2.4 always does",
     )
     compaction_key_ttl_ms: int = setting(
-        0, "compaction.key.ttl.ms", "ms",
+        0, "seglog.compaction.key.ttl.ms", "ms",
         "compaction removes a key whose last message is older; 0: none is ever too old",
-        "ours; asked for in Pulsar's issue 24791",
+        "seglog's own; asked for in Pulsar's issue 24791",
         high=MAX_LONG,
     )
     compaction_key_map_bytes: int = setting(
-        128 * MIB, "compaction.key.map.bytes", "bytes",
+        128 * MIB, "seglog.compaction.key.map.bytes", "bytes",
         "memory for the keys of one round of compaction; more keys take several rounds",
-        "ours, after Kafka's log.cleaner.dedupe.buffer.size",
+        "seglog's own, after Kafka's log.cleaner.dedupe.buffer.size",
         low=4096, high=MAX_LONG,
     )
     exposes_broker_metadata: bool = setting(

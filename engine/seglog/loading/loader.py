@@ -13,7 +13,8 @@ that cannot be opened stays unchanged, and a dry run tells what a real run would
     a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
                                         of bytes that never reached the disk (seglog.segment.recovery), if the crash
                                         came while several batches were not synced
-    a bad middle                        any other damage: by recovery.mode an error, cut as Kafka does, or quarantined
+    a bad middle                        any other damage: by seglog.recovery.mode an error, cut as Kafka does,
+                                        or quarantined
     leader epochs, producers            seglog.loading.replay
 
 A log that ends below its log start offset is emptied (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd). Checked
@@ -98,7 +99,8 @@ def load(
     offset on may be in the page cache only, even if a sync succeeds (docs/durability.md). `now_ms`: the time by which
     producers expire.
 
-    Raises CorruptRecordError for a bad middle with recovery.mode=fail, and has changed nothing then; StorageError.
+    Raises CorruptRecordError for a bad middle with seglog.recovery.mode=fail, and has changed nothing then;
+    StorageError.
     """
     plan = plan_load(
         directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset,
@@ -375,7 +377,9 @@ def _base_offset(segment: PlannedSegment) -> int:
 
 
 def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | None) -> None:
-    """Decide what to do about damage. Raises CorruptRecordError if recovery.mode=fail does not allow to continue.
+    """Decide what to do about damage.
+
+    Raises CorruptRecordError if seglog.recovery.mode=fail does not allow to continue.
 
     `unordered_from`: from this offset on, a later batch may have reached the disk before an earlier one; None: nowhere.
     """
@@ -411,8 +415,9 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
         raise CorruptRecordError(
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
             file=checked[slot].path, position=damage.start, offset=damage.first_offset,
-            hint="`seglog recover` lists what would be lost; recovery.mode=quarantine keeps what follows the damage, "
-            "recovery.mode=truncate ends the log here as Kafka does",
+            hint="`seglog recover` lists what would be lost; seglog.recovery.mode=quarantine keeps what follows the "
+            "damage, "
+            "seglog.recovery.mode=truncate ends the log here as Kafka does",
         )
 
 

@@ -1,4 +1,4 @@
-"""Records of several appends that wait in memory to share one batch and one write: linger.ms, linger.bytes.
+"""Records of several appends that wait in memory to share one batch and one write: linger.ms, seglog.linger.bytes.
 
 Waiting records have their offsets already; if the process dies, they are lost. Not thread-safe: the log's lock guards
 it.
@@ -21,7 +21,7 @@ class Linger:
     """The waiting records of one log."""
 
     def __init__(self, config: LogConfig, encoder: BatchEncoder) -> None:
-        # A batch never exceeds what the log accepts, whatever linger.bytes says.
+        # A batch never exceeds what the log accepts, whatever seglog.linger.bytes says.
         self._bytes_max = config.batch_bytes_max
         self.batch = encoder.growing(self._bytes_max)
         self._encoder = encoder

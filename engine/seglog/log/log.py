@@ -77,7 +77,7 @@ class Log(Followable, Unclosed):
 
     Raises InvalidArgumentError for an invalid argument and for a name that is not <topic>-<partition>,
     InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError if recovery finds a bad batch in
-    the middle of the log, and recovery.mode is "fail".
+    the middle of the log, and seglog.recovery.mode is "fail".
     """
 
     # Each read needs it, and the other attributes are in a dict: a compiled base makes no room for them.

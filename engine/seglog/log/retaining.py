@@ -4,7 +4,8 @@
     delete      the log start offset moves, durably; segments get the suffix .deleted, and are removed after
                 file.delete.delay.ms
     make room   if the disk is full (so the log may be read-only), segments are removed at once, the first one first
-    rewrite     with retention.granularity=batch, the first segment without the batches before the log start offset
+    rewrite     with seglog.retention.granularity=batch, the first segment without the batches before the log start
+                offset
 
 Readers that hold a segment's files finish reading it.
 """

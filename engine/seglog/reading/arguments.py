@@ -49,15 +49,15 @@ def key_name(spelling: object) -> str:
 
 
 def decided(config: LogConfig, directory: Path, listed: Sequence[str]) -> LogConfig:
-    """The configuration with `time.index.minute.enabled` decided, if it is unset, by the names in the directory.
+    """The configuration with `seglog.time.index.minute.enabled` decided, if it is unset, by the names in the directory.
 
     A new log gets minute indexes; a log that has them keeps them. Raises InvalidConfigError.
     """
     if config.message_dialect != KAFKA.name:
         if config.time_index_minute_enabled or config.time_index_ranges_enabled:
             raise InvalidConfigError(
-                f"a log in the {config.message_dialect} dialect has one index: leave out time.index.minute.enabled and "
-                "time.index.ranges.enabled", file=directory,
+                f"a log in the {config.message_dialect} dialect has one index: leave out "
+                "seglog.time.index.minute.enabled and seglog.time.index.ranges.enabled", file=directory,
             )
         return with_minute_indexes(config, False)
     if config.time_index_minute_enabled is not None:

@@ -241,7 +241,7 @@ class SegmentAppender(QuietAppender):
         )
 
     def idle_roll_is_due(self, now_ms: int) -> bool:
-        """Whether segment.idle.roll is set and the segment is older than segment.ms by the clock.
+        """Whether seglog.segment.idle.roll is set and the segment is older than segment.ms by the clock.
 
         Its age counts from the creation of this appender, or from the last write, by the .log's modification time.
         """

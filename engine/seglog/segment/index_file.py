@@ -123,7 +123,8 @@ class TimeIndex(IndexFile):
 class MinuteIndex(TimeIndex):
     """`MinuteIndex(buffer, base_offset)`: the entries of a .time.index as a sequence of (timestamp ms, offset).
 
-    Written if `time.index.minute.enabled` is set. It serves the same lookups as the time index, with one entry a minute
+    Written if `seglog.time.index.minute.enabled` is set. It serves the same lookups as the time index, with one entry a
+    minute
     instead of one every index.interval.bytes. Kafka does not know it, and may rewrite the log under it (the cleaner, a
     truncation). So it is a hint that a search verifies. When a log is opened, the one of the last segment is compared
     with the time index, and rebuilt if it is stale.

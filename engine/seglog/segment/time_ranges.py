@@ -1,6 +1,6 @@
 """The time ranges of a sealed segment: smallest and largest timestamp of each run (docs/formats/time_ranges.md).
 
-    .ranges.index   TimeRanges   if time.index.ranges.enabled is set, or `index rebuild --time-ranges` was run
+    .ranges.index   TimeRanges   if seglog.time.index.ranges.enabled is set, or `index rebuild --time-ranges` was run
 
 A search by time reads only runs that may contain the time, and walks no other headers, in whatever order times are.
 Queries over a log as a table prune by `spans` or `columns`.

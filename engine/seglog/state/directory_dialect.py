@@ -18,7 +18,7 @@ from seglog.format.dialect import DIALECTS, KAFKA, TAGGED, Dialect
 from seglog.fs.refusals import refusals
 from seglog.state.kept_settings import FILE_NAME, read_settings
 
-DIALECT_SETTING = "message.dialect"
+DIALECT_SETTING = "seglog.message.dialect"
 
 
 class DirectoryDialect(NamedTuple):

@@ -36,8 +36,8 @@ BUILDING_CURSOR = "__delayed_index"
 INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR)
 # Entries that the index reads at once.
 READ_UP = 1000
-# Limits of `delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one in this
-# many, or a single one); how soon a message may be due that is not relocated.
+# Limits of `seglog.delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one
+# in this many, or a single one); how soon a message may be due that is not relocated.
 RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
 
 

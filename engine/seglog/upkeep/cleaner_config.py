@@ -16,11 +16,11 @@ class CleanerConfig(Settings):
         low=1, high=MAX_LONG,
     )
     retention_total_bytes: int = setting(
-        -1, "retention.total.bytes", "bytes",
+        -1, "seglog.retention.total.bytes", "bytes",
         "how large the .log files of all logs open in the log dir may become together: the oldest segments are "
         "deleted, by their largest timestamps, never an active one; -1: any size. Partitions that are not open do not "
         "count",
-        "ours",
+        "seglog's own",
         high=MAX_LONG, besides=(-1,),
     )
     log_cleaner_enable: bool = setting(

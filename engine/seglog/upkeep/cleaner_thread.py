@@ -463,7 +463,7 @@ class LogCleaner:
         self.counts.rewritten_bytes += done.rewritten_bytes
 
     def _keep_total(self, now_ms: int) -> None:
-        """retention.total.bytes."""
+        """seglog.retention.total.bytes."""
         logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}
         limits: dict[int, int] = {}
         tasks = dict(self._tasks)

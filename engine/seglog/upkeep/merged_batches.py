@@ -1,4 +1,4 @@
-"""Merges small neighbouring batches that remain after compaction: `compaction.merge.bytes`.
+"""Merges small neighbouring batches that remain after compaction: `seglog.compaction.merge.bytes`.
 
 open_batch.pxd says which v2 batches may be merged, message_packer.pyx which wrappers of v0 and v1. Messages of v0 and
 v1 without a codec stay as they are: only a wrapper can have several.

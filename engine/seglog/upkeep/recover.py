@@ -94,7 +94,7 @@ def recover(
     if source.is_dir() and not names.has_segments(source):
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     dialect = directory_dialect(source).dialect if source.is_dir() else KAFKA
-    settings = LogConfig.of({**(config or {}), "recovery.mode": mode, DIALECT_SETTING: dialect.name})
+    settings = LogConfig.of({**(config or {}), "seglog.recovery.mode": mode, DIALECT_SETTING: dialect.name})
     if in_place:
         with ExitStack() as locks:
             for lock in lock_beside(fs, source):

@@ -122,7 +122,7 @@ def over_total(
     logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int,
     kept_from: Mapping[Name, int] | None = None,
 ) -> dict[Name, int]:
-    """Return how many segments each log must delete so that all together have at most `retention.total.bytes`.
+    """Return how many segments each log must delete so that all together have at most `seglog.retention.total.bytes`.
 
     The next one is always the oldest among the first segments of the logs. Never the last segment of a log, nothing
     after the offset that `kept_from` has for it, and nothing of a log that is only compacted.

@@ -8,9 +8,9 @@
     swap         cursor __compaction: pointer and horizon in one write           (ledger.compacted_home)
     after        the former ledger is deleted
 
-Keys that do not fit into memory (compaction.key.map.bytes) take several complete rounds. A crash leaves the former
-ledger or the new one, and nothing that the next opening does not remove. The topic's ledgers, its cursors and its
-delayed messages are not changed. docs/topic_compaction.md
+Keys that do not fit into memory (seglog.compaction.key.map.bytes) take several complete rounds. A crash leaves the
+former ledger or the new one, and nothing that the next opening does not remove. The topic's ledgers, its cursors and
+its delayed messages are not changed. docs/topic_compaction.md
 """
 import logging
 import threading
@@ -106,7 +106,7 @@ class CompactionRound:
             if stays is None and number == self._first:
                 raise RecordTooLargeError(
                     f"the keys of entry {stored.position} do not fit into memory", file=self._topic.path,
-                    hint="raise compaction.key.map.bytes",
+                    hint="raise seglog.compaction.key.map.bytes",
                 )
             if stays is None:
                 break
@@ -190,7 +190,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     compacts by itself and one to read with.
 
     `name`: the topic's name in the ledger's properties; by default the directory's name. If the configuration has a
-    compaction.threshold, the managed ledger's keep_house() compacts from now on.
+    brokerServiceCompactionThresholdInBytes, the managed ledger's keep_house() compacts from now on.
 
     Raises CorruptManifestError if the pointer to the compacted ledger, or the ledger, was lost.
     """
@@ -261,7 +261,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         return plan_compaction(self._topic, self.compacted_ledger)
 
     def compact_if_due(self) -> None:
-        """Compact if at least compaction.threshold bytes are not compacted. Errors are logged, and kept in `error`."""
+        """Compact if at least the threshold's bytes are not compacted. Errors are logged, and kept in `error`."""
         try:
             threshold_bytes = self._topic.config.compaction_threshold_bytes
             if threshold_bytes and self.bytes_to_compact() >= threshold_bytes:

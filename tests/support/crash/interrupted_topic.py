@@ -28,7 +28,7 @@ KINDS = ({"enableBucketDelayedDeliveryTracker": False}, {}, {"enableShareDelayed
 SETTINGS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 8,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 5, "delayedDeliveryMaxNumBuckets": 3,
-    "delayed.relocate": True,
+    "seglog.delayed.relocate": True,
 }
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 12, "defaultRetentionTimeInMinutes": -1}
 

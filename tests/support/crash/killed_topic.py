@@ -29,7 +29,7 @@ from support.topics import delayed, numbers
 SETTINGS = {
     "delayedDeliveryLedgerStepPerBucket": 0, "delayedDeliveryMinIndexCountPerBucket": 20,
     "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": 6, "delayedDeliveryMaxNumBuckets": 2,
-    "delayed.relocate": True,
+    "seglog.delayed.relocate": True,
 }
 KINDS = ({"enableBucketDelayedDeliveryTracker": False}, {}, {"enableShareDelayedMessageIndex": True}, {})
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 10, "defaultRetentionTimeInMinutes": 0}

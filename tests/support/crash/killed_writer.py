@@ -19,7 +19,7 @@ import threading
 
 import seglog
 
-CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 500, "time.index.minute.enabled": True}
+CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 500, "seglog.time.index.minute.enabled": True}
 
 
 def value_of(number):

@@ -114,7 +114,7 @@ class Kill:
 
     def recover(self, directory: Path) -> Loaded:
         """Let ours recover the directory."""
-        config = LogConfig.of(dict(self.settings) | {"recovery.mode": "truncate"})
+        config = LogConfig.of(dict(self.settings) | {"seglog.recovery.mode": "truncate"})
         return load(
             OsFileSystem(), directory, config, clean=False, recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset, now_ms=self.now_ms,

@@ -21,7 +21,10 @@ from support.conversion import UnsyncedFs
 NOW = 1_700_000_000_000
 MINUTE_MS = 60_000
 # Keys that Kafka does not have.
-OURS = {"time.index.minute.enabled", "time.index.ranges.enabled", "segment.idle.roll", "linger.ms", "linger.bytes"}
+OURS = {
+    "seglog.time.index.minute.enabled", "seglog.time.index.ranges.enabled", "seglog.segment.idle.roll", "linger.ms",
+    "seglog.linger.bytes",
+}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Columns of five records: offsets, bytes, validity.
 KEYS = (array("i", [0, 1, 1, 2, 2, 3]), b"ace", bytes([0b11101]))
@@ -419,7 +422,7 @@ def _quarantined(writer):
     for share in (5, 3, 2):
         raw[len(raw) // share] ^= 0x40
     path.write_bytes(raw)
-    with writer.open(config={"recovery.mode": "quarantine"}) as log:
+    with writer.open(config={"seglog.recovery.mode": "quarantine"}) as log:
         assert len(log.recovery.lost) == 3
         writer.fill(log, rounds=1)
 

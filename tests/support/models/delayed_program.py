@@ -83,7 +83,6 @@ class Program:
             "delayedDeliveryTimeStepPerBucketSnapshotSeconds": chance.choice([1, 10, 60]),
             "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": chance.choice([-1, 1, 7, 30]),
             "delayedDeliveryMaxNumBuckets": chance.choice([-1, 1, 2, 3, 6]),
-            "merge.fan.in": chance.choice([2, 4]),
             "delayedDeliveryTickTimeMillis": 1000,
             "isDelayedDeliveryDeliverAtTimeStrict": self.strict,
         })

@@ -61,8 +61,8 @@ class Program:
             "segment.ms": rng.choice([20_000, 7 * 86_400_000]),
             "compression.type": rng.choice(["producer", "producer", "zstd", "lz4", "gzip"]),
             "message.timestamp.type": rng.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
-            "time.index.minute.enabled": rng.random() < 0.5,
-            "time.index.ranges.enabled": self.rng_of_ranges.random() < 0.5,
+            "seglog.time.index.minute.enabled": rng.random() < 0.5,
+            "seglog.time.index.ranges.enabled": self.rng_of_ranges.random() < 0.5,
             "num.recovery.threads.per.data.dir": rng.choice([1, 2]),
             "transaction.max.timeout.ms": 2**31 - 1,    # the model knows of no transaction that the log ends itself
         }
@@ -70,7 +70,7 @@ class Program:
             # The thread of the interval sleeps meanwhile, so that a program runs the same each time.
             self.config |= {"flush.ms": 3_600_000, "flush.messages": rng.choice([1, 10, 10_000])}
         if self.fsync != "batch" and rng.random() < 0.3:
-            self.config |= {"linger.ms": 3_600_000, "linger.bytes": rng.choice([200, 2000])}
+            self.config |= {"linger.ms": 3_600_000, "seglog.linger.bytes": rng.choice([200, 2000])}
             self.config["message.timestamp.type"] = "CreateTime"    # else the time is that of the write
 
     # --- running

@@ -29,7 +29,7 @@ from support.outside.worker import Worker
 
 CONFIG = {
     "segment.bytes": 16_000, "index.interval.bytes": 500, "max.message.bytes": 6000, "flush.ms": 20,
-    "time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
+    "seglog.time.index.minute.enabled": True, "num.recovery.threads.per.data.dir": 1,
 }
 WEIGHTS = {
     "appends": {"append": 90, "roll": 2, "flush": 3, "durable": 3, "reopen": 2},
@@ -50,7 +50,7 @@ KEPT_BYTES = 20_000
 RETENTION = {
     "size": {"retention.bytes": KEPT_BYTES, "file.delete.delay.ms": 5, "segment.bytes": 8000},
     "time": {
-        "retention.ms": 60, "retention.granularity": "batch", "retention.head.rewrite.ratio": 0.2,
+        "retention.ms": 60, "seglog.retention.granularity": "batch", "seglog.retention.head.rewrite.ratio": 0.2,
         "file.delete.delay.ms": 5, "segment.bytes": 8000,
     },
 }

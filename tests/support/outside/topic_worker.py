@@ -72,7 +72,7 @@ def number_of(stored):
 
 def config_of(kind, seed):
     """Of the delayed messages of a kind."""
-    return DELAYED if kind == "delayed" else DELAYED | TRACKERS[seed % 3] | {"delayed.relocate": True}
+    return DELAYED if kind == "delayed" else DELAYED | TRACKERS[seed % 3] | {"seglog.delayed.relocate": True}
 
 
 def positions_in(topic):

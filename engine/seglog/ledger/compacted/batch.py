@@ -39,7 +39,8 @@ class BatchForm:
         """Check the form. Raises InvalidConfigError."""
         if self.payload == RETAINED_ONLY and not self.has_indexes:
             raise InvalidConfigError(
-                "compaction.payload=retained-only requires compaction.batch.indexes: without them it is unknown which "
+                "seglog.compaction.payload=retained-only requires seglog.compaction.batch.indexes: without them "
+                "it is unknown which "
                 "messages remain"
             )
 

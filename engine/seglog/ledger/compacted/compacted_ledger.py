@@ -36,7 +36,8 @@ def is_compacted(texts: Mapping[str, str]) -> bool:
 class CompactedProperties:
     """`horizon`: the last entry of the topic that was read. `compacted_to`: the last one not removed completely.
 
-    `by_entry_key`: encrypted entries were compacted by the key in their metadata (compaction.encrypted.by.entry.key).
+    `by_entry_key`: encrypted entries were compacted by the key in their metadata
+    (seglog.compaction.encrypted.by.entry.key).
     `last`: the last message, None if the properties do not say.
     """
 

@@ -484,14 +484,14 @@ class ManagedCursor:
     # --- expiry ------------------------------------------------------------------------------
 
     def is_oldest_message_expired(self) -> bool:
-        """Whether the first unacknowledged entry is older than message.ttl. (isOldestMessageExpired)"""
+        """Whether the first unacknowledged entry is older than the TTL. (isOldestMessageExpired)"""
         with self._lock:
             oldest = self._topic.next_valid(self.mark_delete_position)
             horizon_ms = self._horizon_ms()
             return oldest is not None and horizon_ms is not None and self._time_of(oldest) < horizon_ms
 
     def expire(self) -> int:
-        """Acknowledge all entries before the first one that is younger than message.ttl; return how many these were.
+        """Acknowledge all entries before the first one that is younger than the TTL; return how many these were.
 
         By the broker's time, if an entry has one: its client's clock may be wrong (Pulsar's #21347). Metadata is not
         parsed then. (PersistentMessageExpiryMonitor)

@@ -235,7 +235,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
     def keep_house(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
 
-        A thread calls it with fsync="interval", and if there is a compaction.threshold. Raises LogClosedError,
+        A thread calls it with fsync="interval", and if there is a compaction threshold. Raises LogClosedError,
         LogFailedError.
         """
         if self.fsync == "interval":
