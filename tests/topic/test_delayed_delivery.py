@@ -15,6 +15,7 @@ from seglog.delayed.worker import InlineWorker
 from seglog.errors import InvalidArgumentError, LogClosedError, LogFailedError, StorageError, TooManyDelayedError
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.pulsar import ManagedLedger
+from seglog.topic import delayed_delivery as delivery_module
 from seglog.topic import dispatcher as dispatcher_module
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR
@@ -571,7 +572,7 @@ def test_a_clock_that_went_back_brings_what_was_due_once(topic):
 
 @of_kind(*KINDS)
 def test_the_limit_of_delayed_messages_is_held_at_the_door(topic):
-    topic.delayed.reconfigure(SMALL | KINDS[topic.kind] | {"delayedDeliveryMaxDelayedMessages": 2})
+    topic.delayed.reconfigure(SMALL | KINDS[topic.kind] | {"seglog.delayed.max.messages": 2})
     for number in range(2):
         topic.delayed.add_entry(delayed(number, NOW + 1000))
     with pytest.raises(TooManyDelayedError, match="2 messages are delayed"):
@@ -673,3 +674,22 @@ def test_no_delay_and_the_longest_one_are_not_rounded_up(tmp_path, monkeypatch):
         with pytest.raises(InvalidArgumentError, match="a delay of 1002 ms"):
             delivery.publish(b"longer", delay=1.002)
         assert [bytes(entry.entry.payload()) for entry in dispatcher.read()] == [b"at once"]
+
+
+def test_publishing_within_limits_parses_no_entry_that_it_has_just_built(tmp_path, monkeypatch):
+    topic = Topic(tmp_path / "orders", "bucket")
+    topic.delayed.reconfigure(SMALL | {"delayedDeliveryMaxDelayInMillis": 5000, "seglog.delayed.max.messages": 1})
+
+    def refused(entry):
+        raise AssertionError("an entry is parsed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivery_module, "Entry", refused)
+        topic.delayed.publish(b"due in 4 s", delay=4)
+        with pytest.raises(TooManyDelayedError):
+            topic.delayed.publish(b"one too many", delay=3)
+        with pytest.raises(InvalidArgumentError, match="delayedDeliveryMaxDelayInMillis is 5000"):
+            topic.delayed.publish(b"too late", delay=6)
+        topic.delayed.publish(b"at once")
+    topic.delayed.close()
+    topic.log.close()

@@ -117,18 +117,22 @@ class DelayedDelivery(OpenHandle):
         from its publish time (PersistentTopic.isExceedMaximumDeliveryDelay of Pulsar 4.2.4).
 
         Raises InvalidArgumentError for such a delay, TooManyDelayedError for an entry that would be delayed while a
-        subscription has delayedDeliveryMaxDelayedMessages of them, and what ManagedLedger.add_entry raises.
+        subscription has seglog.delayed.max.messages of them, and what ManagedLedger.add_entry raises.
         """
-        longest, most = self.config.max_delay_ms, self.config.max_delayed
-        if not longest and most < 0:
+        if not self.config.max_delay_ms and self.config.max_delayed < 0:
             return self._managed_ledger.add_entry(headers_and_payload)
         fields = Entry(headers_and_payload).fields()
-        deliver_at = fields.deliver_at_time
-        if longest and deliver_at is not None and deliver_at - fields.publish_time > longest:
+        return self._add_within_limits(headers_and_payload, fields.publish_time, fields.deliver_at_time)
+
+    def _add_within_limits(
+        self, headers_and_payload: "Buffer", publish_time_ms: int, deliver_at_ms: int | None
+    ) -> Position:
+        longest, most = self.config.max_delay_ms, self.config.max_delayed
+        if longest and deliver_at_ms is not None and deliver_at_ms - publish_time_ms > longest:
             raise InvalidArgumentError(
-                f"a delay of {deliver_at - fields.publish_time} ms; delayedDeliveryMaxDelayInMillis is {longest}"
+                f"a delay of {deliver_at_ms - publish_time_ms} ms; delayedDeliveryMaxDelayInMillis is {longest}"
             )
-        if most < 0 or deliver_at is None or deliver_at <= self._clock.now_ms():
+        if most < 0 or deliver_at_ms is None or deliver_at_ms <= self._clock.now_ms():
             return self._managed_ledger.add_entry(headers_and_payload)
         with self._lock:        # one publisher at a time: what one adds, the next counts
             for index in self._all_indexes():
@@ -148,7 +152,7 @@ class DelayedDelivery(OpenHandle):
             delayed = index.tracker.number_of_delayed_messages
         if delayed >= most:
             raise TooManyDelayedError(
-                f"{delayed} messages are delayed; delayedDeliveryMaxDelayedMessages is {most}",
+                f"{delayed} messages are delayed; seglog.delayed.max.messages is {most}",
                 hint="wait until some are delivered, or cancel some",
             )
 
@@ -186,7 +190,7 @@ class DelayedDelivery(OpenHandle):
             _check_text("a property's name", name)
             _check_text("a property", text)
             metadata.properties.add(key=name, value=text)
-        return self.add_entry(build_message_entry(metadata, value))
+        return self._add_within_limits(build_message_entry(metadata, value), publish_time_ms, deliver_at_ms)
 
     # --- configuration -----------------------------------------------------------------------
 
