@@ -32,12 +32,12 @@ def scan_with_crc(partition: seglog.Partition) -> None:
 
 
 def iterate(partition: seglog.Partition) -> None:
-    for _ in partition.records():
+    for _ in partition.read():
         pass
 
 
 def read_four_fields(partition: seglog.Partition) -> None:
-    for r in partition.records():
+    for r in partition.read():
         r.offset, r.timestamp, r.key, r.value  # noqa: B018
 
 

@@ -105,7 +105,7 @@ def _compare(paths: list[str], as_json: bool) -> int:
     for path in paths:
         digest, count = hashlib.sha256(), 0
         with open_partition(path) as partition:
-            for r in partition.records(control=True):
+            for r in partition.read(control=True):
                 digest.update(repr((r.offset, r.timestamp, r.key, r.value, r.headers)).encode())
                 count += 1
             formats = sorted({f"v{batch.magic}" for batch in partition.batches()})

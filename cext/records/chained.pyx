@@ -17,16 +17,24 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class Chained:
-    """Chained(iterables): the items of each iterable, which is asked for when the one before it has ended.
+    """Chained(iterables, lost=()): the items of each iterable, which is asked for when the one before it has ended.
 
     An error of `iterables` itself ends the iteration; after an error of one of them, its next item is asked for.
+    `lost`: a sequence to which the iterables add what they skip.
     """
     cdef object source              # None: it has ended
     cdef object active              # None: the next one is to be asked for
+    cdef object skipped
     cdef Use use
 
-    def __init__(self, iterables):
+    def __init__(self, iterables, lost=()):
         self.source = iter(iterables)
+        self.skipped = lost
+
+    @property
+    def lost(self):
+        """What was skipped so far, with on_corrupt="skip": a tuple of `LostRange`."""
+        return () if self.skipped is None else tuple(self.skipped)
 
     def __iter__(self):
         return self

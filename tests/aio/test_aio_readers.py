@@ -120,9 +120,10 @@ def test_records_before_damage_come_first_and_then_its_error(path, new_loop):
                 await see()
             with pytest.raises(StopAsyncIteration):
                 await anext(records)
-            lost = []
-            skipped = [r.offset async for r in reader.read(on_corrupt="skip", lost=lost)]
-            return seen, skipped, lost
+            found = reader.read(on_corrupt="skip")
+            assert found.lost == ()
+            skipped = [r.offset async for r in found]
+            return seen, skipped, found.lost
 
     seen, skipped, lost = run_in(new_loop, main())
     with seglog.open_partition(path) as partition:

@@ -30,7 +30,7 @@ def golden(name):
 
 def rows(directory, to=2):
     with Partition(directory) as partition:
-        return [(r.offset, r.timestamp if to else -1, r.key, r.value) for r in partition.records(0)]
+        return [(r.offset, r.timestamp if to else -1, r.key, r.value) for r in partition._records_in_files(0)]
 
 
 @pytest.mark.parametrize("to", [0, 1])
@@ -112,7 +112,7 @@ def test_losses_are_listed_by_kind_with_their_count_and_need_leave(tmp_path):
     source = golden("txn-v2-k391")
     with Partition(source) as partition:
         batches = list(partition.batches())
-        headers = sum(len(r.headers) for r in partition.records(0))
+        headers = sum(len(r.headers) for r in partition._records_in_files(0))
     losses = plan_conversion(source, to=1, codec="none").losses
     assert losses.headers == headers
     assert losses.control_batches == sum(b.is_control for b in batches)
@@ -133,7 +133,7 @@ def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
     source = golden("txn-v2-k391")
     with Partition(source) as partition:
         committed = [r.offset for r in partition.read(0, isolation="read_committed")]
-        everything = [r.offset for r in partition.records(0)]
+        everything = [r.offset for r in partition._records_in_files(0)]
     assert len(committed) < len(everything)
     plan = plan_conversion(source, to=1, codec="none")
     with pytest.raises(InvalidArgumentError, match=f"{plan.losses.aborted_records} records of aborted"):

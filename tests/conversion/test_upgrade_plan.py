@@ -50,7 +50,7 @@ def test_old_bytes_and_the_forecast_are_those_of_the_conversion(logs, case):
 def test_retention_by_time_waits_for_the_newest_record_before_the_last_old_segment(logs):
     add(logs, "orders-0", "v1-none-ct-k391")
     with Partition(logs / "orders-0") as partition:
-        newest = max(record.timestamp for record in partition.records(0))
+        newest = max(record.timestamp for record in partition._records_in_files(0))
     row = plan(logs, TopicPolicy("delete", retention_ms=DAY_MS))["orders-0"]
     assert (row.verdict, row.gone_ms, row.gone_after_bytes) == ("retention", newest + DAY_MS, None)
     kept = plan(logs, TopicPolicy("delete", retention_ms=-1))["orders-0"]

@@ -78,8 +78,8 @@ def test_a_target_beyond_int64_is_before_or_behind_everything(workshop, number):
         [segment] = partition.segments
         assert (segment.find_offset(number) is None) == (number > 0)
         assert (segment.find_timestamp(number) is None) == (number > 0)
-        assert len(list(partition.records(start=number))) == (number < 0)
-        assert len(list(partition.records(stop=number))) == (number > 0)
+        assert len(list(partition._records_in_files(start=number))) == (number < 0)
+        assert len(list(partition._records_in_files(stop=number))) == (number > 0)
 
 
 def test_headers_that_claim_all_that_follows_do_not_make_a_walk_quadratic(workshop):
@@ -94,12 +94,12 @@ def test_headers_that_claim_all_that_follows_do_not_make_a_walk_quadratic(worksh
         struct.pack_into(">q", data, position + len(header), 2 * n + 1)
     directory, _ = lay_out(workshop, {f"{0:020d}.log": bytes(data)})
     began = time.process_time()
-    lost = []
     with Partition(directory) as partition:
-        found = sum(1 for _ in partition.records(on_corrupt="skip", lost=lost))
+        records = partition.read(on_corrupt="skip")
+        found = sum(1 for _ in records)
     # What it gave up is told.
     assert 0 < found < len(data) // unit
-    assert sum(len(small) for _ in range(found)) + sum(r.size_bytes for r in lost) == len(data)
+    assert sum(len(small) for _ in range(found)) + sum(r.size_bytes for r in records.lost) == len(data)
     assert not verify(directory).ok
     assert time.process_time() - began < 30
 
@@ -136,10 +136,10 @@ def test_a_wrapper_that_does_not_open_does_not_end_skipping(workshop):
     shut = plain.message(9, None, b"no gzip", attributes=plain.GZIP)
     data = BATCHES["v2"] + b"\1" * 30 + shut + at_offset(10, BATCHES["v2"])
     directory, _ = lay_out(workshop, {f"{0:020d}.log": data})
-    lost = []
     with Partition(directory) as partition:
-        assert [r.offset for r in partition.records(on_corrupt="skip", lost=lost)] == [0, 10]
-    assert [(r.first_offset, r.last_offset) for r in lost] == [(1, 8), (9, 9)]
+        found = partition.read(on_corrupt="skip")
+        assert [r.offset for r in found] == [0, 10]
+    assert [(r.first_offset, r.last_offset) for r in found.lost] == [(1, 8), (9, 9)]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -65,7 +65,7 @@ def meaning(name, raw):
 
 def offsets(directory):
     with Partition(directory) as partition:
-        return [record.offset for record in partition.records(control=True)]
+        return [record.offset for record in partition.read(control=True)]
 
 
 @pytest.mark.parametrize("name", OPENED_BY_KAFKA)

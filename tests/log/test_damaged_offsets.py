@@ -91,8 +91,8 @@ def check_told(log, damaged, truth, label, turn):
                 at = next(o for o, t, _ in truth if t >= timestamp)
                 assert or_damage(lambda t=timestamp: offset_at(partition, t)) in (at, None), (label, timestamp)
         assert or_damage(lambda: partition.log_end_offset) in (log.end_offset, None), label
-        lost = []
-        kept = rows(partition.records(on_corrupt="skip", lost=lost))
+        found = partition.read(on_corrupt="skip")
+        kept, lost = rows(found), found.lost
         assert set(kept) < set(truth), (label, kept)
         assert kept == sorted(kept), (label, kept)
         for offset, *_ in set(truth) - set(kept):
@@ -100,18 +100,18 @@ def check_told(log, damaged, truth, label, turn):
                 label, offset, lost)
         assert set(truth) - set(kept) == set(damaged.records), label
         if FULL or turn % 2 == 0:
-            lost.clear()
-            assert of_columns(partition.columns(on_corrupt="skip", lost=lost)) == kept, label
-            assert lost, label
+            found = partition.columns(on_corrupt="skip")
+            assert of_columns(found) == kept, label
+            assert found.lost, label
         if FULL or turn % 2 == 1:
-            lost.clear()
-            assert [r for b in partition.batches(on_corrupt="skip", lost=lost) for r in rows(b)] == kept, label
-            assert lost, label
+            found = partition.batches(on_corrupt="skip")
+            assert [r for b in found for r in rows(b)] == kept, label
+            assert found.lost, label
 
 
 def check_agreed(log, expected, label):
     with seglog.open_partition(log.directory) as partition:
-        expected = expected or rows(partition.records())
+        expected = expected or rows(partition.read())
         assert len(expected) == len(log.records), label
         for (door, start), found in read_by_all_doors(partition, None, 0, 7, expected[-1][0]).items():
             assert found == [row for row in expected if row[0] >= (start or 0)], (label, door, start)
@@ -147,9 +147,9 @@ def test_reading_a_log_that_is_open_tells_it(kind, tmp_path):
                 assert found is None, (kind, slot, bit, door, start)
             for offset, _, value in log.records:
                 assert or_damage(lambda o=offset: opened[o].value) in (value, None), (kind, slot, bit, offset)
-            lost = []
-            kept = rows(opened.read(on_corrupt="skip", lost=lost))
-            assert lost, (kind, slot, bit)
+            found = opened.read(on_corrupt="skip")
+            kept = rows(found)
+            assert found.lost, (kind, slot, bit)
             assert set(log.records) - set(kept) == set(damaged.records), (kind, slot, bit)
             log.put_offset(damaged, damaged.base_offset)
 
@@ -196,7 +196,7 @@ def test_the_end_of_a_log_is_not_learned_from_a_damaged_last_batch(tmp_path):
             file.seek(found.position)
             file.write(struct.pack(">q", offset))
         with seglog.open_partition(directory) as partition:
-            for door in (partition.records, partition.batches, lambda p=partition: p.records(start=500)):
+            for door in (partition.read, partition.batches, lambda p=partition: p._records_in_files(start=500)):
                 given = []
                 with pytest.raises(CorruptRecordError):
                     given.extend(door())
@@ -204,9 +204,9 @@ def test_the_end_of_a_log_is_not_learned_from_a_damaged_last_batch(tmp_path):
             with pytest.raises(CorruptRecordError):
                 print(partition.log_end_offset)
             assert partition[998].value == b"998"
-            lost = []
-            assert len(list(partition.records(on_corrupt="skip", lost=lost))) == 999
-            assert [(r.first_offset, r.reason) for r in lost] == [
+            found = partition.read(on_corrupt="skip")
+            assert len(list(found)) == 999
+            assert [(r.first_offset, r.reason) for r in found.lost] == [
                 (999, f"an offset at or below the one before it: offset {offset}, expected 999 or above")]
 
 
@@ -236,7 +236,7 @@ def test_a_wrong_offset_delta_is_damage_for_every_door(deltas, codec, tmp_path):
         for stop in (None, 4, 6, 8):
             for start in (None, 2, 3):
                 for door in (
-                    lambda a=start, b=stop: list(partition.records(a, b)),
+                    lambda a=start, b=stop: list(partition._records_in_files(a, b)),
                     lambda a=start, b=stop: list(partition.columns(a, b)),
                     lambda a=start, b=stop: [list(batch) for batch in partition.batches(a, b)],
                 ):
@@ -246,11 +246,10 @@ def test_a_wrong_offset_delta_is_damage_for_every_door(deltas, codec, tmp_path):
         assert or_damage(lambda: offset_at(partition, 11)) is None
         assert partition[0].value == b"b"
         assert partition[8].value == b"w"
-        for read in (lambda lost: rows(partition.records(on_corrupt="skip", lost=lost)),
-                     lambda lost: of_columns(partition.columns(on_corrupt="skip", lost=lost))):
-            lost = []
-            assert [value for *_, value in read(lost)] == [b"b", b"w"]
-            assert [(r.first_offset, r.last_offset) for r in lost] == [(2, 7)]
+        for door, items in ((partition.read, rows), (partition.columns, of_columns)):
+            found = door(on_corrupt="skip")
+            assert [value for *_, value in items(found)] == [b"b", b"w"]
+            assert [(r.first_offset, r.last_offset) for r in found.lost] == [(2, 7)]
     assert command("verify", "--level", "deep", directory, status=1)
 
 
@@ -264,8 +263,8 @@ def test_holes_and_empty_batches_of_compaction_are_no_damage(tmp_path):
         plain.batch_v2(plain.record_v2(0, 0, None, b"c"), base_offset=2**31 + 50),
     )
     with seglog.open_partition(directory) as partition:
-        assert rows(partition.records()) == [(10, 0, b"a"), (15, 0, b"b"), (2**31 + 50, 0, b"c")]
-        assert of_columns(partition.columns()) == rows(partition.records())
+        assert rows(partition.read()) == [(10, 0, b"a"), (15, 0, b"b"), (2**31 + 50, 0, b"c")]
+        assert of_columns(partition.columns()) == rows(partition.read())
         assert [b.last_offset for b in partition.batches()] == [7, 19, 2**31 + 50]
         for offset in (3, 8, 19, 20):
             with pytest.raises(NoRecordError):
@@ -280,7 +279,7 @@ def test_a_wrapper_with_a_null_value_is_called_that(magic, tmp_path):
     directory = put_segment(
         tmp_path / "null-0", plain.message(0, None, None, magic=magic, attributes=plain.GZIP))
     with seglog.open_partition(directory) as partition:
-        for door in (partition.records, partition.columns, lambda: next(partition.batches()).base_offset):
+        for door in (partition.read, partition.columns, lambda: next(partition.batches()).base_offset):
             with pytest.raises(CorruptRecordError, match="compressed message whose value is null") as error:
                 list(door())
             assert (error.value.position, error.value.offset) == (0, 0)

@@ -55,19 +55,26 @@ def test_verify_warns_and_exits_with_1(gappy):
     assert f"offsets {first} to {last} are in no segment" in command("verify", path, status=1).stdout
 
 
+def lost_of(found):
+    """What was skipped when all was read."""
+    for _ in found:
+        pass
+    return found.lost
+
+
 def test_read_tells_the_range(gappy):
     path, gap = gappy
     with seglog.open_partition(path) as partition:
-        whole = []
-        assert len(list(partition.read(on_corrupt="skip", lost=whole))) == 30 - (gap[1] - gap[0] + 1)
-        inside, before, behind = [], [], []
-        list(partition.read(gap[0] + 1, gap[1], on_corrupt="skip", lost=inside))
-        list(partition.read(0, gap[0], on_corrupt="skip", lost=before))
-        list(partition.read(gap[1] + 1, on_corrupt="skip", lost=behind))
+        found = partition.read(on_corrupt="skip")
+        assert len(list(found)) == 30 - (gap[1] - gap[0] + 1)
+        whole = found.lost
+        inside = lost_of(partition.read(gap[0] + 1, gap[1], on_corrupt="skip"))
+        before = lost_of(partition.read(0, gap[0], on_corrupt="skip"))
+        behind = lost_of(partition.read(gap[1] + 1, on_corrupt="skip"))
         assert list(partition.read())       # compaction leaves such gaps: no error
     assert ranges(whole) == [gap]
     assert ranges(inside) == [(gap[0] + 1, gap[1] - 1)]
-    assert (before, behind) == ([], [])
+    assert (before, behind) == ((), ())
     assert str(gap[1]) in whole[0].reason
     assert whole[0].size_bytes == 0
 
@@ -76,9 +83,7 @@ def test_columns_and_batches_tell_the_range(gappy):
     path, gap = gappy
     with seglog.open_partition(path) as partition:
         for read in (partition.columns, partition.batches):
-            lost = []
-            list(read(on_corrupt="skip", lost=lost))
-            assert ranges(lost) == [gap]
+            assert ranges(lost_of(read(on_corrupt="skip"))) == [gap]
 
 
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
@@ -203,9 +208,7 @@ def test_a_gap_in_a_compacted_topic_is_a_note(tmp_path, sign):
         ("segment_gap_compacted", *gap)]
     assert report.ok
     with seglog.open_partition(path, config=config) as partition:
-        lost = []
-        list(partition.read(on_corrupt="skip", lost=lost))
-        assert lost == []
+        assert lost_of(partition.read(on_corrupt="skip")) == ()
 
 
 def test_our_compaction_leaves_no_warning(tmp_path):
@@ -216,12 +219,11 @@ def test_our_compaction_leaves_no_warning(tmp_path):
         clean(log)
         assert any(a.next_offset < b.base_offset for a, b in zip(log.segments, log.segments[1:], strict=False))
     assert seglog.verify(path).ok
-    lost = []
     with seglog.open_partition(path) as partition:
-        list(partition.read(on_corrupt="skip", lost=lost))
+        lost = lost_of(partition.read(on_corrupt="skip"))
     scan = seglog.scan(path)
     scan.to_arrow()
-    assert (lost, scan.lost) == ([], ())
+    assert (lost, scan.lost) == ((), ())
 
 
 def test_deleted_heads_cuts_and_aborted_records_leave_no_warning(tmp_path):
@@ -238,13 +240,11 @@ def test_deleted_heads_cuts_and_aborted_records_leave_no_warning(tmp_path):
         log.truncate_to(30)
         for _ in range(20):
             log.append(b"v" * 40)
-        lost = []
-        list(log.read(isolation="read_committed", on_corrupt="skip", lost=lost))
+        assert lost_of(log.read(isolation="read_committed", on_corrupt="skip")) == ()
     assert seglog.verify(path).findings == []
     with seglog.open_partition(path) as partition:
         for isolation in ("read_committed", "read_uncommitted"):
-            list(partition.read(isolation=isolation, on_corrupt="skip", lost=lost))
-    assert lost == []
+            assert lost_of(partition.read(isolation=isolation, on_corrupt="skip")) == ()
 
 
 def test_damage_at_the_end_of_a_segment_is_not_told_twice(tmp_path):
@@ -257,9 +257,8 @@ def test_damage_at_the_end_of_a_segment_is_not_told_twice(tmp_path):
     with open(cut, "r+b") as file:
         file.truncate(batches[-1].position + 20)
     assert {code for code, _, _ in codes(path) if code.startswith("segment")} == set()
-    lost = []
     with seglog.open_partition(path) as partition:
-        list(partition.read(on_corrupt="skip", lost=lost))
+        lost = lost_of(partition.read(on_corrupt="skip"))
     assert len(lost) == 1
 
 

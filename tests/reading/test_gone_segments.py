@@ -30,7 +30,7 @@ def remove(directory, count):
 DOORS = {
     "read": lambda p: list(p.read()),
     "read from an offset": lambda p: list(p.read(3)),
-    "records": lambda p: list(p.records(0)),
+    "records": lambda p: list(p._records_in_files(0)),
     "skipping damage": lambda p: list(p.read(on_corrupt="skip")),
     "committed": lambda p: list(p.read(isolation="read_committed")),
     "batches": lambda p: list(p.batches(0)),

@@ -40,10 +40,10 @@ def copy(golden_kafka, tmp_path):
 def test_records_and_columns_are_those_that_kafka_decodes(case):
     rows = expected(case)
     with open_partition(case / f"{case.name}-0") as p:
-        records = list(p.records(control=True))
+        records = list(p.read(control=True))
         assert [(r.offset, r.timestamp) for r in records] == [(r["offset"], r["timestamp"]) for r in rows]
         data = [r["offset"] for r in rows if not r["control"]]
-        assert [r.offset for r in p.records()] == data
+        assert [r.offset for r in p.read()] == data
         assert [o for chunk in p.columns() for o in chunk.offset] == data
         assert sum(max(b.count, 0) for b in p.batches() if b.magic == 2) == sum(r["magic"] == 2 for r in rows)
 
@@ -55,9 +55,9 @@ def test_a_window_of_offsets_holds_just_those(golden_kafka, name):
     with open_partition(case / f"{name}-0") as p:
         for start in range(offsets[0], offsets[-1] + 2, 7):
             for stop in (start, start + 1, start + 5, offsets[-1] + 9):
-                window = [r.offset for r in p.records(start, stop, control=True)]
+                window = [r.offset for r in p._records_in_files(start, stop, control=True)]
                 assert window == [o for o in offsets if start <= o < stop]
-                assert [r.offset for r in p.records(start, stop, control=True, on_corrupt="skip")] == window
+                assert [r.offset for r in p._records_in_files(start, stop, control=True, on_corrupt="skip")] == window
                 held = {r.offset for b in p.batches(start, stop) for r in b}
                 assert held.issuperset(window)
 
@@ -69,7 +69,7 @@ def test_a_window_of_time_holds_just_those_in_log_order(golden_kafka):
     with open_partition(case / "ts-odd-v2-k391-0") as p:
         for since in times[::5]:
             for until in times[::7]:
-                got = [r.offset for r in p.records(since=since, until=until, control=True)]
+                got = [r.offset for r in p.read(since=since, until=until, control=True)]
                 assert got == [r["offset"] for r in rows if since <= r["timestamp"] < until]
 
 
@@ -80,7 +80,7 @@ def test_the_log_start_offset_of_the_log_dir_hides_what_lies_below(golden_kafka,
     (path.parent / "log-start-offset-checkpoint").write_bytes(raw)
     with open_partition(path) as p:
         assert p.log_start_offset == 30
-        assert [r.offset for r in p.records(control=True)] == [o for o in offsets if o >= 30]
+        assert [r.offset for r in p.read(control=True)] == [o for o in offsets if o >= 30]
         assert p.offset_for_time(0).offset >= 30
         assert p.offset_for_time(-2).offset == 30
 
@@ -91,7 +91,7 @@ def test_the_log_start_offset_of_the_log_dir_hides_what_lies_below(golden_kafka,
 def test_a_flipped_bit_in_the_middle_raises_with_file_byte_and_offset(golden_kafka):
     path = golden_kafka / "corrupt/v2-lz4-ct-k391--flip-earlier-seg/v2-lz4-ct-k391--flip-earlier-seg-0"
     with open_partition(path) as p, pytest.raises(CorruptRecordError) as e:
-        list(p.records())
+        list(p.read())
     assert e.value.file == str(path / "00000000000000000000.log")
     assert (e.value.position, e.value.offset) == (2480, 57)
 
@@ -99,10 +99,10 @@ def test_a_flipped_bit_in_the_middle_raises_with_file_byte_and_offset(golden_kaf
 def test_skipping_goes_on_after_the_damage_and_reports_what_is_lost(golden_kafka):
     path = golden_kafka / "corrupt/v2-lz4-ct-k391--flip-earlier-seg/v2-lz4-ct-k391--flip-earlier-seg-0"
     whole = [r["offset"] for r in expected(golden_kafka / "cases/v2-lz4-ct-k391")]
-    lost = []
     with open_partition(path) as p:
-        got = [r.offset for r in p.records(control=True, on_corrupt="skip", lost=lost)]
-    (gap,) = lost
+        found = p.read(control=True, on_corrupt="skip")
+        got = [r.offset for r in found]
+    (gap,) = found.lost
     assert (gap.position, gap.size_bytes, gap.first_offset) == (2480, 272, 57)
     assert got == [o for o in whole if not gap.first_offset <= o <= gap.last_offset]
     assert len(got) < len(whole)
@@ -118,10 +118,10 @@ def test_columns_skip_what_records_skip(copy, source):
     raw[batches[1].position + batches[1].size_bytes - 1] ^= 1       # a checksum that does not fit
     raw[batches[4].position + 8] ^= 1                               # a size that cannot be
     log.write_bytes(raw)
-    lost, lost_of_columns = [], []
     with open_partition(path) as p:
-        offsets = [r.offset for r in p.records(on_corrupt="skip", lost=lost)]
-        chunks = list(p.columns(on_corrupt="skip", lost=lost_of_columns))
+        records, columns = p.read(on_corrupt="skip"), p.columns(on_corrupt="skip")
+        offsets, chunks = [r.offset for r in records], list(columns)
+        lost, lost_of_columns = records.lost, columns.lost
         with pytest.raises(CorruptRecordError):
             list(p.columns())
     assert [o for chunk in chunks for o in chunk.offset] == offsets
@@ -140,10 +140,10 @@ def test_columns_skip_a_batch_that_does_not_open(copy):
     raw[start + 61] ^= 0x40                                         # the first record's length
     struct.pack_into(">I", raw, start + 17, crc32c(bytes(raw[start + 21 : end])))
     log.write_bytes(raw)
-    lost, lost_of_columns = [], []
     with open_partition(path) as p:
-        offsets = [r.offset for r in p.records(on_corrupt="skip", lost=lost)]
-        chunks = list(p.columns(on_corrupt="skip", lost=lost_of_columns))
+        records, columns = p.read(on_corrupt="skip"), p.columns(on_corrupt="skip")
+        offsets, chunks = [r.offset for r in records], list(columns)
+        lost, lost_of_columns = records.lost, columns.lost
     assert [o for chunk in chunks for o in chunk.offset] == offsets
     assert [(gap.position, gap.size_bytes) for gap in lost_of_columns] == [(batch.position, batch.size_bytes)]
     assert [gap.position for gap in lost] == [batch.position]
@@ -156,7 +156,7 @@ def test_a_write_that_did_not_finish_ends_the_data(golden_kafka, source, kind):
     check = json.loads((case / "check-3.9.1.json").read_text())["unclean"]
     with open_partition(case / f"{case.name}-0") as p:
         assert p.log_end_offset == check["log_end_offset"]
-        assert sum(1 for _ in p.records(control=True)) == check["records"]
+        assert sum(1 for _ in p.read(control=True)) == check["records"]
 
 
 def test_a_batch_cut_short_is_damage_where_another_segment_follows(golden_kafka, copy):
@@ -164,7 +164,7 @@ def test_a_batch_cut_short_is_damage_where_another_segment_follows(golden_kafka,
     first, *_ = sorted(path.glob("*.log"))
     first.write_bytes(first.read_bytes()[:-3])
     with open_partition(path) as p, pytest.raises(CorruptRecordError):
-        list(p.records())
+        list(p.read())
 
 
 @pytest.mark.parametrize("kind", [
@@ -246,7 +246,7 @@ def test_what_is_no_time_is_refused(golden_kafka, time):
 def test_records_outlive_their_partition(golden_kafka):
     path = golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0"
     p = open_partition(path)
-    records = list(p.records())
+    records = list(p.read())
     chunk = next(iter(p.columns()))
     p.close()
     p.close()
@@ -256,7 +256,7 @@ def test_records_outlive_their_partition(golden_kafka):
 def test_an_unknown_way_with_damage_is_refused(golden_kafka):
     with open_partition(golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0") as p, \
             pytest.raises(InvalidArgumentError, match="raise"):
-        p.records(on_corrupt="ignore")
+        p.read(on_corrupt="ignore")
 
 
 @pytest.mark.parametrize(("when", "ms"), [

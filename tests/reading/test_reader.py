@@ -148,7 +148,7 @@ def test_reads_are_those_of_a_list(tmp_path_factory, steps):
             elif step == "read":
                 start, stop, since, until = argument
                 rows = [row for row in model if start <= row[0] < stop]
-                assert [(r.offset, r.timestamp) for r in log.records(start, stop)] == rows
+                assert [(r.offset, r.timestamp) for r in log._records_in_files(start, stop)] == rows
                 got = offsets(log.read(start, stop, since=since, until=until, on_out_of_range="earliest"))
                 if log.log_start_offset <= start <= log.log_end_offset:
                     assert got == [o for o, t in rows if since <= t < until]
@@ -197,7 +197,7 @@ def test_what_was_read_before_stays_and_nothing_is_read_after_close(log):
 def test_a_closed_partition_is_read_no_more(golden_kafka):
     p = open_partition(golden_kafka / "cases/v2-none-ct-k391/v2-none-ct-k391-0")
     p.close()
-    for ask in (p.records, p.read, lambda: p[0], lambda: p.segments):
+    for ask in (p.read, lambda: p[0], lambda: p.segments):
         with pytest.raises(LogClosedError):
             ask()
 

@@ -28,7 +28,7 @@ def offsets(*words):
 
 def expected(path, keep):
     with seglog.open_partition(path) as partition:
-        return [record.offset for record in partition.records() if keep(record)]
+        return [record.offset for record in partition.read() if keep(record)]
 
 
 CASES = [

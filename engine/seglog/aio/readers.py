@@ -57,15 +57,16 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         on_out_of_range: OnOutOfRange | None = None,
         control: bool = False,
         on_corrupt: OnCorrupt = "raise",
-        lost: list[LostRange] | None = None,
     ) -> AsyncRecords:
         """Iterate over the records with `async for`, as `seglog.Partition.read` does. The read begins, and fixes its
-        end, when the first record is requested: errors of the call are raised there, too."""
+        end, when the first record is requested: errors of the call are raised there, too. What is returned has `lost`,
+        what was skipped so far with on_corrupt="skip"."""
+        lost: list[LostRange] = []
         begin = partial(
             read_runs, self.blocking, start, stop, since=since, until=until, isolation=isolation,
             on_out_of_range=on_out_of_range, control=control, max_magic=None, on_corrupt=on_corrupt, lost=lost,
         )
-        return ReadRecords(self._home, begin, parses_by_thread=on_corrupt != "raise")
+        return ReadRecords(self._home, begin, lost, parses_by_thread=on_corrupt != "raise")
 
     def __aiter__(self) -> AsyncRecords:
         return self.read()

@@ -9,7 +9,7 @@ Waiting may be cancelled (`asyncio.wait_for(anext(records), 1)`): no record is l
 import abc
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ from seglog.loop.arrivals import Arrivals, Place
 from seglog.loop.home import HomeLoop, settle
 from seglog.reading.extent import Extent
 from seglog.reading.following import Following, Table
+from seglog.segment.positions import LostRange
 
 Run = Iterable[Record]
 Answer = TypeVar("Answer")
@@ -87,6 +88,11 @@ class AsyncRecords(OpenHandle, AsyncIterator[Record], abc.ABC):
             self._is_awaited = False
             self._wait_no_more()
 
+    @property
+    def lost(self) -> tuple[LostRange, ...]:
+        """What was skipped so far, with on_corrupt="skip"."""
+        return ()
+
     async def aclose(self) -> None:
         """End the iteration; a task that waits for a record sees the end. Idempotent."""
         self._end()
@@ -151,13 +157,20 @@ def _taken(run: Iterator[Record]) -> tuple[list[Record], BaseException | None]:
 class ReadRecords(AsyncRecords):
     """The records of one call of `read`, which begins, and fixes its end, when the first one is requested."""
 
-    __slots__ = ("_begin", "_runs")
+    __slots__ = ("_begin", "_lost", "_runs")
 
-    def __init__(self, home: HomeLoop, begin: Callable[[], Iterator[Run]], *, parses_by_thread: bool) -> None:
+    def __init__(
+        self, home: HomeLoop, begin: Callable[[], Iterator[Run]], lost: Sequence[LostRange], *, parses_by_thread: bool
+    ) -> None:
         super().__init__(home)
         self._begin = begin
+        self._lost = lost
         self._runs: Iterator[Run] | None = None
         self._parses_by_thread = parses_by_thread
+
+    @property
+    def lost(self) -> tuple[LostRange, ...]:
+        return tuple(self._lost)
 
     async def _next_run(self) -> Run | None:
         return await self._by_thread(self._step)

@@ -57,8 +57,8 @@ class LogReader(LogLookup):
     """The methods for reading that `Partition` and `Log` share. Threads may share it.
 
     Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage (with `on_corrupt="skip"`
-    it continues after the damage instead, and appends what was skipped to `lost`), and StorageError if a file cannot be
-    read. Batches and records stay readable after the log is closed.
+    it continues after the damage instead, and `lost` of what is returned tells what was skipped so far), and
+    StorageError if a file cannot be read. Batches and records stay readable after the log is closed.
     """
 
     config: LogConfig
@@ -83,21 +83,21 @@ class LogReader(LogLookup):
         control: bool = False,
         max_magic: int | None = None,
         on_corrupt: OnCorrupt = "raise",
-        lost: list[LostRange] | None = None,
-    ) -> Iterator[Record]:
+    ) -> "Chained[Record, LostRange]":
         """Iterate lazily over the records with start <= offset < stop and since <= timestamp < until, in log order.
 
         Ends at the end of the log as of this call. `start` must be in [log start offset, log end offset]; otherwise the
         read begins at the "earliest" or "latest" offset if `on_out_of_range` says so (a consumer's auto.offset.reset),
         or raises OffsetOutOfRangeError. `isolation="read_committed"` ends at the last stable offset and leaves out the
         records of aborted transactions. Transaction markers are left out unless `control`. `max_magic`: raise
-        UnsupportedVersionError at the first batch of a later record format.
+        UnsupportedVersionError at the first batch of a later record format. What is returned has `lost`.
         """
+        lost: list[LostRange] = []
         # No Python between two records.
         return Chained(read_runs(
             self, start, stop, since=since, until=until, isolation=isolation, on_out_of_range=on_out_of_range,
             control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
-        ))
+        ), lost)
 
     def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
         """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
@@ -118,25 +118,21 @@ class LogReader(LogLookup):
         ends = self._told_ends()
         return None if ends is None else ends.epoch
 
-    def records(
+    def _records_in_files(
         self,
         start: int | None = None,
         stop: int | None = None,
         *,
-        since: Time | None = None,
-        until: Time | None = None,
-        isolation: Isolation = "read_uncommitted",
         control: bool = False,
         on_corrupt: OnCorrupt = "raise",
-        lost: list[LostRange] | None = None,
-    ) -> Iterator[Record]:
+    ) -> "Chained[Record, LostRange]":
         """As `read`, but with any `start`: what the files hold of [start, stop), even below the log start offset."""
+        lost: list[LostRange] = []
         extent = self._current()
-        start, stop = _index(start), _index(stop)
-        on_lost = lost_sink(on_corrupt, lost)
-        return Chained(
-            _select(self, extent, start, stop, since, until, isolation, control, on_lost, None)
-        )
+        return Chained(_select(
+            self, extent, _index(start), _index(stop), None, None, "read_uncommitted", control,
+            lost_sink(on_corrupt, lost), None,
+        ), lost)
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
@@ -171,15 +167,15 @@ class LogReader(LogLookup):
         on_out_of_range: OnOutOfRange | None = None,
         max_magic: int | None = None,
         on_corrupt: OnCorrupt = "raise",
-        lost: list[LostRange] | None = None,
-    ) -> Iterator[RecordBatch]:
+    ) -> "Chained[RecordBatch, LostRange]":
         """Iterate over the batches with offsets in [start, stop), control batches and empty ones included. See `read`.
         """
+        lost: list[LostRange] = []
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
         start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
-        return (table[slot] for _, table, first, last in tables for slot in range(first, last))
+        return Chained(((table[slot] for _, table, first, last in tables for slot in range(first, last)),), lost)
 
     def columns(
         self,
@@ -191,13 +187,13 @@ class LogReader(LogLookup):
         control: bool = False,
         chunk_bytes: int = 4 << 20,
         on_corrupt: OnCorrupt = "raise",
-        lost: list[LostRange] | None = None,
-    ) -> Iterator[Columns]:
+    ) -> "Chained[Columns, LostRange]":
         """Iterate over the records as columns in Arrow's layout, in chunks of about `chunk_bytes` from reused memory.
 
         Chunks hold whole batches: the first may begin below `start`, the last may reach beyond `stop`. For the other
         arguments see `read`. Each chunk's memory returns to the pool when nothing refers to it any more.
         """
+        lost: list[LostRange] = []
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
             self._pool = ArenaPool(chunk_bytes)
@@ -206,7 +202,7 @@ class LogReader(LogLookup):
         first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
         # Decoding verifies the checksums, while the bytes are in the cache.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
-        return columns_of(tables, self._pool, chunk_bytes, control, on_lost)
+        return Chained((columns_of(tables, self._pool, chunk_bytes, control, on_lost),), lost)
 
     # --- for clients over a network ----------------------------------------------------------
 
@@ -388,7 +384,7 @@ def read_runs(
     control: bool,
     max_magic: int | None,
     on_corrupt: OnCorrupt,
-    lost: list[LostRange] | None,
+    lost: list[LostRange],
 ) -> Iterator[Iterable[Record]]:
     """`LogReader.read` in runs of at most about 1 MB. Each step reads and checks a run, which may wait for a disk;
     iterating over the run parses its records.

@@ -118,7 +118,7 @@ def read_by_all_doors(reader, *starts, **options):
     """{door: records, or None for damage}, of everything that can be read from each of `starts` on."""
     found = {}
     for start in starts:
-        found["records", start] = or_damage(lambda s=start: rows(reader.records(s, **options)))
+        found["records", start] = or_damage(lambda s=start: rows(reader._records_in_files(s, **options)))
         found["read", start] = or_damage(lambda s=start: rows(reader.read(s, **options)))
         found["batches", start] = or_damage(
             lambda s=start: [r for b in reader.batches(s, **options) for r in rows(b) if r[0] >= (s or 0)])

@@ -358,18 +358,17 @@ def _offset_for_time(partition: Partition) -> None:
 
 
 def _records_skipping(partition: Partition) -> None:
-    lost = []
-    touch_all(partition.records(0, on_corrupt="skip", lost=lost, control=True))
+    touch_all(partition._records_in_files(0, on_corrupt="skip", control=True))
     for batch in partition.batches(on_corrupt="skip"):
         assert batch.last_offset < 2**63 - 1
 
 
 def _records_raising(partition: Partition) -> None:
-    touch_all(partition.records())
+    touch_all(partition.read())
 
 
 def _records_between(partition: Partition) -> None:
-    touch_all(partition.records(3, 70, since=5, until=1_700_000_000_000))
+    touch_all(partition.read(3, 70, on_out_of_range="earliest", since=5, until=1_700_000_000_000))
 
 
 def _partition_columns(partition: Partition) -> None:
