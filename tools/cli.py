@@ -99,9 +99,17 @@ class SourcePath(click.Path):
 class Command(click.Command):
     """A command whose callback returns its exit status (None is 0) and may raise anything."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    def __init__(self, *args: Any, only_reads: bool = False, **attributes: Any) -> None:
+        """`only_reads`: the command changes nothing, so it accepts --dry-run as a word without effect."""
         super().__init__(*args, **attributes)
+        if only_reads:
+            self.params.append(click.Option(["--dry-run"], is_flag=True, expose_value=False, hidden=True))
         self.params += terminal.display_options()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what was typed: a dry run ends with the command that acts (report.applying)."""
+        ctx.meta[report.TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then those that every command has."""
@@ -292,8 +300,8 @@ def cli() -> None:
     """Read, verify and convert the partition directories of a Kafka broker, without the broker.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
-    Most commands only read. `convert`, `erase`, `recover`, `mirror`, `prune`, `compact` and `index` can write; see
-    the help of each.
+    A command that chooses what goes (recover, prune, compact, erase, ...) is a dry run unless you pass --apply. One to
+    which you name it, or a new target, acts at once. Every command that changes a log accepts --dry-run.
     """
 
 

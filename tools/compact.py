@@ -10,41 +10,42 @@ from seglog.upkeep.compact import Compaction, compact
 
 from . import report
 from .cli import Command
-from .options import SOURCE, config_option, json_option
+from .options import SOURCE, apply_option, config_option, json_option
 
 
 @click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=SOURCE)
-@click.option("--dry-run", is_flag=True,
-              help="Show what the first round would keep in each segment, and change nothing.")
-@click.option("--verify", is_flag=True,
+@apply_option("Do it. Without this, or with --dry-run, show what the first round would keep in each segment, and "
+              "change nothing.")
+@click.option("--prove", is_flag=True,
               help="Read all keys before and afterwards, and compare them. Needs memory for all keys.")
 @click.option("--drop-keyless", is_flag=True,
               help="Drop records without a key, as Kafka does. Without this, they are refused.")
 @config_option
 @json_option
 def command(
-    directory: Path, dry_run: bool, verify: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
+    directory: Path, applies: bool | None, prove: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
     """Keep only the last record of each key in the partition directory DIR, and tombstones until they expire, as
     Kafka's cleaner does. Offsets do not change; the active segment is not compacted.
 
-    The directory must not be open elsewhere, except for a dry run, which only reads. Status 0, also if there is
-    nothing to do.
+    Without --apply, show a dry run, which only reads: status 1 if there is something to compact. Otherwise the
+    directory must not be open elsewhere.
     """
+    dry_run = not applies
     if directory.is_file():
         raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")
-    if dry_run and verify:
-        raise click.UsageError("--verify cannot be combined with --dry-run: a dry run writes nothing to verify")
+    if dry_run and prove:
+        raise click.UsageError("--prove needs --apply: a dry run writes nothing to prove")
     done = compact(
-        directory, config=dict(settings), dry_run=dry_run, verify=verify, keyless_go=drop_keyless
+        directory, config=dict(settings), dry_run=dry_run, prove=prove, keyless_go=drop_keyless
     )
     if as_json:
         _print_json(done, dry_run=dry_run)
     else:
         print("\n".join(_text(done, dry_run=dry_run)))
-    return 0
+    return int(dry_run and done.cleaned.outcome != "nothing")
 
 
 def _print_json(done: Compaction, *, dry_run: bool) -> None:
@@ -60,7 +61,9 @@ def _print_json(done: Compaction, *, dry_run: bool) -> None:
         first_dirty_offset=done.cleaned.first_dirty_offset, end_offset=done.cleaned.end_offset,
         first_uncleanable_offset=done.plan.first_uncleanable_offset, dirty_ratio=done.plan.ratio,
         rounds=done.cleaned.rounds, keys=done.cleaned.keys, bytes_before=done.cleaned.bytes_before,
-        bytes_after=done.cleaned.bytes_after, proven_keys=done.proven_keys,
+        bytes_after=done.cleaned.bytes_after,
+        apply=report.applying() if dry_run and done.cleaned.outcome != "nothing" else None,
+        proven_keys=done.proven_keys,
     )
 
 
@@ -83,7 +86,7 @@ def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
     if done.proven_keys is not None:
         yield f"proven: the log holds only the last record of each of {report.count_of(done.proven_keys, 'key')}"
     if dry_run:
-        yield "dry run: nothing was changed"
+        yield report.dry_run_text(is_needed=True)
 
 
 def _row(group: CleanedGroup) -> list[str]:

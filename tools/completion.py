@@ -7,7 +7,7 @@ from .cli import Command, cli
 _VARIABLE = "_SEGLOG_COMPLETE"
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print the script with which SHELL completes `seglog` commands, options and paths.

@@ -27,7 +27,7 @@ _SUBJECTS = {
 }
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @json_option
 def command(names: tuple[str, ...], as_json: bool) -> int:

@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seglog.conversion.directory import Options
+from seglog.conversion.losses import Losses
 from seglog.conversion.plan import FormatCount, Plan, Result
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow
@@ -133,7 +135,7 @@ def rows_remarks(rows: Sequence[PartitionRow]) -> Iterable[str]:
         yield f"  try: {report.printable(fix or '')}"
 
 
-def plan_text(plan: Plan, src: Path) -> Iterable[str]:
+def plan_text(plan: Plan) -> Iterable[str]:
     yield report.paint(f"{plan.source.name} to {version_words(plan.to)}", "bold") + f"  {_profile_text(plan)}"
     rows = []
     for s in plan.segments:
@@ -148,10 +150,6 @@ def plan_text(plan: Plan, src: Path) -> Iterable[str]:
     yield report.table(head, rows, left=(0, 1, 2), total=True)
     yield from _losses_text(plan)
     yield from _remarks(plan, plan.warnings, ())
-    yield (
-        f"dry run: nothing was written. To convert: seglog convert {report.printable(str(src))} DST"
-        f"{_options_text(plan)}"
-    )
 
 
 def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
@@ -205,21 +203,15 @@ _ABORTED = {
 }
 
 
-def _options_text(plan: Plan) -> str:
-    """Return the options of the dry run, and those that the conversion also needs."""
-    profile = plan.profile
-    options = []
-    if plan.to < 2:
-        options.append(f"--to {'tagged' if plan.to == TO_TAGGED else plan.to}")
-    if profile.repack_bytes:
-        options.append(f"--repack {profile.repack_bytes}")
-    if profile.codec is not None:
-        options.append(f"--codec {profile.codec.label}")
-    if plan.losses.kinds:
-        options.append("--allow-lossy")
-    if plan.losses.undecided_records:
-        options.append(f"--aborted {profile.aborted or 'drop|keep'}")
-    return "".join(f" {option}" for option in options)
+def needed_options(losses: Iterable[Losses], options: Options) -> list[str]:
+    """Return the options that a conversion with these losses needs in addition."""
+    found = list(losses)
+    needed = []
+    if not options.allow_lossy and any(one.kinds for one in found):
+        needed.append("--allow-lossy")
+    if options.aborted is None and any(one.undecided_records for one in found):
+        needed += ["--aborted", "drop|keep"]
+    return needed
 
 
 def _remarks(plan: Plan, warnings: Iterable[str], notes: Iterable[str]) -> Iterable[str]:

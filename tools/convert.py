@@ -24,8 +24,18 @@ from seglog.fs.files import OsFileSystem
 
 from . import report
 from .cli import Command
-from .conversion_report import plan_text, print_json, print_row, print_summary, result_text, rows_text
-from .options import PATH, SOURCE, NumberType, SizeType, TimeType, config_option, json_option, progress_option
+from .conversion_report import needed_options, plan_text, print_json, print_row, print_summary, result_text, rows_text
+from .options import (
+    PATH,
+    SOURCE,
+    NumberType,
+    SizeType,
+    TimeType,
+    apply_option,
+    config_option,
+    json_option,
+    progress_option,
+)
 from .targets import Place, check_output_file
 from .upgrade_plan import TopicConfigType, show_plan
 
@@ -68,10 +78,11 @@ _INDEPENDENT = "independent"
               help="Prove only every Nth segment of a partition, and the last one, a second time.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
               help="In a log dir, only topics that match. May be repeated.")
-@click.option("--resume", is_flag=True,
+@click.option("--resume/--no-resume", default=False,
               help="Skip partitions that an earlier run has finished, unless their source has changed since.")
 @click.option("--in-place", is_flag=True,
-              help="Replace SRC with the result, in one step; --backup says where to keep the old SRC.")
+              help="Replace SRC with the result, in one step: only with --apply, otherwise show a dry run.")
+@apply_option("With --in-place: do it; needs --backup. --dry-run: change nothing, also with DST or --rollback.")
 @click.option("--backup", metavar="DIR", type=PATH,
               help="Where to keep the old partition directories, under their names: on the same file system, but not "
               "in the log dir.")
@@ -97,6 +108,7 @@ def command(
     topics: Sequence[str],
     resume: bool,
     in_place: bool,
+    applies: bool | None,
     backup: Path | None,
     rollback: bool,
     settings: Sequence[tuple[str, str]],
@@ -106,11 +118,12 @@ def command(
     """Rewrite SRC in another record format, v2 by default: a partition directory as the new partition directory DST, or
     a log dir as the log dir DST.
 
-    Without DST, show a dry run: the plan, the expected size, and what an older format cannot hold. Offsets, keys,
-    values, timestamps and headers stay; each compressed batch and each single message becomes one v2 batch, as when
-    Kafka 4 compacts old data, so that replicas stay alike. DST appears only when it is complete, after its files were
-    read back and proven equal. Only --in-place changes SRC, and swaps it with the result in one step. If a partition
-    of a log dir fails, it is reported and the others are converted: status 7.
+    Without DST, show a dry run: the plan, the expected size, and what an older format cannot hold; status 1 if there is
+    something to convert. Offsets, keys, values, timestamps and headers stay; each compressed batch and each single
+    message becomes one v2 batch, as when Kafka 4 compacts old data, so that replicas stay alike. DST appears only when
+    it is complete, after its files were read back and proven equal. Only --in-place with --apply changes SRC, and swaps
+    it with the result in one step. If a partition of a log dir fails, it is reported and the others are converted:
+    status 7.
     """
     if shows_plan:
         if dst is not None or in_place or rollback:
@@ -139,8 +152,10 @@ def command(
         raise click.UsageError(f"--backup needs a directory, not the option {backup}")
     if in_place and rollback:
         raise click.UsageError("--in-place and --rollback exclude each other")
-    if in_place and backup is None:
-        raise click.UsageError("--in-place needs --backup DIR, the directory that keeps the old SRC")
+    if applies and not (in_place or dst is not None or rollback):
+        raise click.UsageError("--apply needs DST or --in-place")
+    if in_place and applies and backup is None:
+        raise click.UsageError("--apply needs --backup DIR, the directory that keeps the old SRC")
     if rollback and backup is None:
         raise click.UsageError("--rollback needs --backup DIR, the directory that --in-place kept the old SRC in")
     if backup is not None and not (in_place or rollback):
@@ -154,12 +169,20 @@ def command(
     if resume and dst is None and not in_place:
         raise click.UsageError("--resume needs DST: a dry run leaves nothing to resume")
     if rollback and backup is not None:
-        return roll_back_each([src] if is_partition else partitions_in(src, topics), backup, as_json=as_json)
+        return roll_back_each(
+            [src] if is_partition else partitions_in(src, topics), backup, dry_run=applies is False, as_json=as_json
+        )
     for file in filter(None, (proof_file, report_file)):
         check_output_file(file, src)
+    is_dry = not applies if in_place else dst is None or applies is False
+    # What the command that does it needs in addition.
+    missing = ["--backup", "DIR"] if in_place and backup is None else []
+    copies = dst is not None
+    if is_dry:
+        dst, backup, resume, proof_file = None, None, False, None
     rows = []
     with (
-        as_open_as(src) if in_place else nullcontext(),
+        as_open_as(src) if in_place and not is_dry else nullcontext(),
         closing(Watch(
             Throttle(throttle_bytes), [src] if is_partition else partitions_in(src, topics),
             1 if dst is None and backup is None else 2, enabled=not no_progress,
@@ -167,11 +190,11 @@ def command(
     ):
         if is_partition:
             rows.append(_convert_partition(
-                src, dst, backup, options, watch, proof_file, resume=resume, as_json=as_json
+                src, dst, backup, options, watch, proof_file, resume=resume, copies=copies, as_json=as_json
             ))
         else:
             found = (
-                convert_log_dir(src, dst, options, topics=topics, resume=resume, watch=watch) if backup is None
+                convert_log_dir(src, dst, options, topics=topics, resume=resume, watch=watch) if copies
                 else convert_log_dir_in_place(src, backup, options, topics=topics, resume=resume, watch=watch)
             )
             for row in found:
@@ -183,24 +206,34 @@ def command(
         source, target = Path(os.path.abspath(src)), Path(os.path.abspath(dst)) if dst is not None else None
         text = report_json(source, source if in_place else target, options.to, rows)
         write_atomically(OsFileSystem(), report_file, text)
-    if is_partition:
-        return 0
-    if as_json:
+    if as_json and not is_partition:
         print_summary(rows)
-    else:
+    elif not as_json and not is_partition:
         print("\n".join(rows_text(rows, options.to)))
-        if dst is None and backup is None:
-            print("dry run: nothing was written. To convert, pass DST, a new log dir, or --in-place --backup DIR")
-    return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
+    is_needed = any(row.status == "planned" for row in rows)
+    if is_dry and not as_json:
+        lossy = needed_options([row.losses for row in rows if row.losses], options)
+        where = [] if in_place or copies else ["DST"]
+        print(report.dry_run_text(is_needed, *where, *missing, *lossy, apply=in_place))
+    if any(row.status == "failed" for row in rows):
+        return report.PARTIAL
+    return int(is_dry and is_needed)
 
 
 def roll_back_each(
-    partitions: Sequence[Path], backup: Path, *, as_json: bool, command: str = "seglog convert",
+    partitions: Sequence[Path], backup: Path, *, dry_run: bool, as_json: bool, command: str = "seglog convert",
     before: str = "before it was converted", unchanged: str = "was not converted",
 ) -> int:
     """Restore each partition by itself. In a log dir, partitions that were not changed in place stay as they are."""
     started = [partition for partition in partitions if has_traces(partition, backup)]
     status = 0
+    if dry_run:
+        for partition in started:
+            if as_json:
+                report.print_json("rolled_back", partition=partition.name, outcome=None)
+            else:
+                print(f"{report.printable(str(partition))} would be restored to what it was {before}")
+        return int(bool(started))
     for partition in started or partitions[:1]:       # if there are none, the first one raises the error
         try:
             outcome = roll_back(partition, backup)
@@ -221,7 +254,7 @@ def roll_back_each(
 
 def _convert_partition(
     src: Path, dst: Path | None, backup: Path | None, options: Options, watch: "Watch", proof_file: Path | None, *,
-    resume: bool, as_json: bool,
+    resume: bool, copies: bool, as_json: bool,
 ) -> PartitionRow:
     began_s = time.monotonic()
     source = Path(os.path.abspath(src))
@@ -236,7 +269,7 @@ def _convert_partition(
         plan = plan_from_options(src, dst, options, replace=resume, progress=reading)
     else:
         plan = plan_in_place(src, backup, options, progress=reading)
-    if backup is not None and plan.changes_nothing:
+    if not copies and plan.changes_nothing:
         watch.close()
         row = PartitionRow.of_no_change(plan, time.monotonic() - began_s)
         if as_json:
@@ -251,7 +284,7 @@ def _convert_partition(
     if as_json:
         print_json(plan, result)
     elif result is None:
-        print("\n".join(plan_text(plan, src)))
+        print("\n".join(plan_text(plan)))
     else:
         print("\n".join(result_text(result, src, dst or src)))
         if backup is not None:

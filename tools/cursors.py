@@ -1,5 +1,6 @@
 """`seglog cursors ls | reset`: the named readers of a log, and where they continue."""
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, curso
 from . import report
 from .cli import Command, CommandGroup
 from .each_place import EachPlace
-from .options import SOURCE, NumberType, TimeType, json_option, paths_argument
+from .options import SOURCE, NumberType, TimeType, dry_run_option, json_option, paths_argument
 from .targets import Place, resolve
 
 
@@ -26,7 +27,7 @@ def command() -> None:
     """
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @paths_argument
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
@@ -68,9 +69,10 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
               help="Continue at the first record at or after this time: ISO 8601, -2h.")
 @click.option("--earliest", "where", flag_value="earliest", help="Continue at the start of the log.")
 @click.option("--latest", "where", flag_value="latest", help="Continue at the end of the log, and skip what is there.")
+@dry_run_option
 @json_option
 def reset(
-    path: Path, name: str, to_offset: int | None, time_ms: int | None, where: str | None, as_json: bool
+    path: Path, name: str, to_offset: int | None, time_ms: int | None, where: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """Move the reader NAME of the partition PATH to another offset; create it if it does not exist.
 
@@ -86,14 +88,15 @@ def reset(
     fs = OsFileSystem()
     with place.open() as partition:
         directory = partition.path.resolve()
-        with lock_file(fs, lock_path(directory, name), EXCLUSIVE):
+        with nullcontext() if dry_run else lock_file(fs, lock_path(directory, name), EXCLUSIVE):
             offset = _offset(partition, to_offset, time_ms, where)
-            ReaderCursor(name, offset, SystemClock().now_ms()).put(fs, directory)
+            if not dry_run:
+                ReaderCursor(name, offset, SystemClock().now_ms()).put(fs, directory)
             lag = partition.log_end_offset - offset
     if as_json:
         report.print_json("cursor", partition=place.name, name=name, offset=offset, lag=lag)
     else:
-        print(f"{place.name}  {name}  continues at offset {offset}, lag {lag}")
+        print(f"{place.name}  {name}  {'would continue' if dry_run else 'continues'} at offset {offset}, lag {lag}")
     return 0
 
 

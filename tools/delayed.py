@@ -13,12 +13,12 @@ from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import BUILDING_CURSOR, DelayedIndex
-from seglog.topic.delayed_policies import stored_policies
+from seglog.topic.delayed_policies import policy_properties, stored_policies
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from . import report
 from .cli import Command, CommandGroup
-from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option
+from .options import SOURCE, NumberType, PositionType, TimeType, dry_run_option, json_option, limit_option
 
 HOUR_MS = 3_600_000
 # `count` without times: the times up to which due messages are counted.
@@ -31,9 +31,9 @@ subscription_option = click.option(
     "--subscription", metavar="NAME", help="The subscription whose index to use; without this, the index that all "
     "subscriptions share."
 )
-first_option = click.option("--from", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
+first_option = click.option("--since", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
 end_option = click.option(
-    "--to", "end_ms", type=TimeType(), help="Due before this time.",
+    "--until", "end_ms", type=TimeType(), help="Due before this time.",
     callback=lambda ctx, param, value: FOREVER if value is None else value,
 )
 
@@ -50,7 +50,7 @@ def command() -> None:
 # --- snapshots -------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
 @json_option
@@ -92,7 +92,7 @@ def buckets(path: Path, subscription: str | None, as_json: bool) -> int:
     return report.PARTIAL if unreadable else 0
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
 @click.option("--snapshot", type=NumberType(), metavar="ID", help="Only this snapshot.")
@@ -117,7 +117,7 @@ def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bo
                             print(f"  {report.moment(at)}  {ledger}:{entry}")
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
 @json_option
@@ -162,7 +162,7 @@ def policies() -> None:
     """Show or set the configuration keys that are stored with the topic. They override what a program passes."""
 
 
-@policies.command(name="get", cls=Command)
+@policies.command(name="get", cls=Command, only_reads=True)
 @path_argument
 @json_option
 def get_policies(path: Path, as_json: bool) -> None:
@@ -178,7 +178,9 @@ def get_policies(path: Path, as_json: bool) -> None:
 @policies.command(name="set", cls=Command)
 @path_argument
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
-def set_policies(path: Path, settings: Sequence[str]) -> None:
+@dry_run_option
+@json_option
+def set_policies(path: Path, settings: Sequence[str], dry_run: bool, as_json: bool) -> None:
     """Store keys with the topic; `KEY=` removes one. Status 5 if a program has the topic open: it must set them
     itself, with DelayedDelivery.set_policies."""
     changes: dict[str, object] = {}
@@ -187,14 +189,18 @@ def set_policies(path: Path, settings: Sequence[str]) -> None:
         if not equals:
             raise InvalidArgumentError(f"{setting!r} is not KEY=VALUE", file=path)
         changes[key] = value or None
-    with ManagedLedger(path, create=False) as topic, DelayedDelivery.as_found(topic) as delayed:
-        delayed.set_policies(changes)
+    stored = policy_properties(changes)
+    if not dry_run:
+        with ManagedLedger(path, create=False) as topic, DelayedDelivery.as_found(topic) as delayed:
+            delayed.set_policies(changes)
+    if as_json:
+        report.print_json("summary", managed_ledger=path.name, dry_run=dry_run, policies=len(stored))
 
 
 # --- messages --------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
 @first_option
@@ -219,7 +225,7 @@ def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_j
             print(f"{name:16}{number:>14,}" if name else f"{number:,}")
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
 @first_option
@@ -245,20 +251,25 @@ def messages(
 @path_argument
 @subscription_option
 @click.argument("positions", metavar="LEDGER:ENTRY...", nargs=-1, required=True, type=PositionType())
+@dry_run_option
 @json_option
-def cancel(path: Path, subscription: str | None, positions: Sequence[Position], as_json: bool) -> int:
+def cancel(
+    path: Path, subscription: str | None, positions: Sequence[Position], dry_run: bool, as_json: bool
+) -> int:
     """Acknowledge messages, so that they are never delivered. Status 1 if one of them was not pending."""
     missing = 0
     with _opened(path, subscription) as index:
+        pending = {(ledger, entry) for _, ledger, entry in index.tracker.list(0, FOREVER)} if dry_run else set()
         for position in positions:
-            cancelled = index.cancel(position)
+            cancelled = position in pending if dry_run else index.cancel(position)
             missing += not cancelled
             if as_json:
                 report.print_json(
                     "cancel", ledger=position.ledger_id, entry=position.entry_id, cancelled=cancelled
                 )
             else:
-                print(f"{position}  {'cancelled' if cancelled else 'not pending: delivered, cancelled or never there'}")
+                yes = "pending" if dry_run else "cancelled"
+                print(f"{position}  {yes if cancelled else 'not pending: delivered, cancelled or never there'}")
     return 1 if missing else 0
 
 
@@ -266,16 +277,17 @@ def cancel(path: Path, subscription: str | None, positions: Sequence[Position], 
 @path_argument
 @subscription_option
 @click.option("--drop", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
+@dry_run_option
 @json_option
-def reset(path: Path, subscription: str | None, drop: bool, as_json: bool) -> None:
+def reset(path: Path, subscription: str | None, drop: bool, dry_run: bool, as_json: bool) -> None:
     """Remove all snapshots. Pending messages are indexed again from the log when it is next opened."""
     with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
-        pending = index.clear(drop=drop)
+        pending = index.tracker.count(0, FOREVER) if dry_run else index.clear(drop=drop)
     if as_json:
         report.print_json("reset", pending=pending, dropped=drop)
     else:
         fate = "acknowledged" if drop else "to be indexed again"
-        print(f"{report.count_of(pending, 'pending message')} {fate}")
+        print(f"{report.count_of(pending, 'pending message')} {fate}" + (": nothing was changed" if dry_run else ""))
 
 
 @contextmanager

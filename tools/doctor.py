@@ -30,7 +30,7 @@ class _Finding:
     hint: str = ""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @json_option
 def command(as_json: bool) -> int:
     """Check that the compiled kernels load, and show which Python, Java, PySpark and pyarrow a conversion on Spark

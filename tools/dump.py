@@ -64,7 +64,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
         return [CompletionItem(name) for name in (*FORMATS, RAW) if name.startswith(incomplete)]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @paths_argument
 @click.option("--batches", "what", flag_value="batches", help="Print batch headers instead of records.")
 @click.option("--control", "what", flag_value="control",

@@ -20,7 +20,7 @@ from . import report
 from .cli import Command
 from .conversion_report import rows_remarks
 from .convert import Watch, as_open_as, roll_back_each
-from .options import PATH, SOURCE, SizeType, config_option, json_option, progress_option
+from .options import PATH, SOURCE, SizeType, apply_option, config_option, json_option, progress_option
 
 # A conversion's status of a row, and its name here.
 _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", "failed": "failed"}
@@ -34,8 +34,9 @@ _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", 
 @click.option("--hex", "is_hex", is_flag=True, help="The keys of --key and --key-file are in hex.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
               help="In a log dir, only topics that match. May be repeated.")
+@apply_option("Erase the records; needs --backup. Without this, or with --dry-run, count them and change nothing.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="Erase the records, and keep the old partition directories, which still contain them, in DIR: on "
+              help="Where to keep the old partition directories, which still contain them, in DIR: on "
               "the same file system, but not in the log dir.")
 @click.option("--rollback", is_flag=True, help="Undo it: restore the directories in --backup.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
@@ -45,16 +46,17 @@ _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", 
 @json_option
 def command(
     src: Path, keys: Sequence[str], key_files: Sequence[Path], is_hex: bool, topics: Sequence[str],
-    backup: Path | None, rollback: bool, throttle_bytes: int, settings: Sequence[tuple[str, str]], no_progress: bool,
-    as_json: bool,
+    applies: bool | None, backup: Path | None, rollback: bool, throttle_bytes: int,
+    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
     """Remove the records of some keys from SRC, a partition directory or a log dir of them, even if a topic is not
     compacted.
 
-    Without --backup, show a dry run that counts them. All other records keep offset, timestamp, key, value and
-    headers; batches keep their offsets, format and codec. The result is proven against the files before it replaces
-    the partition, in one step; no broker may run. The erased records are gone once you remove the backup. Do the same
-    for each replica. If a partition of a log dir fails, it is reported and the others are processed: status 7.
+    Without --apply, show a dry run that counts them: status 1 if there are any. All other records keep offset,
+    timestamp, key, value and headers; batches keep their offsets, format and codec. The result is proven against the
+    files before it replaces the partition, in one step; no broker may run. The erased records are gone once you remove
+    the backup. Do the same for each replica. If a partition of a log dir fails, it is reported and the others are
+    processed: status 7.
     """
     if src.is_file():
         raise NotALogError("neither a partition directory nor a log dir", file=src, hint="pass one, such as orders-0")
@@ -66,9 +68,14 @@ def command(
             raise click.UsageError("--rollback needs --backup, and takes no keys")
         partitions = [src] if is_partition else partitions_in(src, topics)
         return roll_back_each(
-            partitions, backup, as_json=as_json, command="seglog erase", before="before records were erased",
-            unchanged="has all of its records",
+            partitions, backup, dry_run=applies is False, as_json=as_json, command="seglog erase",
+            before="before records were erased", unchanged="has all of its records",
         )
+    if applies and backup is None:
+        raise click.UsageError("--apply needs --backup DIR, the directory that keeps the old partition directories")
+    missing = ["--backup", "DIR"] if backup is None else []
+    if not applies:
+        backup = None
     options = erasing(_keys(keys, key_files, is_hex=is_hex), dict(settings))
     rows: list[PartitionRow] = []
     with (
@@ -98,10 +105,14 @@ def command(
         else:
             rows += convert_log_dir_in_place(src, backup, options, topics=topics, watch=watch)
     if as_json:
-        _print_json(rows, len(options.erased))
+        _print_json(rows, len(options.erased), is_dry=not applies)
     else:
         print("\n".join(_text(rows, len(options.erased), backup)))
-    return report.PARTIAL if any(row.status == "failed" for row in rows) else 0
+        if not applies:
+            print(report.dry_run_text(any(map(_erased, rows)), *missing))
+    if any(row.status == "failed" for row in rows):
+        return report.PARTIAL
+    return int(not applies and any(map(_erased, rows)))
 
 
 def _keys(keys: Sequence[str], key_files: Sequence[Path], *, is_hex: bool) -> list[bytes]:
@@ -128,7 +139,7 @@ def _erased(row: PartitionRow) -> int:
     return row.losses.erased_records if row.losses is not None else 0
 
 
-def _print_json(rows: Sequence[PartitionRow], keys: int) -> None:
+def _print_json(rows: Sequence[PartitionRow], keys: int, *, is_dry: bool) -> None:
     for row in rows:
         report.print_json(
             "partition", partition=row.partition, status=_STATUS[row.status], erased_records=_erased(row),
@@ -136,7 +147,7 @@ def _print_json(rows: Sequence[PartitionRow], keys: int) -> None:
             seconds=row.seconds, digest=row.digest, warnings=row.warnings, error=row.error, what=row.what, fix=row.fix,
         )
     report.print_json(
-        "summary", keys=keys, erased_records=sum(map(_erased, rows)),
+        "summary", dry_run=is_dry, keys=keys, erased_records=sum(map(_erased, rows)),
         **{status: sum(_STATUS[row.status] == status for row in rows) for status in _STATUS.values()},
     )
 
@@ -154,7 +165,7 @@ def _text(rows: Sequence[PartitionRow], keys: int, backup: Path | None) -> Itera
     yield from rows_remarks(rows)
     count, of = report.count_of(sum(map(_erased, rows)), "record"), report.count_of(keys, "key")
     if backup is None:
-        yield f"{count} of {of}: dry run: nothing was changed. To erase, pass --backup DIR"
+        yield f"{count} of {of} would be erased"
     elif any(row.status == "converted" for row in rows):
         yield (
             f"{count} of {of} erased; all others are unchanged, compared by reading the files again. "

@@ -41,7 +41,7 @@ class _Topic:
     level: str | None = None
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @click.argument("codes", metavar="[CODE]...", nargs=-1)
 @json_option
 def command(codes: tuple[str, ...], as_json: bool) -> int:

@@ -13,7 +13,7 @@ from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_in
 from . import report
 from .cli import Command, CommandGroup
 from .each_place import EachPlace
-from .options import config_option, json_option, paths_argument, progress_option
+from .options import apply_option, config_option, dry_run_option, json_option, paths_argument, progress_option
 from .targets import Place
 
 
@@ -35,28 +35,34 @@ def command() -> None:
     "--time-ranges", is_flag=True,
     help="Also write a .ranges.index for each segment, for lookups by time if timestamps are out of order.",
 )
+@apply_option("Write them. Without this, or with --dry-run, list which files would be written, and change nothing.")
 @config_option
 @progress_option
 @json_option
 def rebuild(
-    paths: Sequence[Path], time_ranges: bool, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+    paths: Sequence[Path], time_ranges: bool, applies: bool | None, settings: Sequence[tuple[str, str]],
+    no_progress: bool, as_json: bool,
 ) -> int:
     """Rebuild the index files from the log.
 
-    Each file is written under a temporary name and replaced in one step; the previous file stays as .bak. Files that
-    are already correct are not changed. The command takes the log dir's .lock: status 5 if a broker runs. It skips a
+    Without --apply, show a dry run: status 1 if a file would be written. Each file is written under a temporary name
+    and replaced in one step; the previous file stays as .bak. Files that are already correct are not changed. The
+    command takes the log dir's .lock: status 5 if a broker runs. It skips a
     segment whose log is damaged, and names it; the status is then 7.
     """
-    rebuilt = partial(rebuild_indexes, config=dict(settings), time_ranges=time_ranges)
-    return _write_each(paths, "indexing", rebuilt, no_progress=no_progress, as_json=as_json)
+    rebuilt = partial(rebuild_indexes, config=dict(settings), time_ranges=time_ranges, dry_run=not applies)
+    return _write_each(paths, "indexing", rebuilt, is_dry=not applies, no_progress=no_progress, as_json=as_json)
 
 
 @command.command(cls=Command)
 @paths_argument
+@dry_run_option
 @config_option
 @progress_option
 @json_option
-def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool) -> int:
+def stats(
+    paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool
+) -> int:
     """Write a .stats.index for each segment: the smallest and largest timestamp and key of each 256 KiB.
 
     Queries over the topic as a table (seglog.scan, DuckDB, polars) then read only the parts where their filters on
@@ -65,13 +71,13 @@ def stats(paths: Sequence[Path], settings: Sequence[tuple[str, str]], no_progres
     log dir's .lock: status 5 if a broker runs. It skips a segment whose log is damaged, and names it; the status is
     then 7.
     """
-    written = partial(write_column_stats, config=dict(settings))
-    return _write_each(paths, "checking", written, no_progress=no_progress, as_json=as_json)
+    written = partial(write_column_stats, config=dict(settings), dry_run=dry_run)
+    return _write_each(paths, "checking", written, is_dry=dry_run, no_progress=no_progress, as_json=as_json)
 
 
 def _write_each(
     paths: Sequence[Path], label: str, write: Callable[..., Iterator[RebuiltIndex | RefusedSegment]], *,
-    no_progress: bool, as_json: bool,
+    is_dry: bool, no_progress: bool, as_json: bool,
 ) -> int:
     """Call `write(directory, only=, progress=)` for each partition, show what it did, and return the exit status."""
     rows: list[list[str]] = []
@@ -89,18 +95,23 @@ def _write_each(
                         _show_refused(step, as_json)
                     else:
                         changed += step.changed
-                        _show_rebuilt(place, step, rows, as_json)
+                        _show_rebuilt(place, step, rows, is_dry=is_dry, as_json=as_json)
     if as_json:
-        report.print_json("summary", rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused)
+        report.print_json(
+            "summary", dry_run=is_dry, rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused
+        )
     else:
         print(report.table(("index", "entries", "bytes", "before", ""), rows, left=(0, 4)))
-        print(f"{report.count_of(changed, 'file')} written, {len(rows) - changed} already correct")
-    return report.PARTIAL if refused else places.status(found=False)
+        would = "would be " if is_dry else ""
+        print(f"{report.count_of(changed, 'file')} {would}written, {len(rows) - changed} already correct")
+        if is_dry:
+            print(report.dry_run_text(changed > 0, apply=click.get_current_context().info_name == "rebuild"))
+    return report.PARTIAL if refused else places.status(found=is_dry and changed > 0)
 
 
-def _show_rebuilt(place: Place, step: RebuiltIndex, rows: list[list[str]], as_json: bool) -> None:
+def _show_rebuilt(place: Place, step: RebuiltIndex, rows: list[list[str]], *, is_dry: bool, as_json: bool) -> None:
     name = os.path.basename(step.file)
-    done = "written" if step.changed else "unchanged"
+    done = ("would be written" if is_dry else "written") if step.changed else "unchanged"
     rows.append([
         f"{place.directory.name or place.name}/{name}", f"{step.entries:,}", f"{step.size_bytes:,}",
         "-" if step.size_before is None else f"{step.size_before:,}",

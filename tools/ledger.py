@@ -27,7 +27,16 @@ from . import report
 from .cli import Command, CommandGroup
 from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
 from .ledger_compact import compact, convert
-from .options import SOURCE, NumberType, PositionType, TimeType, json_option, limit_option, paths_argument
+from .options import (
+    SOURCE,
+    NumberType,
+    PositionType,
+    TimeType,
+    apply_option,
+    json_option,
+    limit_option,
+    paths_argument,
+)
 
 
 @click.group(name="ledger", cls=CommandGroup)
@@ -35,7 +44,7 @@ def command() -> None:
     """Work on managed ledgers, single ledgers, and plain files of Pulsar entries (each preceded by its size, a
     big-endian uint32).
 
-    All commands except `recover --in-place`, `compact` and `convert` only read, and work beside a writer.
+    All commands only read, and work beside a writer, except `recover`, `compact` and `convert` with --apply.
     """
 
 
@@ -46,7 +55,7 @@ command.add_command(convert)
 # --- ls --------------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @paths_argument
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
@@ -111,9 +120,10 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
 # --- dump ------------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @paths_argument
-@click.option("--from", "first", type=PositionType(bare=True), help="Start at this entry: 3:17, or 17 in a plain file.")
+@click.option("--from-position", "first", type=PositionType(bare=True),
+              help="Start at this entry: 3:17, or 17 in a plain file.")
 @limit_option("Stop after this many entries, for each PATH.")
 @json_option
 def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:
@@ -138,7 +148,7 @@ def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_js
 # --- verify ----------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @paths_argument
 @json_option
 def verify(paths: Sequence[Path], as_json: bool) -> int:
@@ -189,7 +199,7 @@ def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:
 # --- seek ------------------------------------------------------------------------------------
 
 
-@command.command(cls=Command)
+@command.command(cls=Command, only_reads=True)
 @paths_argument
 @click.option("--time", "time_ms", type=TimeType(), help="ISO 8601, milliseconds, or -2h.")
 @click.option("--index", type=NumberType(), help="The message index that the broker assigned.")
@@ -228,24 +238,27 @@ def seek(
 
 @command.command(cls=Command)
 @click.argument("path", metavar="PATH", type=SOURCE)
-@click.option("--in-place", is_flag=True, help="Repair the managed ledger itself. No other process may write to it.")
+@apply_option("Do it. No other process may write to the managed ledger. Without this, or with --dry-run, change "
+              "nothing.")
 @click.option("--truncate", is_flag=True, help="Also truncate a ledger that was not sealed at damage in its middle.")
 @json_option
-def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
+def recover(path: Path, applies: bool | None, truncate: bool, as_json: bool) -> int:
     """Repair a managed ledger: seal a ledger whose writer died, reseal one that lost bytes, and rebuild a manifest
     that is missing or damaged.
 
-    Without --in-place, show a dry run. After a crash this is not needed: opening a managed ledger recovers it. Cursors
-    do not change; properties of a damaged manifest are lost. Status 0 if no bytes of entries are lost, otherwise 1.
+    Without --apply, show a dry run. After a crash this is not needed: opening a managed ledger recovers it. Cursors do
+    not change; properties of a damaged manifest are lost. Status 0 if no bytes of entries are lost and a dry run finds
+    nothing to do, otherwise 1.
     """
     if path.is_file() or not is_managed_ledger(path):
         raise NotALogError("not a managed ledger", file=path, hint="pass a directory with a manifest or ledgers in it")
     plan = plan_recovery(path)
-    if in_place:
+    is_needed = bool(plan.makes_manifest or plan.open_ledgers or plan.resealed_ledgers or plan.lost)
+    if applies:
         if plan.bad_middles and not truncate:
             raise InvalidArgumentError(
                 "a ledger is damaged in its middle", file=plan.lost[0].file, position=plan.lost[0].position,
-                hint="--truncate cuts the ledger there",
+                hint="with --truncate, --apply cuts the ledger there",
             )
         plan.apply(truncate=truncate)
     if as_json:
@@ -255,12 +268,14 @@ def recover(path: Path, in_place: bool, truncate: bool, as_json: bool) -> int:
                 first_entry_id=lost.first_offset, reason=lost.reason,
             )
         report.print_json(
-            "summary", path=path, done=in_place, makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
+            "summary", path=path, done=bool(applies), makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
             sealed=plan.open_ledgers, resealed=plan.resealed_ledgers, lost=len(plan.lost), bad_middles=plan.bad_middles,
         )
     else:
-        print("\n".join(_recover_text(path, plan, in_place)))
-    return 1 if plan.lost else 0
+        print("\n".join(_recover_text(path, plan, bool(applies))))
+        if not applies:
+            print(report.dry_run_text(is_needed, *["--truncate"] * (plan.bad_middles > 0 and not truncate)))
+    return 1 if plan.lost or (is_needed and not applies) else 0
 
 
 def _recover_text(path: Path, plan: RecoveryPlan, done: bool) -> Iterator[str]:

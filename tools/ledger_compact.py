@@ -17,7 +17,7 @@ from seglog.upkeep.topic_compaction import CompactionReport, PulsarTopicCompacti
 from . import report
 from .cli import Command
 from .entry_lines import name_of
-from .options import ConfigType, json_option, paths_argument
+from .options import ConfigType, apply_option, json_option, paths_argument
 
 
 def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
@@ -29,28 +29,42 @@ def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--dry-run", is_flag=True, help="Only show what would remain. Works beside a writer.")
+@apply_option("Do it. Without this, or with --dry-run, only show what would remain, also beside a writer.")
 @click.option(
     "--config", "settings", type=ConfigType(), multiple=True,
     help="A setting: seglog.compaction.payload, topicCompactionRetainNullKey, seglog.compaction.key.ttl.ms, ... May be "
     "repeated.",
 )
 @json_option
-def compact(paths: Sequence[Path], dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool) -> int:
+def compact(
+    paths: Sequence[Path], applies: bool | None, settings: Sequence[tuple[str, str]], as_json: bool
+) -> int:
     """Write the last message of each key of a managed ledger to a separate compacted ledger.
 
     Readers of the compacted topic read that ledger; the topic itself does not change. No other process may write to it.
+    Without --apply, show a dry run: status 1 if there is something to compact.
     """
     config = ManagedLedgerConfig.of(dict(settings))
+    rounds = 0
     for path in paths:
-        if dry_run:
+        if not applies:
             with ClosedManagedLedger(path, config) as closed:
                 found = plan_compaction(closed, compacted_of(closed))
         else:
             with ManagedLedger(path, config=config, create=False) as topic:
                 found = PulsarTopicCompactionService(topic).compact()
-        _print_compaction(path, found, dry_run, as_json)
-    return 0
+        rounds += found.rounds
+        _print_compaction(path, found, not applies, as_json)
+    return _ended(applies, rounds > 0, as_json)
+
+
+def _ended(applies: bool | None, is_needed: bool, as_json: bool) -> int:
+    """End a dry run with the command that does it, and return the exit status."""
+    if applies:
+        return 0
+    if not as_json:
+        print(report.dry_run_text(is_needed))
+    return int(is_needed)
 
 
 def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_json: bool) -> None:
@@ -85,18 +99,21 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
     help="old: as Pulsar 4.0 writes; new: with compacted_batch_indexes, as 4.2 does; retained-only: without "
     "placeholders, which Pulsar clients cannot read without a payload processor.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what is there. Works beside a writer.")
+@apply_option("Do it. Without this, or with --dry-run, only show what is there, also beside a writer.")
 @json_option
-def convert(paths: Sequence[Path], form: str, dry_run: bool, as_json: bool) -> int:
+def convert(paths: Sequence[Path], form: str, applies: bool | None, as_json: bool) -> int:
     """Rewrite the compacted ledger of a managed ledger in another form, and prove that its messages stay the same.
 
     The result replaces the old compacted ledger once the proof holds; otherwise the status is 1 and nothing changes.
-    No other process may write to the topic. The next compaction writes the form that is configured.
+    No other process may write to the topic. The next compaction writes the form that is configured. Without --apply,
+    show a dry run: status 1 if a compacted ledger has another form.
     """
+    others = 0
     for path in paths:
-        if dry_run:
+        if not applies:
             with ClosedManagedLedger(path) as closed:
                 before = compacted_of(closed)
+                others += before is not None and before.properties.form != FORMS[form]
                 ledger_id = None
                 _print_conversion(path, before, before, ledger_id, form, as_json)
             continue
@@ -105,7 +122,7 @@ def convert(paths: Sequence[Path], form: str, dry_run: bool, as_json: bool) -> i
             before = service.compacted_ledger
             ledger_id = service.convert(FORMS[form])
             _print_conversion(path, before, service.compacted_ledger, ledger_id, form, as_json)
-    return 0
+    return _ended(applies, others > 0, as_json)
 
 
 def _print_conversion(
@@ -113,7 +130,9 @@ def _print_conversion(
     as_json: bool,
 ) -> None:
     if before is None or after is None:
-        raise InvalidArgumentError("the topic was never compacted", file=path, hint="run seglog ledger compact")
+        raise InvalidArgumentError(
+            "the topic was never compacted", file=path, hint="run `seglog ledger compact --apply`"
+        )
     proof = digest_of(after)
     was = next(name for name, known in FORMS.items() if known == before.properties.form)
     if as_json:

@@ -37,7 +37,7 @@ def _advice(place: Place, settings: Mapping[str, object], damage: Sequence[Findi
         )
     except (SeglogError, OSError):
         return ""       # what stops a recovery is a finding, or will be its error
-    command = f"`seglog recover {shlex.quote(str(place.directory))} --mode quarantine`"
+    command = f"`seglog recover {shlex.quote(str(place.directory))} --mode quarantine --apply`"
     lost, at_brokers = _lost_records(ours, damage), _lost_records(brokers, damage)
     return f"{command} loses {lost} {'record' if lost == '1' else 'records'}; a broker would lose {at_brokers}; {_COPY}"
 

@@ -104,7 +104,7 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
     return extent, next_offset
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @paths_argument
 @json_option
 def command(paths: Sequence[Path], as_json: bool) -> int:

@@ -14,7 +14,7 @@ from seglog.reading.partition import Partition
 
 from . import report
 from .cli import Command
-from .options import PATH, SOURCE, NumberType, config_option, json_option
+from .options import PATH, SOURCE, NumberType, config_option, dry_run_option, json_option
 
 _LOOK_S = 0.2
 # Counts of the batches that needed more work, and their names in the output.
@@ -32,11 +32,12 @@ _COUNTS = {
 @click.option("--new-offsets", is_flag=True, help="Append the batches at the end of DST, with new offsets.")
 @click.option("--close-holes", is_flag=True, help="Assign consecutive new offsets; batches with holes are rebuilt.")
 @click.option("--follow", is_flag=True, help="Keep running as SRC grows, until ^C.")
+@dry_run_option
 @config_option
 @json_option
 def command(
     source: Path, targets: Sequence[Path], from_offset: int | None, new_offsets: bool, close_holes: bool, follow: bool,
-    settings: Sequence[tuple[str, str]], as_json: bool,
+    dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Append the batches of the partition SRC to the partition DST, which is created if it does not exist.
 
@@ -55,6 +56,9 @@ def command(
             for _ in src.tables(from_offset, src.log_end_offset):
                 break       # the first batch is intact
     keeps_offsets = not new_offsets and not close_holes and len(targets) == 1
+    if dry_run:
+        continues = keeps_offsets and from_offset is None and not are_new[targets[0]]
+        return _show(source, targets[0] if continues else None, from_offset, as_json)
     logs: list[Log] = []
     with ExitStack() as opened:
         try:
@@ -76,6 +80,22 @@ def command(
         except SeglogError as error:
             _name_empty(error, [log for log, target in zip(logs, targets, strict=False) if are_new[target]])
             raise
+
+
+def _show(source: Path, continued: Path | None, from_offset: int | None, as_json: bool) -> int:
+    """Count what would be appended, and return the status of a dry run. `continued`: where it would continue."""
+    if continued is not None:
+        with Partition(continued) as target:
+            from_offset = target.log_end_offset
+    with Partition(source) as src:
+        tables = src.tables(from_offset, src.log_end_offset)
+        sizes = [batch.size_bytes for _, table in tables for batch in table]
+    if as_json:
+        report.print_json("summary", dry_run=True, batches=len(sizes), size_bytes=sum(sizes))
+    else:
+        print(f"{report.count_of(len(sizes), 'batch', 'batches')}, {report.size(sum(sizes))}, would be appended")
+        print(report.dry_run_text(bool(sizes), apply=False))
+    return int(bool(sizes))
 
 
 def _name_empty(error: SeglogError, made: Sequence[Log]) -> None:

@@ -134,6 +134,16 @@ def config_option(function: F) -> F:
     )(function)
 
 
+def apply_option(help_text: str) -> Callable[[F], F]:
+    """`--apply`, and `--dry-run` for its opposite, which is the default. None: neither was given."""
+    return click.option("--apply/--dry-run", "applies", default=None, help=help_text)
+
+
+def dry_run_option(function: F) -> F:
+    """For a command that acts at once."""
+    return click.option("--dry-run", is_flag=True, help="Change nothing: only show what would be done.")(function)
+
+
 def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]:
     """`--limit N`: applies to each PATH, or each partition of a log dir, separately; 0 shows none."""
     return click.option(

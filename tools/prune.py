@@ -11,7 +11,7 @@ from seglog.upkeep.retain import LogRetention, by_first_name, retain
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import SizeType, config_option, json_option, paths_argument
+from .options import SizeType, apply_option, config_option, json_option, paths_argument
 
 _REASONS = {
     "start": "before the log start offset", "size": "more than retention.bytes", "time": "older than retention.ms",
@@ -21,21 +21,24 @@ _REASONS = {
 
 @click.command(cls=Command)
 @paths_argument
-@click.option("--dry-run", is_flag=True, help="Show which segments would be deleted, and why, and change nothing.")
+@apply_option("Delete them. Without this, or with --dry-run, show which segments would be deleted, and why, and change "
+              "nothing.")
 @click.option("--total-bytes", type=SizeType(), metavar="SIZE",
               help="Limit for all partitions together: the oldest segments are deleted, but never the last of a log.")
 @config_option
 @json_option
 def command(
-    paths: Sequence[Path], dry_run: bool, total_bytes: int | None, settings: Sequence[tuple[str, str]], as_json: bool
+    paths: Sequence[Path], applies: bool | None, total_bytes: int | None, settings: Sequence[tuple[str, str]],
+    as_json: bool,
 ) -> int:
     """Delete old segments of the partitions at PATH by Kafka's rules: pass retention.ms, retention.bytes and
     cleanup.policy with --config. Without these, only segments before the log start offset are deleted.
 
-    A partition must not be open elsewhere, except for a dry run, which only reads. A log that a process has open with
-    these settings deletes old segments by itself. Status 0 whether or not anything is deleted, 7 if one of several
-    partitions failed.
+    Without --apply, show a dry run, which only reads: status 1 if something would be deleted. Otherwise, a partition
+    must not be open elsewhere; a log that a process has open with these settings deletes old segments by itself.
+    Status 7 if one of several partitions failed.
     """
+    dry_run = not applies
     for path in paths:
         if path.is_file():
             raise NotALogError("not a partition directory", file=path, hint="pass a partition directory or a log dir")
@@ -63,6 +66,7 @@ def command(
     if as_json:
         report.print_json(
             "summary", dry_run=dry_run, partitions=len(done), deleted_segments=segments, deleted_bytes=gone_bytes,
+            apply=report.applying() if dry_run and segments else None,
             linked_bytes=linked_bytes, kept_bytes=sum(one.kept_bytes for one in done), unread=places.unread,
         )
     else:
@@ -71,8 +75,8 @@ def command(
         if linked_bytes:
             print(f"{report.size(linked_bytes)} of it stay in use: the files have other names, as in a hot backup")
         if dry_run:
-            print("dry run: nothing was changed")
-    return places.status(found=False)
+            print(report.dry_run_text(segments > 0))
+    return places.status(found=dry_run and segments > 0)
 
 
 def _print(one: LogRetention, *, as_json: bool) -> None:

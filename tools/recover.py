@@ -11,7 +11,7 @@ from seglog.upkeep.recover import MODES, Recovery, recover
 
 from . import report
 from .cli import Command
-from .options import PATH, SOURCE, config_option, json_option
+from .options import PATH, SOURCE, apply_option, config_option, json_option
 
 
 @click.command(cls=Command)
@@ -19,35 +19,45 @@ from .options import PATH, SOURCE, config_option, json_option
 @click.option("--mode", type=click.Choice(MODES), required=True,
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
-@click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST.")
-@click.option("--in-place", is_flag=True, help="Recover SRC itself. Its log dir must not be in use.")
-@click.option("--backup", is_flag=True, help="With --in-place: keep each .log that is changed or removed as .bak.")
+@click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST, at once.")
+@apply_option("Recover SRC itself. Its log dir must not be in use. Without this and --out, or with --dry-run, change "
+              "nothing.")
+@click.option("--backup", metavar="DIR", type=PATH,
+              help="With --apply: keep each .log that is changed or removed in DIR, under the name of the partition: "
+              "on the same file system, but not in the log dir.")
 @config_option
 @json_option
 def command(
-    src: Path, mode: str, out: Path | None, in_place: bool, backup: bool, settings: Sequence[tuple[str, str]],
-    as_json: bool,
+    src: Path, mode: str, out: Path | None, applies: bool | None, backup: Path | None,
+    settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged.
 
-    Without --out and --in-place, show a dry run: every range of bytes and offsets that would be lost. Status 0 if
-    nothing is or would be lost, otherwise 1.
+    Without --out and --apply, show a dry run: every range of bytes and offsets that would be lost. Status 0 if nothing
+    is or would be lost and a dry run finds nothing to repair, otherwise 1.
     """
-    if out is not None and in_place:
-        raise click.UsageError("pass only one of --out and --in-place")
-    if backup and not in_place:
-        raise click.UsageError("--backup needs --in-place: otherwise SRC does not change")
+    if out is not None and applies:
+        raise click.UsageError("pass only one of --out and --apply")
+    if backup is not None and out is not None:
+        raise click.UsageError("--backup belongs to --apply: with --out, SRC does not change")
     if src.is_file():
         raise NotALogError("not a partition directory", file=src, hint="pass a directory, such as orders-0")
-    done = recover(src, out, mode=mode, in_place=in_place, backup=backup, config=dict(settings))
+    is_dry = not applies and (out is None or applies is False)
+    done = recover(
+        src, None if is_dry else out, mode=mode, apply=bool(applies), backup=backup if applies else None,
+        config=dict(settings),
+    )
+    is_needed = bool(done.lost or done.repairs)
     if as_json:
-        _print_json(done)
+        _print_json(done, report.applying(apply=out is None) if is_dry and (is_needed or out is not None) else None)
     else:
         print("\n".join(_text(done, src, out)))
-    return 1 if done.lost else 0
+        if is_dry:
+            print(report.dry_run_text(is_needed or out is not None, apply=out is None))
+    return 1 if done.lost or (is_dry and is_needed) else 0
 
 
-def _print_json(done: Recovery) -> None:
+def _print_json(done: Recovery, how: str | None) -> None:
     for lost in done.lost:
         report.print_json(
             "lost_range", file=lost.file, position=lost.position, size_bytes=lost.size_bytes,
@@ -59,7 +69,7 @@ def _print_json(done: Recovery) -> None:
     report.print_json(
         "summary", source=done.source, target=done.target, mode=done.mode, segments=done.segments,
         log_start_offset=done.log_start_offset, log_end_offset=done.log_end_offset, lost_ranges=len(done.lost),
-        lost_bytes=done.lost_bytes, backups=done.backups,
+        lost_bytes=done.lost_bytes, backups=done.backups, dry_run=done.target is None, apply=how,
     )
 
 
@@ -83,8 +93,6 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
     offsets = f"{done.log_start_offset:,}…{done.log_end_offset - 1:,}"
     kept = f"offsets {offsets}" if done.log_end_offset > done.log_start_offset else "no offsets"
     yield f"{lost}; the log then has {kept} in {report.count_of(done.segments, 'segment')}"
-    if done.target is None:
-        yield "dry run: nothing was written. Pass --out DST to recover a copy, or --in-place --backup to repair SRC"
 
 
 def _offsets(lost: LostRange) -> str:

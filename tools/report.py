@@ -7,6 +7,7 @@ import datetime as dt
 import errno
 import json
 import os
+import shlex
 import sys
 import textwrap
 import time
@@ -16,6 +17,8 @@ from functools import lru_cache
 from itertools import zip_longest
 from types import TracebackType
 from typing import Self
+
+import click
 
 from seglog.errors import SeglogError, StorageError
 
@@ -116,6 +119,29 @@ def duration(ms: float) -> str:
 def ratio(part: float, whole: float) -> str:
     """`41.3%`; `-` if the whole is 0."""
     return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+# --- dry runs ----------------------------------------------------------------------------
+
+# Where a command keeps its arguments, as typed: cli.Command.
+TYPED = "seglog.typed"
+
+
+def applying(*more: str, apply: bool = True) -> str:
+    """Return the command that does what this dry run shows: as typed, with --apply and `more`."""
+    context = click.get_current_context()
+    typed = [word for word in context.meta[TYPED] if word not in ("--dry-run", "--json")]
+    added = [*(["--apply"] if apply and "--apply" not in typed else []), *more]
+    end = typed.index("--") if "--" in typed else len(typed)
+    words = [*context.command_path.split()[1:], *map(shlex.quote, typed[:end]), *added, *map(shlex.quote, typed[end:])]
+    return printable(" ".join(("seglog", *words)))
+
+
+def dry_run_text(is_needed: bool, *more: str, apply: bool = True) -> str:
+    """Return the last line of a dry run. `is_needed`: there is something to do."""
+    if not is_needed:
+        return "dry run: nothing to do"
+    return f"dry run: nothing was changed. To do it: {applying(*more, apply=apply)}"
 
 
 # --- tables ------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class Found:
     record: Record | None = None
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @paths_argument
 @click.option("--offset", metavar="OFFSET", type=NumberType(), help="The offset of a record.")
 @click.option(

@@ -23,7 +23,17 @@ from . import convert as on_one_machine
 from . import report, terminal
 from .cli import Command, CommandGroup
 from .conversion_report import print_row, print_summary, rows_text
-from .options import PATH, SOURCE, ConfigType, NumberType, SizeType, json_option, options_of, progress_option
+from .options import (
+    PATH,
+    SOURCE,
+    ConfigType,
+    NumberType,
+    SizeType,
+    dry_run_option,
+    json_option,
+    options_of,
+    progress_option,
+)
 from .targets import check_output_file
 
 if TYPE_CHECKING:
@@ -143,6 +153,8 @@ def convert(
     if end is not None:
         if end == "finalize" and partitions:
             raise click.UsageError("--finalize keeps everything that was published: leave out --partition")
+        if dry_run:
+            raise click.UsageError(f"--{end} has no dry run: leave out --dry-run")
         for option, is_given in (("--finalize-each", finalize_each), ("--remove-source", remove_source)):
             if is_given:
                 raise click.UsageError(f"{option} belongs to a conversion: leave out --{end}")
@@ -251,8 +263,9 @@ def fetch(
 @click.option("--complete", "end", flag_value="complete", default=None,
               help="Put the rest of the commit in place. Do not run its job again.")
 @click.option("--drop", "end", flag_value="drop", help="Undo the commit: partitions are as they were before it.")
+@dry_run_option
 @json_option
-def sink(log_dir: Path, end: Literal["complete", "drop"] | None, as_json: bool) -> int:
+def sink(log_dir: Path, end: Literal["complete", "drop"] | None, dry_run: bool, as_json: bool) -> int:
     """Show, complete or drop the commit of a Spark job that wrote into LOGDIR and was killed meanwhile.
 
     A job that writes with format("seglog") keeps its journal in LOGDIR.seglog-sink. Status 1 if a commit is unfinished
@@ -261,7 +274,7 @@ def sink(log_dir: Path, end: Literal["complete", "drop"] | None, as_json: bool) 
     from seglog.spark import complete_commit, drop_commit, unfinished_commit
 
     found = unfinished_commit(log_dir)
-    if end is not None:
+    if end is not None and not dry_run:
         partitions = complete_commit(log_dir) if end == "complete" else drop_commit(log_dir)
         if as_json:
             report.print_json(end, path=log_dir, partitions=partitions)

@@ -27,7 +27,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _DRAWN_WIDTH = 80       # with --full
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @paths_argument
 @click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @click.option("--timestamps", "only_times", is_flag=True,

@@ -160,7 +160,7 @@ def _steps(log_dir: Path, old: Sequence[PartitionUpgrade], forecast: int) -> Ite
     yield ""
     yield "A rolling migration, one broker after the other (docs/migrating.md):"
     yield "  1. make sure that no partition is under-replicated, then stop the broker cleanly"
-    yield f"  2. seglog convert {place} --in-place --backup {place}.before {chosen}{more}"
+    yield f"  2. seglog convert {place} --in-place --backup {place}.before --apply {chosen}{more}"
     yield f"     the backups stay until you remove them: they need up to {report.size(forecast)} more on that disk"
     yield "  3. start the broker, and wait until its replicas are in sync; then the next broker"
     yield f"  4. when all brokers are done and consumers work: rm -r {place}.before, on each"

@@ -22,7 +22,7 @@ from .targets import Place
 _WORTH_TIMING_S = 1.0
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, only_reads=True)
 @paths_argument
 @click.option(
     "--level", type=click.Choice(LEVELS), default="crc", show_default=True,

@@ -87,7 +87,7 @@ class CorruptIndexError(SeglogError):
     """An index file is inconsistent or does not match its log. The log is intact: rebuild the index from it."""
 
     code = "corrupt_index"
-    hint = "run `seglog index rebuild`, which rebuilds the index from its log"
+    hint = "run `seglog index rebuild --apply`, which rebuilds the index from its log"
 
 
 class CorruptSnapshotError(SeglogError):
@@ -125,7 +125,7 @@ class CorruptManifestError(SeglogError):
     not match the directory. The entries are in the ledgers and are not affected."""
 
     code = "corrupt_manifest"
-    hint = "`seglog ledger recover` rebuilds the manifest from the ledgers; a cursor's file can be deleted"
+    hint = "`seglog ledger recover --apply` rebuilds the manifest from the ledgers; a cursor's file can be deleted"
 
 
 class CorruptSettingsError(SeglogError):
@@ -140,12 +140,12 @@ class UnfinishedChangeError(SeglogError):
     """The directory is in the middle of a change: a compaction died before its new segments (`.swap` files) took the
     place of the old ones, so the files with the usual names are not the whole log. Readers see the log as the change
     would leave it, if every `.swap` file is whole; this error says that one is damaged, or cannot be checked where it
-    is stored. `seglog recover` completes the change, and so does a broker that starts on the directory."""
+    is stored. `seglog recover --apply` completes the change, and so does a broker that starts on the directory."""
 
     code = "unfinished_change"
     hint = (
-        "`seglog recover DIR --mode quarantine --in-place` completes the change and repairs what is damaged (without"
-        " --in-place it shows what would be lost); a broker that starts on the directory completes it, too"
+        "`seglog recover DIR --mode quarantine --apply` completes the change and repairs what is damaged (without"
+        " --apply it shows what would be lost); a broker that starts on the directory completes it, too"
     )
 
 

@@ -193,7 +193,7 @@ def test_in_place_and_the_way_back(work):
     backup.mkdir()
     path = shutil.copytree(golden("v1-gzip-ct-k411"), data / "orders-0")
     before = records(path)
-    run("convert", path, "--in-place", "--backup", backup, "--to", "tagged")
+    run("convert", path, "--in-place", "--apply", "--backup", backup, "--to", "tagged")
     assert names.log_files(path)[0].suffix == ".tlog"
     assert records(path) == before
     run("convert", path, "--rollback", "--backup", backup)

@@ -181,22 +181,25 @@ def test_a_broker_that_runs_is_not_disturbed(tmp_path):
         with pytest.raises(LogLockedError):
             plan_erasure(directory, [b"user-1"], tmp_path / "backups")
         assert "locked" in seglog(
-            "erase", directory, "--key", "user-1", "--backup", tmp_path / "backups", status=5).stderr
+            "erase", directory, "--key", "user-1", "--apply", "--backup", tmp_path / "backups", status=5).stderr
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def test_without_a_backup_the_records_are_counted_and_nothing_is_changed(tmp_path):
+def test_until_it_is_told_to_the_records_are_counted_and_nothing_is_changed(tmp_path):
     directory = written(tmp_path / "logs/orders-0")
     before = tree(tmp_path)
-    partition, summary = seglog_json("erase", directory, "--key", "user-1", "--key", "none of them")
+    partition, summary = seglog_json("erase", directory, "--key", "user-1", "--key", "none of them", status=1)
     gone = sum(key == b"user-1" for *_, key, _, _ in content(directory))
     assert (partition["status"], partition["erased_records"]) == ("planned", gone)
     assert partition["bytes_out"] < partition["bytes_in"]
     assert (summary["keys"], summary["erased_records"], summary["planned"]) == (2, gone, 1)
-    assert "dry run: nothing was changed. To erase, pass --backup DIR" in seglog(
-        "erase", directory, "--key", "user-1").stdout
+    for given, more in (((), " --apply --backup DIR"), (("--backup", tmp_path / "kept"), " --apply")):
+        last = seglog("erase", directory, "--key", "user-1", *given, status=1).stdout.splitlines()[-1]
+        assert last.startswith("dry run: nothing was changed. To do it: seglog erase")
+        assert last.endswith(more)
+    assert "nothing to do" in seglog("erase", directory, "--key", "none of them").stdout
     assert tree(tmp_path) == before
 
 
@@ -208,7 +211,8 @@ def test_they_go_from_a_log_dir_and_come_back_with_rollback(tmp_path):
         log.append(b"1", key=b"of nobody")
     before = {name: tree(logs / name) for name in ("orders-0", "orders-1", "orders-2", "payments-0")}
     (tmp_path / "keys").write_bytes(b"user-1\nuser-2\n")
-    *_, summary = seglog_json("erase", logs, "--key-file", tmp_path / "keys", "--topic", "orders", "--backup", backups)
+    apply = "--apply", "--backup", backups
+    *_, summary = seglog_json("erase", logs, "--key-file", tmp_path / "keys", "--topic", "orders", *apply)
     assert (summary["erased"], summary["unchanged"], summary["failed"]) == (2, 1, 0)
     for name in ("orders-0", "orders-1"):
         assert {key for *_, key, _, _ in content(logs / name)} == {None, b"user-0", b"user-3", b"user-4"}
@@ -223,10 +227,11 @@ def test_they_go_from_a_log_dir_and_come_back_with_rollback(tmp_path):
 
 def test_a_run_says_where_the_erased_records_still_are_and_a_second_one_finds_none(tmp_path):
     directory = written(tmp_path / "logs/orders-0")
-    said = seglog("erase", directory, "--key", b"user-1".hex(), "--hex", "--backup", tmp_path / "backups").stdout
+    apply = "--apply", "--backup", tmp_path / "backups"
+    said = seglog("erase", directory, "--key", b"user-1".hex(), "--hex", *apply).stdout
     assert "still contains the erased records" in said
     assert "no record of 1 key: nothing was changed" in seglog(
-        "erase", directory, "--key", "user-1", "--backup", tmp_path / "others").stdout
+        "erase", directory, "--key", "user-1", "--apply", "--backup", tmp_path / "others").stdout
     roll_back(directory, tmp_path / "backups")
 
 
@@ -238,7 +243,8 @@ def test_a_partition_that_fails_ends_with_7_and_the_others_go_on(tmp_path):
     raw = bytearray(log.read_bytes())
     raw[len(raw) // 2] ^= 1
     log.write_bytes(raw)
-    *rows_, summary = seglog_json("erase", logs, "--key", "user-1", "--backup", tmp_path / "backups", status=7)
+    apply = "--apply", "--backup", tmp_path / "backups"
+    *rows_, summary = seglog_json("erase", logs, "--key", "user-1", *apply, status=7)
     assert [(row["partition"], row["status"]) for row in rows_] == [("orders-0", "erased"), ("orders-1", "failed")]
     assert rows_[1]["error"] == "corrupt_record"
     assert summary["failed"] == 1
@@ -247,6 +253,7 @@ def test_a_partition_that_fails_ends_with_7_and_the_others_go_on(tmp_path):
 @pytest.mark.parametrize(("arguments", "words"), [
     ((), "--key or --key-file"),
     (("--hex", "--key", "xyz"), "--hex"),
+    (("--key", "a", "--apply"), "--apply needs --backup"),
     (("--rollback",), "--rollback needs --backup"),
     (("--topic", "x", "--key", "a"), "--topic"),
     (("--key-file", "{}/empty"), "line 2 is empty"),

@@ -136,15 +136,15 @@ def test_a_segment_may_lose_everything(in_memory):
 def test_the_command_erases_and_brings_back(in_memory):
     path = written(in_memory / "logs/orders-0", some_messages(3))
     before = contents(path)
-    partition, _ = seglog_json("erase", path, "--key", "key 1")
+    partition, _ = seglog_json("erase", path, "--key", "key 1", status=1)
     assert partition["status"] == "planned"
     assert partition["erased_records"] > 0
     assert partition["bytes_out"] < partition["bytes_in"]
     assert contents(path) == before
-    said = seglog("erase", path, "--key", "of nobody", "--backup", in_memory / "others").stdout
+    said = seglog("erase", path, "--key", "of nobody", "--apply", "--backup", in_memory / "others").stdout
     assert "nothing was changed" in said
     assert contents(path) == before
-    done, _ = seglog_json("erase", path, "--key", "key 1", "--backup", in_memory / "backups")
+    done, _ = seglog_json("erase", path, "--key", "key 1", "--apply", "--backup", in_memory / "backups")
     assert (done["status"], done["bytes_out"]) == ("erased", partition["bytes_out"])
     assert b"key 1" not in {key for _, _, key in parts(stored(path))}
     assert contents(in_memory / "backups/orders-0") == before
@@ -157,7 +157,7 @@ def test_a_log_dir_may_hold_both_dialects(in_memory):
         log.append_many([(b"key 1", b"1"), (b"key 2", b"2")])
     path = written(in_memory / "logs/orders-1", some_messages(4))
     *rows, summary = seglog_json(
-        "erase", in_memory / "logs", "--key", "key 1", "--backup", in_memory / "backups")
+        "erase", in_memory / "logs", "--key", "key 1", "--apply", "--backup", in_memory / "backups")
     assert [(row["partition"], row["status"]) for row in rows] == [("orders-0", "erased"), ("orders-1", "erased")]
     assert summary["failed"] == 0
     assert rows[0]["erased_records"] == 1

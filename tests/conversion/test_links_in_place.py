@@ -81,9 +81,9 @@ def linked(tmp_path):
 def doors(path, work):
     """Each command that changes the partition at `path`."""
     return {
-        "convert in place": ("convert", path, "--in-place", "--backup", work / "backup"),
-        "index rebuild": ("index", "rebuild", path),
-        "recover": ("recover", path, "--mode", "truncate", "--in-place"),
+        "convert in place": ("convert", path, "--in-place", "--apply", "--backup", work / "backup"),
+        "index rebuild": ("index", "rebuild", "--apply", path),
+        "recover": ("recover", path, "--mode", "truncate", "--apply"),
     }
 
 
@@ -117,7 +117,7 @@ def test_no_door_opens_beside_a_writer_and_what_it_acknowledged_stays(neighbour,
 def test_a_conversion_by_a_link_goes_there_and_back(linked, tmp_path):
     link, real = linked
     before = tree(real)
-    command("convert", link, "--in-place", "--backup", tmp_path / "backup")
+    command("convert", link, "--in-place", "--apply", "--backup", tmp_path / "backup")
     assert link.is_symlink()
     with seglog.open_partition(link) as partition:
         assert {batch.magic for batch in partition.batches()} == {2}
@@ -128,7 +128,7 @@ def test_a_conversion_by_a_link_goes_there_and_back(linked, tmp_path):
 
 def test_a_link_is_no_backup_to_go_back_to(tmp_path):
     partition = copied(source_of(CASES["v1-none-ct-k391"]), tmp_path / "logs/orders-0")
-    command("convert", partition, "--in-place", "--backup", tmp_path / "backup")
+    command("convert", partition, "--in-place", "--apply", "--backup", tmp_path / "backup")
     (tmp_path / "backup/orders-0").rename(tmp_path / "moved")
     (tmp_path / "backup/orders-0").symlink_to(tmp_path / "moved")
     before = tree(partition)

@@ -34,7 +34,7 @@ def built(tmp_path_factory):
                 log.append_columns(
                     keys=[b"user-%06d" % n for n in rows], values=[bytes(500)] * 30, timestamps=[NOW + n for n in rows]
                 )
-    command("index", "rebuild", "--time-ranges", top / "orders-1")
+    command("index", "rebuild", "--apply", "--time-ranges", top / "orders-1")
     command("index", "stats", top / "orders-1")
     for path in top.glob(".*"):
         path.unlink()

@@ -241,7 +241,7 @@ def test_a_sealed_ledger_that_lost_bytes_is_refused(path):
     log.write_bytes(log.read_bytes()[:-1])
     with pytest.raises(CorruptRecordError, match="was sealed with") as refused:
         Ledger.open(path)
-    assert "seglog ledger recover --in-place" in refused.value.hint
+    assert "seglog ledger recover --apply" in refused.value.hint
     log.unlink()
     with pytest.raises(CorruptRecordError):
         Ledger.open(path)

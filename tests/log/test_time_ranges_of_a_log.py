@@ -209,7 +209,7 @@ def test_recovery_of_a_damaged_segment_takes_away_what_was_made_of_another_log(p
     raw = bytearray(first.read_bytes())
     raw[len(raw) // 2] ^= 1
     first.write_bytes(raw)
-    seglog.recover(path, mode=mode, in_place=True)
+    seglog.recover(path, mode=mode, apply=True)
     assert ranges(path) == []
     with seglog.open(path, fsync="never") as log:
         known = [(r.offset, r.timestamp) for r in log.read()]

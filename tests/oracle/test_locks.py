@@ -147,7 +147,7 @@ def test_every_writing_command_ends_with_status_5_beside_a_jvm_and_changes_nothi
     one, other = log_dirs
     source = one / "orders-0"
     away, within = ("convert", source, other / "orders-0"), ("convert", source, one / "new-0")
-    for held, commands in ((one, [("index", "rebuild", source), away, within]), (other, [away])):
+    for held, commands in ((one, [("index", "rebuild", "--apply", source), away, within]), (other, [away])):
         assert jvm("tryLock", held / ".lock") == "locked"
         before = contents(one) | contents(other)
         try:
@@ -181,7 +181,7 @@ def test_a_jvm_is_refused_while_a_command_writes(log_dirs, jvm):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(report, "Progress", Asking)
         seglog("convert", one / "orders-0", other / "orders-0")
-        seglog("index", "rebuild", other / "orders-0")
+        seglog("index", "rebuild", "--apply", other / "orders-0")
     assert len(answers) > 2
     assert set(answers) == {"refused"}
     assert jvm("tryLock", other / ".lock") == "locked"

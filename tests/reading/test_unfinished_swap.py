@@ -255,7 +255,7 @@ def test_no_command_passes_over_a_damaged_swap(damaged, words):
 
 
 def test_recover_completes_what_readers_refuse(damaged, tmp_path):
-    command("recover", damaged, "--mode", "quarantine", "--in-place", status=None)
+    command("recover", damaged, "--mode", "quarantine", "--apply", status=None)
     with seglog.open_partition(damaged) as partition:
         assert list(partition.read())
     assert not [name for name in os.listdir(damaged) if name.endswith(names.SWAP_SUFFIX)]

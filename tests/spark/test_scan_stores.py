@@ -46,7 +46,7 @@ def built(tmp_path_factory):
                 log.append_batch(seglog.build_batch(rows[50:]))
                 if begin < RECORDS - 100:
                     log.end_transaction(7, 0, commit=bool(begin % 300))
-    command("index", "rebuild", "--time-ranges", top / "orders-1")
+    command("index", "rebuild", "--apply", "--time-ranges", top / "orders-1")
     command("index", "stats", top / "orders-1")
     for path in top.glob(".*"):
         path.unlink()

@@ -308,6 +308,8 @@ OF_PAGES = {("report",)}
 OF_SHELLS = {("completion",), ("man",)}
 # What runs until it is ended: tests/endpoint.
 OF_SERVERS = {("serve",)}
+# What shows here that there is something to do: status 1.
+DRY_RUNS = {("convert",), ("index", "rebuild")}
 # These do not take a partition directory, a log dir and a .log alike.
 OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mirror",)}
 
@@ -319,7 +321,7 @@ def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_p
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in arguments), "--json"])
-        assert result.exit_code == 0, (words, result.output)
+        assert result.exit_code == (words in DRY_RUNS), (words, result.output)
         assert result.stderr == ""
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         assert lines
@@ -329,13 +331,38 @@ def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_p
                 assert line["schema"] == 1
 
 
+# What writes another file than a log, or runs: these have no dry run.
+WITHOUT_DRY_RUN = {("report",), ("demo",), ("serve",), ("man",), ("spark", "fetch")}
+
+
+def test_every_command_accepts_dry_run_but_what_makes_a_page_or_runs():
+    def has_it(words):
+        command = cli.cli
+        for word in words:
+            command = command.get_command(None, word)
+        inner = [command] if not hasattr(command, "commands") else command.commands.values()
+        return all(any("--dry-run" in p.opts + p.secondary_opts for p in each.params) for each in inner)
+
+    assert {words for words in leaves() if not has_it(words)} == WITHOUT_DRY_RUN
+
+
+@pytest.mark.parametrize("words", ARGUMENTS, ids="-".join)
+def test_no_dry_run_changes_anything(golden_kafka, tmp_path, words):
+    sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
+    copy = shutil.copytree(sample, tmp_path / "logs/orders-0")
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    result = CliRunner().invoke(cli.cli, [*words, *(a.format(copy) for a in ARGUMENTS[words]), "--dry-run"])
+    assert result.exit_code in (0, 1), result.output
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
 @pytest.mark.parametrize("words", [w for w in ARGUMENTS if w not in OF_ONE], ids="-".join)
 def test_a_log_dir_and_a_single_log_will_do_for_every_command(golden_kafka, tmp_path, words):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
     copy = shutil.copytree(sample, tmp_path / "orders-0")
     for path in (copy, tmp_path, copy / "00000000000000000000.log"):
         result = CliRunner().invoke(cli.cli, [*words, *(a.format(path) for a in ARGUMENTS[words])])
-        assert result.exit_code == 0, (words, path, result.output)
+        assert result.exit_code == (words in DRY_RUNS), (words, path, result.output)
         assert result.stdout
 
 

@@ -26,11 +26,12 @@ def files(path):
 def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
     path = written(tmp_path / "orders-0")
     before = files(path)
-    *groups, summary = seglog_json("compact", path, "--dry-run")
+    *groups, summary = seglog_json("compact", path, "--dry-run", status=1)
     assert (summary["dry_run"], summary["outcome"]) == (True, "cleaned")
-    assert "dry run: nothing was changed" in seglog("compact", path, "--dry-run").stdout
+    assert f"To do it: seglog compact {path} --apply\n" in seglog("compact", path, status=1).stdout
+    assert summary["apply"] == f"seglog compact {path} --apply"
     assert files(path) == before
-    *done, after = seglog_json("compact", path)
+    *done, after = seglog_json("compact", "--apply", path)
     assert [{**group, "bytes_after": 0} for group in done] == [{**group, "bytes_after": 0} for group in groups]
     assert (after["bytes_after"], after["keys"]) == (summary["bytes_after"], 12)
 
@@ -38,22 +39,22 @@ def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
 def test_an_empty_log_has_no_open_transaction_and_an_empty_directory_stays_so(tmp_path):
     with engine.open(tmp_path / "orders-0"):
         pass
-    assert "the active segment begins at 0" in seglog("compact", tmp_path / "orders-0").stdout
+    assert "the active segment begins at 0" in seglog("compact", "--apply", tmp_path / "orders-0").stdout
     (tmp_path / "none-0").mkdir()
-    assert "no segment file" in seglog("compact", tmp_path / "none-0", status=4).stderr
+    assert "no segment file" in seglog("compact", "--apply", tmp_path / "none-0", status=4).stderr
     assert not list((tmp_path / "none-0").iterdir())
 
 
 def test_it_leaves_the_last_of_each_key_and_proves_it(tmp_path):
     path = written(tmp_path / "orders-0")
     before = content(path)
-    *_, summary = seglog_json("compact", path, "--verify")
+    *_, summary = seglog_json("compact", "--apply", path, "--prove")
     end = summary["end_offset"]
     last = {key: offset for offset, key, _ in before if offset < end}
     assert content(path) == [r for r in before if r[0] >= end or last[r[1]] == r[0]]
     assert summary["proven_keys"] == len(last) == 12
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
-    assert "nothing after offset" in seglog("compact", path).stdout
+    assert "nothing after offset" in seglog("compact", "--apply", path).stdout
     seglog("verify", path)
 
 
@@ -66,11 +67,11 @@ def test_a_proof_that_does_not_come_out_is_an_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(compaction, "last_records", one_more)
     with pytest.raises(ProofMismatchError, match="are gone, the first one at offset 3"):
-        compaction.compact(path, config={}, verify=True)
-    assert seglog("compact", written(tmp_path / "more-0"), "--verify", status=None).exit_code == 1
+        compaction.compact(path, config={}, prove=True)
+    assert seglog("compact", "--apply", written(tmp_path / "more-0"), "--prove", status=None).exit_code == 1
 
 
-@pytest.mark.parametrize("options", [["--dry-run"], []])
+@pytest.mark.parametrize("options", [["--dry-run"], ["--apply"]])
 def test_records_without_a_key_are_refused_unless_they_may_go(options, tmp_path):
     path = written(tmp_path / "orders-0", keyless=True)
     before = content(path)
@@ -79,12 +80,13 @@ def test_records_without_a_key_are_refused_unless_they_may_go(options, tmp_path)
     assert "without a key" in refused.output
     assert "--drop-keyless" in refused.output
     assert content(path) == before
-    assert seglog_json("compact", path, *options, "--drop-keyless")[0]["keyless"] == 1
+    assert seglog_json("compact", path, *options, "--drop-keyless", status=None)[0]["keyless"] == 1
 
 
 def test_a_log_that_is_open_is_refused(tmp_path):
     path = written(tmp_path / "orders-0")
     with engine.open(path):
-        assert seglog("compact", path, "--dry-run").exit_code == 0
-        seglog("compact", path, "--dry-run", "--verify", status=2)
-    assert seglog("compact", tmp_path / "nothing-0", status=None).exit_code in (3, 4)
+        assert seglog("compact", path, "--dry-run", status=1).stdout
+        seglog("compact", path, "--prove", status=2)
+        seglog("compact", path, "--apply", status=5)
+    assert seglog("compact", "--apply", tmp_path / "nothing-0", status=None).exit_code in (3, 4)

@@ -55,12 +55,12 @@ def of_type(lines, name):
 
 def test_without_a_target_it_is_a_dry_run(source, tmp_path):
     before = contents(source)
-    *segments, plan = seglog_json("convert", source)
+    *segments, plan = seglog_json("convert", source, status=1)
     assert {line["type"] for line in segments} == {"plan_segment"}
     assert (plan["type"], plan["target"], plan["to"]) == ("plan", None, 2)
     assert plan["forecast_bytes"] == sum(s["forecast_bytes"] for s in segments) > 0
     assert plan["bytes"] == sum(f["bytes"] for s in segments for f in s["formats"])
-    assert "dry run: nothing was written" in seglog("convert", source).stdout
+    assert f"To do it: seglog convert {source} DST\n" in seglog("convert", source, status=1).stdout
     assert contents(source) == before
     assert sorted(p.name for p in source.parent.iterdir()) == ["orders-0"]
 
@@ -275,7 +275,7 @@ def transactions(golden_kafka, tmp_path):
 
 
 def test_losses_are_refused_with_their_counts(transactions, target):
-    plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none")[-1]
+    plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none", status=1)[-1]
     assert plan["is_lossy"]
     assert plan["is_undecided"]
     losses = plan["losses"]
@@ -290,9 +290,9 @@ def test_losses_are_refused_with_their_counts(transactions, target):
 
 
 def test_a_dry_run_lists_losses_and_says_what_a_run_wants(transactions):
-    text = seglog("convert", transactions, "--to", "v1", "--codec", "none").stdout
+    text = seglog("convert", transactions, "--to", "v1", "--codec", "none", status=1).stdout
     assert "control batches, such as transaction markers" in text
-    assert "DST --to 1 --codec none --allow-lossy --aborted drop|keep" in text
+    assert "--to v1 --codec none DST --allow-lossy --aborted drop|keep" in text
 
 
 @pytest.mark.parametrize("aborted", ["drop", "keep"])
@@ -321,7 +321,7 @@ def test_a_report_has_a_row_of_figures(source, target, tmp_path):
     assert (row["partition"], row["status"], row["records"]) == ("orders-0", "converted", summary["records"])
     assert (row["bytes_out"], row["segments"]) == (summary["bytes"], summary["segments"])
     assert row["ratio"] == row["bytes_out"] / row["bytes_in"]
-    seglog("convert", source, "--report", tmp_path / "plan.json")
+    seglog("convert", source, "--report", tmp_path / "plan.json", status=1)
     row, = rows_of(tmp_path / "plan.json")
     assert (row["status"], row["records"]) == ("planned", None)
 
@@ -368,9 +368,9 @@ def test_one_that_fails_is_status_7(logs, tmp_path):
 
 
 def test_a_dry_run_over_a_log_dir_lists_losses(logs):
-    text = seglog("convert", logs, "--to", 1, "--codec", "none").stdout
-    assert "3 planned" in text
-    assert "dry run: nothing was written" in text
+    text = seglog("convert", logs, "--to", 1, "--codec", "none", status=1).stdout
+    assert "2 planned, 1 skipped" in text
+    assert "dry run: nothing was changed" in text
     assert "v1 cannot store: orders-1:" in text
 
 
@@ -380,7 +380,7 @@ def test_what_makes_no_sense_for_a_log_dir_is_status_2(logs, tmp_path, wrong):
 
 
 def test_a_backup_that_is_an_option_is_status_2(logs):
-    result = seglog("convert", logs, "--in-place", "--backup", "--to", "2", status=2)
+    result = seglog("convert", logs, "--in-place", "--apply", "--backup", "--to", "2", status=2)
     assert "--backup needs a directory, not the option --to" in result.stderr
 
 
@@ -398,7 +398,7 @@ def test_a_partition_that_is_done_is_left_alone(source, target):
 
 def test_in_place_and_back(source, tmp_path):
     before = contents(source)
-    place = ["--in-place", "--backup", tmp_path / "backups"]
+    place = ["--in-place", "--apply", "--backup", tmp_path / "backups"]
     text = seglog("convert", source, *place).stdout
     assert "--rollback restores it" in text
     assert {b["magic"] for b in seglog_json("dump", "--batches", source)} == {2}
@@ -414,7 +414,7 @@ def test_in_place_is_no_more_open_to_others_than_before(source, tmp_path):
     source.chmod(0o750)
     before = os.umask(0o022)
     try:
-        seglog("convert", source, "--in-place", "--backup", tmp_path / "backups")
+        seglog("convert", source, "--in-place", "--apply", "--backup", tmp_path / "backups")
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
@@ -424,7 +424,7 @@ def test_in_place_is_no_more_open_to_others_than_before(source, tmp_path):
 
 def test_a_log_dir_in_place_and_back(logs, tmp_path):
     before = {path: contents(path) for path in sorted(logs.iterdir())}
-    place = ["--in-place", "--backup", tmp_path / "backups"]
+    place = ["--in-place", "--apply", "--backup", tmp_path / "backups"]
     rows = seglog_json("convert", logs, *place, "--topic", "orders")
     assert (rows[-1]["converted"], rows[-1]["skipped"]) == (2, 1)       # one is v2
     assert seglog_json("convert", logs, *place, "--resume")[-1]["skipped"] == 3
@@ -485,9 +485,9 @@ def test_a_rollback_after_a_kill_undoes_all_of_it(tmp_path, source, method, part
     before = contents(source)
     # The backup directory and the locks exist before: their names are not synced again.
     place = ["--backup", backups]
-    seglog("convert", source, "--in-place", *place)
+    seglog("convert", source, "--in-place", "--apply", *place)
     seglog("convert", source, "--rollback", *place)
-    killed(method, part, 1, "convert", source, "--in-place", *place)
+    killed(method, part, 1, "convert", source, "--in-place", "--apply", *place)
     text = seglog("convert", logs, "--rollback", *place).stdout
     assert said in text
     assert contents(source) == before
@@ -498,8 +498,8 @@ def test_a_rollback_after_a_kill_undoes_all_of_it(tmp_path, source, method, part
 def test_a_rollback_of_a_log_dir_after_a_kill_undoes_each_partition(logs, tmp_path):
     before = {path: contents(path) for path in sorted(logs.iterdir())}
     backups = tmp_path / "backups"
-    killed("exchange", "backups/orders-1", 1, "convert", logs, "--in-place", "--backup", backups, "--topic", "orders",
-           "--repack", "64k")
+    killed("exchange", "backups/orders-1", 1, "convert", logs, "--in-place", "--apply", "--backup", backups,
+           "--topic", "orders", "--repack", "64k")
     rows = seglog_json("convert", logs, "--rollback", "--backup", backups)
     assert [(row["partition"], row["outcome"]) for row in rows] == [
         ("orders-0", "restored"), ("orders-1", "nothing_converted")
@@ -510,14 +510,39 @@ def test_a_rollback_of_a_log_dir_after_a_kill_undoes_each_partition(logs, tmp_pa
 
 def test_an_erasure_that_was_killed_is_rolled_back_alike(logs, tmp_path):
     backups = tmp_path / "backups"
-    killed("exchange", "backups/orders-0", 1, "erase", logs / "orders-0", "--key", "k-1", "--backup", backups)
+    erase = "erase", logs / "orders-0", "--key", "k-1", "--apply", "--backup", backups
+    killed("exchange", "backups/orders-0", 1, *erase)
     text = seglog("erase", logs / "orders-0", "--rollback", "--backup", backups).stdout
     assert "orders-0 has all of its records: removed what an interrupted run left" in text
     assert [path.name for path in backups.iterdir()] == [".lock"]
 
 
+def test_in_place_shows_what_it_would_do_until_it_is_told_to(logs, tmp_path):
+    before = {path: contents(path) for path in sorted(logs.iterdir())}
+    backups = tmp_path / "backups"
+    for where in (logs, logs / "orders-0"):
+        for given in ([], ["--backup", backups], ["--backup", backups, "--apply", "--dry-run"]):
+            text = seglog("convert", where, "--in-place", "--repack", "64k", *given, status=1).stdout
+            last = text.splitlines()[-1]
+            assert last.startswith(f"dry run: nothing was changed. To do it: seglog convert {where} --in-place"), last
+            assert "--apply" in last
+            assert ("--backup DIR" in last) == (not given)
+    assert {path: contents(path) for path in sorted(logs.iterdir())} == before
+    assert not backups.exists()
+    text = seglog("convert", logs / "orders-0", tmp_path / "made-0", "--dry-run", status=1).stdout
+    assert text.splitlines()[-1].endswith(f"seglog convert {logs / 'orders-0'} {tmp_path / 'made-0'}")
+    assert not (tmp_path / "made-0").exists()
+    seglog("convert", logs / "orders-0", tmp_path / "made-0")
+    seglog("convert", logs / "orders-0", "--in-place", "--apply", "--backup", backups, "--repack", "64k")
+    assert "would be restored" in seglog(
+        "convert", logs / "orders-0", "--rollback", "--backup", backups, "--dry-run", status=1).stdout
+    assert (backups / "orders-0").exists()
+    seglog("convert", tmp_path / "made-0", status=0)      # all of it has the form already
+
+
 @pytest.mark.parametrize(("wrong", "words"), [
-    (["--in-place"], "--in-place needs --backup DIR, the directory that keeps the old SRC"),
+    (["--in-place", "--apply"], "--apply needs --backup DIR, the directory that keeps the old SRC"),
+    (["--apply"], "--apply needs DST or --in-place"),
     (["--rollback"], "--rollback needs --backup DIR, the directory that --in-place kept the old SRC in"),
     (["--backup", "b"], "--backup needs --in-place or --rollback: nothing else changes SRC"),
     (["--in-place", "--rollback", "--backup", "b"], "--in-place and --rollback exclude each other"),

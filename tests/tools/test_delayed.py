@@ -95,7 +95,7 @@ def test_count_and_list_know_what_is_in_no_snapshot_too(path, settings):
     now = time.time_ns() // 10**6
     counts = {row["of"]: row["messages"] for row in seglog_json("delayed", "count", path, "--subscription", "one")}
     assert counts == {"due now": 0, "due in an hour": 1, "due in 2 hours": 2, "due in a day": 10, "in all": 10}
-    between = ["--from", str(now + int(1.5 * HOUR_MS)), "--to", str(now + int(4.5 * HOUR_MS))]
+    between = ["--since", str(now + int(1.5 * HOUR_MS)), "--until", str(now + int(4.5 * HOUR_MS))]
     assert seglog("delayed", "count", path, "--subscription", "one", *between).stdout == "3\n"
     rows = seglog_json("delayed", "messages", path, "--subscription", "one", *between)
     assert [(row["ledger"], row["entry"]) for row in rows] == [(0, 1), (0, 2), (0, 3)]

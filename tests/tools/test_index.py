@@ -49,7 +49,7 @@ def test_check_finds_a_wrong_index_and_is_status_1(partition):
     finding = next(line for line in lines if line["type"] == "finding")
     assert finding["code"] in wrong["codes"]
     text = seglog("verify", "--indexes", partition, status=1).stdout
-    assert f"  try: seglog index rebuild {partition}" in text.splitlines()
+    assert f"  try: seglog index rebuild --apply {partition}" in text.splitlines()
 
 
 def test_check_leaves_damage_of_the_log_to_verify(partition):
@@ -61,24 +61,37 @@ def test_check_leaves_damage_of_the_log_to_verify(partition):
     seglog("verify", partition, status=1)
 
 
+def test_a_dry_run_of_rebuild_tells_the_same_and_changes_nothing(partition):
+    before = {p.name: p.read_bytes() for p in partition.iterdir()}
+    interval = "--config", "index.interval.bytes=100"
+    planned = seglog_json("index", "rebuild", partition, *interval, status=1)
+    assert {p.name: p.read_bytes() for p in partition.iterdir()} == before
+    text = seglog("index", "rebuild", partition, *interval, status=1).stdout
+    assert text.splitlines()[-1].endswith(f"To do it: seglog index rebuild {partition} {' '.join(interval)} --apply")
+    assert seglog_json("index", "rebuild", "--apply", partition, *interval)[:-1] == planned[:-1]
+    assert seglog("index", "rebuild", partition, *interval).stdout.splitlines()[-1] == "dry run: nothing to do"
+    seglog("index", "stats", partition, "--dry-run", status=1)
+    assert not list(partition.glob("*.stats.index"))
+
+
 def test_rebuild_tells_each_file_and_sums_up(partition):
-    *files, summary = seglog_json("index", "rebuild", partition, "--config", "index.interval.bytes=100")
+    *files, summary = seglog_json("index", "rebuild", "--apply", partition, "--config", "index.interval.bytes=100")
     assert {f["type"] for f in files} == {"rebuilt_index"}
     assert len(files) == 2 * len(list(partition.glob("*.log")))
     assert summary == {
-        "type": "summary", "schema": 1, "rebuilt": sum(f["changed"] for f in files),
+        "type": "summary", "schema": 1, "dry_run": False, "rebuilt": sum(f["changed"] for f in files),
         "unchanged": sum(not f["changed"] for f in files), "refused_segments": 0,
     }
     assert summary["rebuilt"] > 0
     for f in files:
         assert (f["backup"] is not None) == f["changed"]
-    text = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100").stdout
+    text = seglog("index", "rebuild", "--apply", partition, "--config", "index.interval.bytes=100").stdout
     assert text.splitlines()[-1] == f"0 files written, {len(files)} already correct"
 
 
 def test_rebuild_of_one_log_leaves_the_others(partition):
     log = sorted(partition.glob("*.log"))[0]
-    *files, _ = seglog_json("index", "rebuild", log)
+    *files, _ = seglog_json("index", "rebuild", "--apply", log)
     assert [Path(f["file"]).name for f in files] == [f"{log.stem}.index", f"{log.stem}.timeindex"]
 
 
@@ -87,10 +100,10 @@ def test_rebuild_past_damage_is_status_7(partition):
     data = bytearray(log.read_bytes())
     data[100] ^= 1
     log.write_bytes(data)
-    lines = seglog_json("index", "rebuild", partition, status=7)
+    lines = seglog_json("index", "rebuild", "--apply", partition, status=7)
     refused, = (line for line in lines if line["type"] == "refused_segment")
     assert (refused["file"], refused["code"]) == (str(log), "corrupt_record")
-    assert "skipped the indexes" in seglog("index", "rebuild", partition, status=7).stderr
+    assert "skipped the indexes" in seglog("index", "rebuild", "--apply", partition, status=7).stderr
 
 
 def test_rebuild_beside_a_broker_is_status_5_and_changes_nothing(partition):
@@ -101,7 +114,7 @@ def test_rebuild_beside_a_broker_is_status_5_and_changes_nothing(partition):
     )
     with holder:
         assert line_of(holder) == "held\n"
-        result = seglog("index", "rebuild", partition, "--config", "index.interval.bytes=100", status=5)
+        result = seglog("index", "rebuild", "--apply", partition, "--config", "index.interval.bytes=100", status=5)
         assert "[locked]" in result.stderr
         assert len(result.stderr.splitlines()) == 3
         # Reading needs no lock.
@@ -112,14 +125,14 @@ def test_rebuild_beside_a_broker_is_status_5_and_changes_nothing(partition):
 
 
 def test_rebuild_holds_the_lock_that_a_broker_takes(partition):
-    seglog("index", "rebuild", partition)
+    seglog("index", "rebuild", "--apply", partition)
     with open(partition.parent / ".lock", "r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)       # and gives it back
 
 
 @pytest.mark.parametrize("setting", ["index.interval.bytes", "=1", "index.intervall.bytes=1", "segment.bytes=x"])
 def test_a_setting_that_cannot_be_meant_is_status_2(partition, setting):
-    result = seglog("index", "rebuild", partition, "--config", setting, status=2)
+    result = seglog("index", "rebuild", "--apply", partition, "--config", setting, status=2)
     assert len(result.stderr.splitlines()) == 3
 
 

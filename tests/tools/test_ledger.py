@@ -62,10 +62,10 @@ def test_the_entries_of_a_managed_ledger_have_the_same_fields(topic):
         assert len(line["messages"]) == 2
     one = seglog_json("ledger", "dump", topic / "ledger-1")
     assert one == lines[3:]
-    assert seglog_json("ledger", "dump", topic, "--from", "0:2", "--limit", 2) == lines[2:4]
-    assert seglog_json("ledger", "dump", topic / "ledger-0", "--from", "1") == lines[1:3]
+    assert seglog_json("ledger", "dump", topic, "--from-position", "0:2", "--limit", 2) == lines[2:4]
+    assert seglog_json("ledger", "dump", topic / "ledger-0", "--from-position", "1") == lines[1:3]
     assert "index 3" in seglog("ledger", "dump", topic, "--limit", 2).stdout
-    seglog("ledger", "dump", topic, "--from", "x", status=2)
+    seglog("ledger", "dump", topic, "--from-position", "x", status=2)
 
 
 def test_an_entry_that_does_not_parse_is_told_and_passed_over(tmp_path):
@@ -75,7 +75,7 @@ def test_an_entry_that_does_not_parse_is_told_and_passed_over(tmp_path):
     lines = seglog_json("ledger", "dump", path, status=1)
     assert [line.get("type", line.get("i")) for line in lines] == [0, "damaged", 2]
     assert "damaged" in seglog("ledger", "dump", path).stdout
-    assert [line["i"] for line in seglog_json("ledger", "dump", path, "--from", 2)] == [2]
+    assert [line["i"] for line in seglog_json("ledger", "dump", path, "--from-position", 2)] == [2]
     found, summary = seglog_json("ledger", "verify", path, status=1)
     assert (found["code"], found["offset"], summary["entries"]) == ("entry_corrupt", 1, 3)
     path.write_bytes(path.read_bytes()[:-1])
@@ -113,7 +113,7 @@ def test_a_topic_that_is_written_is_looked_at_and_not_touched(dead):
     finding, summary = seglog_json("ledger", "verify", dead)
     assert (finding["code"], finding["severity"], summary["ok"]) == ("ledger_open", "note", True)
     seglog("ledger", "seek", dead, "--index", 3)
-    seglog("ledger", "recover", dead)
+    seglog("ledger", "recover", dead, status=1)
     assert tree(dead) == before
 
 
@@ -204,10 +204,12 @@ def test_verify_names_strays_tails_gaps_and_times_that_go_back(dead, tmp_path):
 
 
 def test_recover_seals_what_a_dead_writer_left(dead):
-    summary, = seglog_json("ledger", "recover", dead)
+    summary, = seglog_json("ledger", "recover", dead, status=1)
     assert (summary["done"], summary["sealed"], summary["makes_manifest"]) == (False, [2], False)
-    assert "would be sealed" in seglog("ledger", "recover", dead).stdout
-    seglog("ledger", "recover", dead, "--in-place")
+    text = seglog("ledger", "recover", dead, status=1).stdout
+    assert "would be sealed" in text
+    assert text.splitlines()[-1].endswith(f"To do it: seglog ledger recover {dead} --apply")
+    seglog("ledger", "recover", dead, "--apply")
     assert "nothing to do" in seglog("ledger", "recover", dead).stdout
     assert seglog_json("ledger", "verify", dead)[0]["ok"]
 
@@ -220,7 +222,7 @@ def test_recover_seals_again_what_a_sealed_ledger_has_left(topic, cut_bytes):
     log.write_bytes(log.read_bytes()[:-cut_bytes])
     summary = seglog_json("ledger", "recover", topic, status=1)[-1]
     assert (summary["resealed"], summary["sealed"], summary["lost"]) == ([0], [], 1)
-    assert "sealed again" in seglog("ledger", "recover", topic, "--in-place", status=1).stdout
+    assert "sealed again" in seglog("ledger", "recover", topic, "--apply", status=1).stdout
     assert "nothing to do" in seglog("ledger", "recover", topic).stdout
     with ManagedLedger(topic, config=CONFIG) as opened:
         found = numbers(opened)
@@ -237,7 +239,7 @@ def test_recover_seals_again_a_sealed_ledger_whose_last_entries_are_gone_as_a_wh
     batches = list(Segment(log).batches())
     assert len(batches) > 1
     log.write_bytes(log.read_bytes()[: batches[-1].position])
-    lost, summary = seglog_json("ledger", "recover", topic, "--in-place", status=1)
+    lost, summary = seglog_json("ledger", "recover", topic, "--apply", status=1)
     assert (lost["position"], lost["first_entry_id"], summary["done"]) == (
         batches[-1].position, batches[-1].base_offset, True)
     with ManagedLedger(topic, config=CONFIG) as opened:
@@ -247,8 +249,8 @@ def test_recover_seals_again_a_sealed_ledger_whose_last_entries_are_gone_as_a_wh
 def test_recover_makes_a_manifest_from_the_ledgers(topic):
     for break_it in (DAMAGES["manifest_corrupt"], DAMAGES["manifest_corrupt and gone"]):
         break_it(topic)
-        assert seglog_json("ledger", "recover", topic)[0]["makes_manifest"]
-        assert "rebuilt from 2 ledgers" in seglog("ledger", "recover", topic, "--in-place").stdout
+        assert seglog_json("ledger", "recover", topic, status=1)[0]["makes_manifest"]
+        assert "rebuilt from 2 ledgers" in seglog("ledger", "recover", topic, "--apply").stdout
         with ManagedLedger(topic, config=CONFIG) as opened:
             assert numbers(opened) == list(range(5))
             assert opened.last_index == 9
@@ -261,7 +263,7 @@ def test_no_id_is_given_out_again_by_a_manifest_made_anew(topic):
         opened.cursors["billing"].clear_backlog()
         last = opened.last_position
     shutil.rmtree(topic / f"ledger-{last.ledger_id}")
-    seglog("ledger", "recover", topic, "--in-place")
+    seglog("ledger", "recover", topic, "--apply")
     with ManagedLedger(topic) as opened:
         assert opened.add_entry(message(0)) > last
 
@@ -270,7 +272,7 @@ def test_no_id_is_given_out_again_by_a_manifest_made_anew(topic):
 def test_no_id_of_a_ledger_beside_the_topics_own_is_given_out_again(topic, place):
     (topic / place).mkdir(parents=True)
     (topic / FILE_NAME).unlink()
-    seglog("ledger", "recover", topic, "--in-place")
+    seglog("ledger", "recover", topic, "--apply")
     with ManagedLedger(topic) as opened:
         assert opened.new_ledger_id() > 9
 
@@ -288,9 +290,9 @@ def test_a_bad_middle_is_cut_only_where_that_is_said(dead):
     less = dead.parent / "less"
     lost, summary = seglog_json("ledger", "recover", less, status=1)
     assert (lost["position"], lost["first_entry_id"], summary["bad_middles"]) == (0, 0, 1)
-    seglog("ledger", "recover", less, "--in-place", status=2)
+    seglog("ledger", "recover", less, "--apply", status=2)
     assert log.read_bytes() == raw
-    assert "cut at byte 0" in seglog("ledger", "recover", less, "--in-place", "--truncate", status=1).stdout
+    assert "cut at byte 0" in seglog("ledger", "recover", less, "--apply", "--truncate", status=1).stdout
     with ManagedLedger(less) as opened:
         assert opened.entry_count == 0
 
@@ -299,4 +301,4 @@ def test_recover_takes_managed_ledgers_only(tmp_path, topic):
     seglog("ledger", "recover", tmp_path, status=4)
     seglog("ledger", "recover", topic / "manifest", status=4)
     with ManagedLedger(topic):
-        seglog("ledger", "recover", topic, "--in-place", status=5)
+        seglog("ledger", "recover", topic, "--apply", status=5)

@@ -31,15 +31,15 @@ def tree(path):
 
 def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
     before = tree(topic)
-    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run")
+    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", status=1)
     assert tree(topic) == before
-    assert "would be left" in seglog("ledger", "compact", topic, "--dry-run").output
-    (done,) = seglog_json("ledger", "compact", topic)
+    assert "would be left" in seglog("ledger", "compact", topic, "--dry-run", status=1).output
+    (done,) = seglog_json("ledger", "compact", "--apply", topic)
     assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
     assert (done["messages_in"], done["messages_out"], done["entries_out"]) == (24, 15, 7)
     assert done["horizon"] == [0, 6]
     assert done["last"][:3] == [0, 6, -1]
-    (again,) = seglog_json("ledger", "compact", topic)
+    (again,) = seglog_json("ledger", "compact", "--apply", topic)
     assert again["rounds"] == 0
     assert "nothing to compact after 0:6" in seglog("ledger", "compact", topic, "--dry-run").output
     with ManagedLedger(topic) as opened:
@@ -47,15 +47,15 @@ def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
 
 
 def test_settings_are_pulsars_keys(topic):
-    result = seglog("ledger", "compact", topic, "--config", "seglog.compaction.payload=neither", status=2)
+    result = seglog("ledger", "compact", "--apply", topic, "--config", "seglog.compaction.payload=neither", status=2)
     assert "placeholders or retained-only" in result.output + result.stderr
-    seglog("ledger", "compact", topic, "--config", "seglog.compaction.payload=retained-only")
+    seglog("ledger", "compact", "--apply", topic, "--config", "seglog.compaction.payload=retained-only")
     with ManagedLedger(topic) as opened:
         assert PulsarTopicCompactionService(opened).compacted_ledger.properties.form.payload == "retained-only"
 
 
 def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic):
-    seglog("ledger", "compact", topic)
+    seglog("ledger", "compact", "--apply", topic)
     with ManagedLedger(topic) as opened:
         service = PulsarTopicCompactionService(opened)
         begin = [bytes(entry.data) for entry in service.compacted_ledger]
@@ -63,9 +63,9 @@ def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic
     digests = set()
     for form in ("old", "retained-only", "old", "new", "retained-only", "new"):
         before = tree(topic)
-        (told,) = seglog_json("ledger", "convert", topic, "--to", form, "--dry-run")
+        (told,) = seglog_json("ledger", "convert", topic, "--to", form, "--dry-run", status=None)
         assert tree(topic) == before
-        (done,) = seglog_json("ledger", "convert", topic, "--to", form)
+        (done,) = seglog_json("ledger", "convert", "--apply", topic, "--to", form)
         assert (done["was"], done["to"], done["sha256"]) == (told["was"], form, told["sha256"])
         digests.add(done["sha256"])
         with ManagedLedger(topic) as opened:
@@ -78,11 +78,11 @@ def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic
             after = [bytes(entry.data) for entry in service.compacted_ledger]
         assert (after == begin) == (form == "new")
     assert len(digests) == 1
-    assert "became" not in seglog("ledger", "convert", topic, "--to", "new").output
+    assert "became" not in seglog("ledger", "convert", "--apply", topic, "--to", "new").output
 
 
 def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
-    seglog("ledger", "compact", topic)
+    seglog("ledger", "compact", "--apply", topic)
     real = compacted_conversion.rewritten_batch
     monkeypatch.setattr(
         compacted_conversion, "rewritten_batch",
@@ -98,21 +98,21 @@ def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
 
 
 def test_what_was_never_compacted_is_not_converted(topic):
-    result = seglog("ledger", "convert", topic, "--to", "old", status=2)
+    result = seglog("ledger", "convert", "--apply", topic, "--to", "old", status=2)
     assert "never compacted" in result.output + result.stderr
 
 
 def test_the_compacted_ledger_in_use_is_no_stray_where_the_path_is_relative(topic, monkeypatch):
-    seglog("ledger", "compact", topic)
+    seglog("ledger", "compact", "--apply", topic)
     monkeypatch.chdir(topic.parent)
     assert seglog("ledger", "verify", topic.name).output.endswith("clean\n")
 
 
 @pytest.mark.parametrize("setting", ["seglog.compaction.payload=retained-only", "seglog.compaction.key.ttl.ms=1"])
 def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
-    seglog("ledger", "compact", topic)
-    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", "--config", setting)
-    (done,) = seglog_json("ledger", "compact", topic, "--config", setting)
+    seglog("ledger", "compact", "--apply", topic)
+    (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", "--config", setting, status=1)
+    (done,) = seglog_json("ledger", "compact", "--apply", topic, "--config", setting)
     assert planned["rounds"] == 1
     assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
 
@@ -120,29 +120,30 @@ def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
 def test_an_empty_topic_and_what_is_no_topic_are_told(tmp_path):
     ManagedLedger(tmp_path / "empty").close()
     (tmp_path / "none").mkdir()
-    for option in ((), ("--dry-run",)):
-        assert seglog("ledger", "compact", tmp_path / "empty", *option).output == "empty: the topic has no entries\n"
-        refused = seglog("ledger", "compact", tmp_path / "none", *option, status=4)
+    for option in ("--apply", "--dry-run"):
+        said = seglog("ledger", "compact", option, tmp_path / "empty").output
+        assert said.startswith("empty: the topic has no entries\n")
+        refused = seglog("ledger", "compact", option, tmp_path / "none", status=4)
         assert "pass a topic's directory" in refused.output + refused.stderr
 
 
 def test_a_compacted_ledger_of_a_newer_version_is_refused_by_its_version(topic, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(compacted_ledger, "VERSION", "2")
-        seglog("ledger", "compact", topic)
-    for command in (("compact",), ("compact", "--dry-run"), ("verify",)):
+        seglog("ledger", "compact", "--apply", topic)
+    for command in (("compact", "--apply"), ("compact", "--dry-run"), ("verify",)):
         refused = seglog("ledger", command[0], topic, *command[1:], status=4)
         assert "version 2 of a compacted ledger, expected 1" in refused.output + refused.stderr
 
 
 def test_what_compaction_left_is_looked_at_by_itself_and_is_no_topic(topic):
-    seglog("ledger", "compact", topic)
+    seglog("ledger", "compact", "--apply", topic)
     home = topic / "compacted"
     (ledger,) = home.iterdir()
     (summary,) = seglog_json("ledger", "verify", ledger)
     assert (summary["ok"], summary["entries"]) == (True, 7)
     assert [line["entry_id"] for line in seglog_json("ledger", "dump", ledger)] == list(range(7))
-    assert [line["entry_id"] for line in seglog_json("ledger", "dump", ledger, "--from", "0:5")] == [5, 6]
+    assert [line["entry_id"] for line in seglog_json("ledger", "dump", ledger, "--from-position", "0:5")] == [5, 6]
     before = tree(topic)
     for command in ("verify", "dump", "ls", "recover"):
         result = seglog("ledger", command, home, status=4)

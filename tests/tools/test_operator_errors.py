@@ -46,12 +46,12 @@ def last_line(*arguments, status):
 
 
 @pytest.mark.parametrize("arguments", [
-    ("convert", "orders-0", "--in-place", "--backup", "../backups"),
+    ("convert", "orders-0", "--in-place", "--apply", "--backup", "../backups"),
     ("convert", "orders-0", "../new-0"),
-    ("erase", "orders-0", "--key", "k", "--backup", "../backups"),
-    ("recover", "orders-0", "--mode", "truncate", "--in-place"),
-    ("compact", "orders-0"),
-    ("index", "rebuild", "orders-0"),
+    ("erase", "orders-0", "--key", "k", "--apply", "--backup", "../backups"),
+    ("recover", "orders-0", "--mode", "truncate", "--apply"),
+    ("compact", "orders-0", "--apply"),
+    ("index", "rebuild", "--apply", "orders-0"),
     ("mirror", "../copy-0", "orders-1"),
 ], ids=lambda words: " ".join(words[:2]))
 def test_a_broker_that_runs_has_to_be_stopped(logs, monkeypatch, arguments):

@@ -35,25 +35,26 @@ def bases(directory):
 def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path):
     path = written(tmp_path / "orders-0")
     before = files(path)
-    *gone, one, summary = seglog_json("prune", path, "--dry-run", "--config", "retention.bytes=900")
+    *gone, one, summary = seglog_json("prune", path, "--config", "retention.bytes=900", status=1)
     assert [(line["base_offset"], line["next_offset"], line["reason"]) for line in gone] == [
         (0, 5, "size"), (5, 10, "size"), (10, 15, "size"),
     ]
     assert (one["log_start_offset"], one["kept_segments"], summary["deleted_segments"]) == (15, 2, 3)
-    assert "dry run: nothing was changed" in seglog("prune", path, "--dry-run").stdout
+    assert "dry run: nothing to do" in seglog("prune", path).stdout
+    assert summary["apply"] == f"seglog prune {path} --config retention.bytes=900 --apply"
     assert files(path) == before
 
 
 @pytest.mark.parametrize("how", [["--config", "retention.bytes=900"], ["--total-bytes", "1000"]])
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize("more", [["--apply"], ["--dry-run"]])
 def test_a_partition_with_two_names_is_taken_once(tmp_path, how, more):
     """Its bytes stand on the disk once."""
     path = written(tmp_path / "alone" / "orders-0")
-    *_, expected = seglog_json("prune", path, "--dry-run", *how)
+    *_, expected = seglog_json("prune", path, "--dry-run", *how, status=1)
     (tmp_path / "data").mkdir()
     for name in ("orders-0", "orders-1"):
         (tmp_path / "data" / name).symlink_to(path)
-    lines = seglog_json("prune", tmp_path / "data", *how, *more)
+    lines = seglog_json("prune", tmp_path / "data", *how, *more, status=int("--dry-run" in more))
     summary = lines[-1]
     assert [line["partition"] for line in lines if line["type"] == "partition"] == ["orders-0"]
     assert expected["deleted_segments"] > 0
@@ -63,12 +64,12 @@ def test_a_partition_with_two_names_is_taken_once(tmp_path, how, more):
 
 def test_it_deletes_by_time_and_size_and_says_what(tmp_path):
     path = written(tmp_path / "orders-0")
-    text = seglog("prune", path, "--config", "retention.bytes=900").stdout
+    text = seglog("prune", "--apply", path, "--config", "retention.bytes=900").stdout
     assert "more than retention.bytes" in text
     assert "3 segments" in text.splitlines()[-1]
     assert bases(path) == [15, 20]
     # Ages ago: all of it.
-    (gone, rest, one, summary) = seglog_json("prune", path, "--config", "retention.ms=1000")
+    (gone, rest, one, summary) = seglog_json("prune", "--apply", path, "--config", "retention.ms=1000")
     assert (gone["reason"], rest["reason"], one["log_start_offset"], summary["kept_bytes"]) == ("time", "time", 21, 0)
     assert bases(path) == [21]
     assert not list(path.glob("0*.deleted"))
@@ -78,14 +79,14 @@ def test_it_deletes_by_time_and_size_and_says_what(tmp_path):
 
 def test_without_a_setting_nothing_goes(tmp_path):
     path = written(tmp_path / "orders-0")
-    one, summary = seglog_json("prune", path)
+    one, summary = seglog_json("prune", "--apply", path)
     assert (one["deleted_segments"], summary["deleted_segments"]) == (0, 0)
     assert bases(path) == [0, 5, 10, 15, 20]
 
 
 def test_all_partitions_of_a_log_dir_together_are_held_to_a_total(tmp_path):
     older, newer = written(tmp_path / "orders-0"), written(tmp_path / "orders-1", timestamp=NOW + 500)
-    lines = seglog_json("prune", tmp_path, "--total-bytes", "4500")
+    lines = seglog_json("prune", "--apply", tmp_path, "--total-bytes", "4500")
     gone = [(line["partition"], line["base_offset"]) for line in lines if line["type"] == "expired_segment"]
     assert gone == [("orders-0", 0), ("orders-0", 5), ("orders-1", 0)]
     assert {line["reason"] for line in lines if line["type"] == "expired_segment"} == {"total"}
@@ -97,7 +98,7 @@ def test_what_a_hot_backup_still_holds_is_said(tmp_path):
     path = written(tmp_path / "orders-0")
     with engine.open(path) as log:
         log.snapshot(tmp_path / "kept/orders-0")
-    *_, summary = seglog_json("prune", path, "--config", "retention.bytes=900")
+    *_, summary = seglog_json("prune", "--apply", path, "--config", "retention.bytes=900")
     assert summary["linked_bytes"] == summary["deleted_bytes"] > 0
     shutil.rmtree(tmp_path / "kept")
 
@@ -107,9 +108,9 @@ def test_a_log_that_somebody_has_open_is_left_alone_and_the_others_are_done(tmp_
     child = "import seglog, sys; log = seglog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", child, held], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"
-        result = seglog("prune", tmp_path, "--config", "retention.bytes=0", "--json", status=7)
-        assert seglog("prune", held, "--config", "retention.bytes=0", status=5)
-        assert seglog("prune", held, "--config", "retention.bytes=0", "--dry-run")
+        result = seglog("prune", "--apply", tmp_path, "--config", "retention.bytes=0", "--json", status=7)
+        assert seglog("prune", "--apply", held, "--config", "retention.bytes=0", status=5)
+        assert seglog("prune", held, "--config", "retention.bytes=0", "--dry-run", status=1)
         holder.stdin.close()
     summary = json.loads(result.stdout.splitlines()[-1])
     assert (summary["unread"], summary["partitions"]) == (1, 1)
@@ -121,12 +122,12 @@ def test_a_log_that_somebody_has_open_is_left_alone_and_the_others_are_done(tmp_
 def test_a_wrong_use_ends_with_2(tmp_path, wrong):
     path = [tmp_path] if wrong else []
     written(tmp_path / "orders-0")
-    seglog("prune", *path, *wrong, status=2)
+    seglog("prune", "--apply", *path, *wrong, status=2)
 
 
 def test_what_is_no_log_ends_with_4(tmp_path):
     (tmp_path / "empty").mkdir()
-    seglog("prune", tmp_path / "empty", status=4)
+    seglog("prune", "--apply", tmp_path / "empty", status=4)
     path = written(tmp_path / "orders-0")
-    seglog("prune", path / "00000000000000000000.log", "--config", "retention.bytes=0", status=4)
+    seglog("prune", "--apply", path / "00000000000000000000.log", "--config", "retention.bytes=0", status=4)
     assert len(bases(path)) == 5

@@ -40,7 +40,11 @@ def test_without_a_target_it_is_a_dry_run(damaged):
         ("00000000000000000075.log", 0, 3960, 75, 148),
     ]
     assert (summary["target"], summary["log_end_offset"], summary["lost_bytes"]) == (None, 34, 2231 + 3960)
-    assert "dry run: nothing was written" in seglog("recover", damaged, "--mode", "quarantine", status=1).stdout
+    typed = "recover", damaged, "--mode", "quarantine"
+    text = seglog(*typed, status=1).stdout
+    assert text.splitlines()[-1].endswith(f"To do it: seglog recover {damaged} --mode quarantine --apply")
+    assert summary["apply"] == f"seglog recover {damaged} --mode truncate --apply"
+    seglog(*typed, "--out", damaged.parent / "new-0", "--dry-run", status=1)
     assert contents(damaged) == before
     assert [p.name for p in damaged.parent.iterdir()] == ["orders-0"]
 
@@ -79,28 +83,33 @@ def test_the_indexes_are_made_by_the_topic_s_settings(damaged, tmp_path):
     seglog("verify", tmp_path / "new-0", "--level", "deep", *interval)
 
 
-def test_in_place_with_a_backup_keeps_the_logs_that_change_or_go(damaged):
+def test_in_place_with_a_backup_keeps_the_logs_that_change_or_go(damaged, tmp_path):
     before = contents(damaged)
-    summary = seglog_json("recover", damaged, "--mode", "truncate", "--in-place", "--backup", status=1)[-1]
-    names = [Path(backup).name for backup in summary["backups"]]
-    assert names == ["00000000000000000000.log.bak", "00000000000000000075.log.bak"]
-    for name in names:
-        assert (damaged / name).read_bytes() == before[name.removesuffix(".bak")]
+    apply = "recover", damaged, "--mode", "truncate", "--apply", "--backup", tmp_path / "kept"
+    summary = seglog_json(*apply, status=1)[-1]
+    kept = [Path(backup) for backup in summary["backups"]]
+    names = ["00000000000000000000.log", "00000000000000000075.log"]
+    assert kept == [tmp_path / "kept/orders-0" / name for name in names]
+    for path in kept:
+        assert path.read_bytes() == before[path.name]
     assert offsets(damaged) == list(range(34))
-    seglog("recover", damaged, "--mode", "truncate", "--in-place", "--backup")
+    seglog(*apply)
 
 
-def test_an_older_backup_is_never_written_over(damaged):
-    backup = damaged / "00000000000000000000.log.bak"
+def test_an_older_backup_is_never_written_over(damaged, tmp_path):
+    backup = tmp_path / "kept/orders-0/00000000000000000000.log"
+    backup.parent.mkdir(parents=True)
     backup.write_bytes(b"precious")
     before = contents(damaged)
-    result = seglog("recover", damaged, "--mode", "truncate", "--in-place", "--backup", status=2)
-    assert "a backup already" in result.stderr
+    apply = "recover", damaged, "--mode", "truncate", "--apply", "--backup"
+    assert "a backup already" in seglog(*apply, tmp_path / "kept", status=2).stderr
+    for inside in (damaged.parent, damaged, damaged.parent / "kept"):
+        assert "would be in the log dir" in seglog(*apply, inside, status=2).stderr
     assert contents(damaged) == before
 
 
 @pytest.mark.parametrize("options", [
-    ("--out", "new-0", "--in-place"), ("--backup",), ("--mode", "guess"), ("--out", ".", "--backup"),
+    ("--out", "new-0", "--in-place", "--apply"), ("--backup",), ("--mode", "guess"), ("--out", ".", "--backup"),
 ])
 def test_what_cannot_be_meant_is_a_usage_error(damaged, options):
     before = contents(damaged)

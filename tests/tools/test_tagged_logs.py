@@ -62,7 +62,7 @@ def test_verify_tells_what_is_wrong_and_what_is_only_missing(path):
     struct.pack_into(">q", entry, 4, NOW - 10**6)
     second.with_suffix(".tindex").write_bytes(entry)
     assert codes(status=1) == {"foreign_log", "index_missing", "timeindex_misleads"}
-    run("index", "rebuild", str(path), "--config", "index.interval.bytes=300")
+    run("index", "rebuild", "--apply", str(path), "--config", "index.interval.bytes=300")
     assert codes("--config", "index.interval.bytes=300") == {"foreign_log"}
     raw = bytearray(second.read_bytes())
     raw[-3] ^= 1

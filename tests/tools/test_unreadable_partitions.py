@@ -122,4 +122,4 @@ def test_a_link_that_leads_nowhere_is_a_partition_that_failed(log_dir, command, 
 
 def test_a_lock_still_ends_the_command_for_all(log_dir):
     with lock_log_dir(OsFileSystem(), log_dir):
-        assert seglog("index", "rebuild", log_dir, status=5).stderr.count("error:") == 1
+        assert seglog("index", "rebuild", "--apply", log_dir, status=5).stderr.count("error:") == 1

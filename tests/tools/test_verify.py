@@ -74,7 +74,7 @@ def test_text_says_where_what_and_what_to_do():
     assert where.endswith("[index_corrupt]")
     assert facts.startswith("    found ")
     assert counts == "1 warning"
-    assert fix == f"  try: seglog index rebuild {path}"
+    assert fix == f"  try: seglog index rebuild --apply {path}"
 
 
 FLIPPED = sorted(path.name for path in (unpack("kafka") / "corrupt").iterdir() if "--flip-" in path.name)
@@ -93,7 +93,8 @@ def test_a_flipped_bit_names_the_command_and_both_losses(name, tmp_path):
     whole = records_of(unpack("kafka") / "cases" / name.split("--")[0] / f"{name.split('--')[0]}-0")
     finding, = (f for f in seglog_json("verify", path, status=1) if f.get("code") == "crc_mismatch")
     command, loses, brokers = re.fullmatch(
-        r"`(seglog recover .* --mode quarantine)` loses (\d+) records?; a broker would lose (\d+); make a copy first",
+        r"`(seglog recover .* --mode quarantine) --apply` loses (\d+) records?; a broker would lose (\d+); make a copy "
+        "first",
         finding["fix"]).groups()
     copy = tmp_path / path.name
     seglog(*shlex.split(command)[1:], "--out", copy, status=1)
@@ -111,7 +112,7 @@ def test_what_it_suggests_helps(tmp_path):
         settings = [*settings_of(source.parent)]
         summary = seglog_json("verify", copy, *settings, status=1)[-1]
         suggested = summary["suggest"][0].split()
-        assert suggested == ["seglog", "index", "rebuild", str(copy)], kind
+        assert suggested == ["seglog", "index", "rebuild", "--apply", str(copy)], kind
         seglog(*suggested[1:], *settings)
         seglog("verify", copy, *settings)
 

@@ -38,36 +38,34 @@ def test_it_is_a_public_door():
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
 def test_a_crash_in_place_leaves_a_log_that_recovers_to_the_same_and_the_backup_whole(damaged, mode):
     before = files(damaged)
-    record = RecordingFs(damaged.parent)
-    recover(damaged, mode=mode, in_place=True, backup=True, fs=record)
-    whole = files(damaged)
-    backups = {name for name in whole if name.endswith(".bak")}
+    record = RecordingFs(damaged.parents[1])
+    kept = damaged.parents[1] / "kept"
+    recover(damaged, mode=mode, apply=True, backup=kept, fs=record)
+    whole, backups = files(damaged), set(files(kept / "orders-0"))
     assert backups
     for state in record.crash_states(limit=STATES, seed=7):
         with state.materialise() as disk:
-            recover(disk / "orders-0", mode=mode, in_place=True, backup=True)
-            after = files(disk / "orders-0")
-            assert {n: raw for n, raw in after.items() if n not in backups} == {
-                n: raw for n, raw in whole.items() if n not in backups}, state.story()
+            recover(disk / "logs/orders-0", mode=mode, apply=True, backup=disk / "kept")
+            assert files(disk / "logs/orders-0") == whole, state.story()
             # A .log that was gone before the run began has its backup by then.
-            assert all(after[name] == before[name.removesuffix(".bak")] for name in backups), state.story()
+            after = files(disk / "kept/orders-0")
+            assert all(after[name] == before[name] for name in backups), state.story()
 
 
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
 def test_after_a_crash_it_runs_again_on_a_copy_in_which_hard_links_became_files(damaged, mode, tmp_path):
     before = files(damaged)
-    record = RecordingFs(damaged.parent)
-    recover(damaged, mode=mode, in_place=True, backup=True, fs=record)
-    whole = files(damaged)
-    backups = {name for name in whole if name.endswith(".bak")}
+    record = RecordingFs(damaged.parents[1])
+    kept = damaged.parents[1] / "kept"
+    recover(damaged, mode=mode, apply=True, backup=kept, fs=record)
+    whole, backups = files(damaged), set(files(kept / "orders-0"))
     for n, state in enumerate(record.crash_states(limit=STATES, seed=11)):
         with state.materialise() as disk:
-            copy = shutil.copytree(disk, tmp_path / str(n)) / "orders-0"
-        recover(copy, mode=mode, in_place=True, backup=True)
-        after = files(copy)
-        assert {n: raw for n, raw in after.items() if n not in backups} == {
-            n: raw for n, raw in whole.items() if n not in backups}, state.story()
-        assert all(after[name] == before[name.removesuffix(".bak")] for name in backups), state.story()
+            copy = shutil.copytree(disk, tmp_path / "copies" / str(n))
+        recover(copy / "logs/orders-0", mode=mode, apply=True, backup=copy / "kept")
+        assert files(copy / "logs/orders-0") == whole, state.story()
+        after = files(copy / "kept/orders-0")
+        assert all(after[name] == before[name] for name in backups), state.story()
 
 
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
@@ -75,7 +73,7 @@ def test_a_crash_in_place_leaves_kafkas_clean_mark_only_where_all_files_fit_each
     (damaged.parent / names.CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":31}')
     before = files(damaged)
     record = RecordingFs(damaged.parent)
-    done = recover(damaged, mode=mode, in_place=True, fs=record)
+    done = recover(damaged, mode=mode, apply=True, fs=record)
     whole = files(damaged)
     assert (damaged.parent / names.CLEAN_SHUTDOWN).read_bytes() == b'{"version":0,"brokerEpoch":31}'
     points = read_offset_checkpoint(damaged.parent / names.RECOVERY_POINT_CHECKPOINT)
@@ -104,7 +102,7 @@ def test_a_crash_of_a_copy_leaves_a_whole_one_or_none(damaged):
 def test_a_log_dir_in_use_is_not_written_to(damaged):
     before = files(damaged)
     with lock_log_dir(OsFileSystem(), damaged.parent):
-        for target in ({"in_place": True}, {"out": damaged.with_name("copy-0")}):
+        for target in ({"apply": True}, {"out": damaged.with_name("copy-0")}):
             with pytest.raises(LogLockedError):
                 recover(damaged, mode="truncate", **target)
         assert recover(damaged, mode="truncate").target is None
@@ -115,8 +113,8 @@ def test_a_partition_that_is_open_is_not_recovered_in_place_and_its_neighbour_is
     with seglog.open(damaged.with_name("orders-1")) as log:
         log.append(b"x")
         with pytest.raises(LogLockedError):
-            recover(log.path, mode="truncate", in_place=True)
-        assert recover(damaged, mode="quarantine", in_place=True).lost
+            recover(log.path, mode="truncate", apply=True)
+        assert recover(damaged, mode="quarantine", apply=True).lost
 
 
 def test_a_partition_that_starts_behind_its_damage_is_looked_at_from_its_first_segment(damaged):
@@ -126,7 +124,7 @@ def test_a_partition_that_starts_behind_its_damage_is_looked_at_from_its_first_s
 
 
 @pytest.mark.parametrize("arguments", [
-    {"mode": "fail"}, {"mode": "truncate", "backup": True}, {"mode": "truncate", "in_place": True, "out": "x-0"},
+    {"mode": "fail"}, {"mode": "truncate", "backup": "kept"}, {"mode": "truncate", "apply": True, "out": "x-0"},
 ])
 def test_what_cannot_be_meant_is_refused(damaged, arguments):
     with pytest.raises(InvalidArgumentError):

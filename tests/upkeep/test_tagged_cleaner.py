@@ -181,7 +181,7 @@ def test_the_command_compacts_it_and_proves_it(in_memory):
     before = {log.name: log.read_bytes() for log in names.log_files(path)}
     dry = compact(path, config={}, dry_run=True).cleaned
     assert {log.name: log.read_bytes() for log in names.log_files(path)} == before
-    done = compact(path, config={}, verify=True)
+    done = compact(path, config={}, prove=True)
     assert done.proven_keys == 9
     assert (dry.bytes_before, dry.bytes_after) == (done.cleaned.bytes_before, done.cleaned.bytes_after)
     assert [r.offset for r in seglog.open_partition(path).read()] == list(range(191, 200))

@@ -68,7 +68,7 @@ def test_a_damaged_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
             assert offset_at(partition, NOW + n * 20_000) == n
             assert offset_at(partition, NOW + n * 20_000 - 1) == n
         assert offset_at(partition, NOW + (RECORDS + 1) * 20_000) is None
-    command("index", "rebuild", directory, "--config", "index.interval.bytes=100")
+    command("index", "rebuild", "--apply", directory, "--config", "index.interval.bytes=100")
     assert index.read_bytes() == right
     assert seglog.verify(directory, config=CONFIG).ok
 

@@ -23,7 +23,7 @@ def directory(tmp_path):
             log.append(b"x" * 2000, timestamp=NOW + n * 7919 % 600)
         log.roll()
         log.append(b"last", timestamp=NOW + 700)
-    command("index", "rebuild", "--time-ranges", path)
+    command("index", "rebuild", "--apply", "--time-ranges", path)
     return path
 
 
@@ -66,7 +66,7 @@ def test_a_bad_one_is_a_finding_and_never_a_wrong_answer(directory, damage):
         times = [r.timestamp for r in partition.read()]
         for time in range(NOW, NOW + 701, 9):
             assert offset_at(partition, time) == next(n for n, t in enumerate(times) if t >= time)
-    command("index", "rebuild", directory)
+    command("index", "rebuild", "--apply", directory)
     assert path.read_bytes() == right
     assert seglog.verify(directory, level="deep").ok
 
@@ -89,7 +89,7 @@ def test_a_newer_version_is_a_note(directory):
     assert (finding.code, finding.severity) == ("timeranges_newer", "note")
     assert "version 9" in finding.found
     assert "version 9; this seglog reads version 1" in command("dump", path, status=4).stderr
-    assert "version 9" in command("index", "rebuild", directory, status=7).stderr
+    assert "version 9" in command("index", "rebuild", "--apply", directory, status=7).stderr
     command("stats", directory)
     command("ls", directory)
 

@@ -167,7 +167,7 @@ def test_no_finding_on_epochs_outlasts_a_recovery(copy, case, epoch, mode):
     log = max(directory.glob("*.log"), key=lambda log: log.stat().st_size)
     patch(log, second_batch(log) + 12, struct.pack(">i", epoch))
     records = verify(directory, config=SMALL).records
-    recover(directory, mode=mode, in_place=True, config=SMALL)
+    recover(directory, mode=mode, apply=True, config=SMALL)
     report = verify(directory, config=SMALL)
     assert report.ok, report.findings
     assert report.records == records
@@ -179,11 +179,11 @@ def test_a_checkpoint_that_no_batch_bears_out_is_a_finding_until_it_is_removed(c
     checkpoint = directory / "leader-epoch-checkpoint"
     checkpoint.write_bytes(LeaderEpochs([EpochStart(2, 0), EpochStart(50, 25)]).to_bytes())
     assert codes(verify(directory, config=SMALL)) == {"epochs_differ"}
-    recover(directory, mode="truncate", in_place=True, config=SMALL)
+    recover(directory, mode="truncate", apply=True, config=SMALL)
     assert codes(verify(directory, config=SMALL)) == {"epochs_differ"}
     assert "remove leader-epoch-checkpoint" in KINDS["epochs_differ"].fix
     checkpoint.unlink()
-    recover(directory, mode="truncate", in_place=True, config=SMALL)
+    recover(directory, mode="truncate", apply=True, config=SMALL)
     assert verify(directory, config=SMALL).findings == []
 
 

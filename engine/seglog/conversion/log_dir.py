@@ -106,7 +106,7 @@ def choose_partitions(directories: Iterable[str], topics: Iterable[str], log_dir
 
 def convert_log_dir_in_place(
     src: AnyPath,
-    backup: AnyPath,
+    backup: AnyPath | None,
     options: Options,
     *,
     topics: Iterable[str] = (),
@@ -114,7 +114,8 @@ def convert_log_dir_in_place(
     watch: Watch | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[PartitionRow]:
-    """Convert partitions of the log dir `src` in place (in_place.plan_in_place); yield a row for each.
+    """Convert partitions of the log dir `src` in place (in_place.plan_in_place); yield a row for each. Without `backup`
+    it is a dry run.
 
     Skips a partition that would not change; with `resume` also one that was converted and has its backup. Raises as
     convert_log_dir.
@@ -122,10 +123,16 @@ def convert_log_dir_in_place(
     progress: Watch = watch or _unwatched
 
     def convert(partition: Path, began_s: float) -> PartitionRow:
+        reading = progress("reading", partition.name)
+        if backup is None:
+            plan = plan_from_options(partition, None, options, progress=reading, fs=fs)
+            seconds = time.monotonic() - began_s
+            is_done = plan.changes_nothing
+            return PartitionRow.of_no_change(plan, seconds) if is_done else PartitionRow.of_plan(plan, seconds)
         if resume and is_converted(partition, backup, fs=fs):
             before = Path(backup) / partition.name
             return PartitionRow.of_proof(before, partition, Proof.read(partition / PROOF_FILE))
-        plan = plan_in_place(partition, backup, options, progress=progress("reading", partition.name), fs=fs)
+        plan = plan_in_place(partition, backup, options, progress=reading, fs=fs)
         if plan.changes_nothing:
             return PartitionRow.of_no_change(plan, time.monotonic() - began_s)
         result = plan.run(progress("converting", partition.name))

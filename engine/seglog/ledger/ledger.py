@@ -177,7 +177,7 @@ class Ledger(OpenHandle):
             raise CorruptRecordError(
                 f"the ledger was sealed with {metadata.end.length_bytes} bytes, but has {max(size_bytes, 0)}",
                 file=log, position=max(min(size_bytes, metadata.end.length_bytes), 0),
-                hint="restore it from a copy, or let `seglog ledger recover --in-place` seal it with what is left",
+                hint="restore it from a copy, or let `seglog ledger recover --apply` seal it with what is left",
             )
         return cls(path, metadata, Segment(log, is_last=False, owned=True), fs=fs, clock=clock, lost=lost)
 

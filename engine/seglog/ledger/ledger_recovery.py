@@ -80,7 +80,7 @@ def recover_segment(
         if not check.is_torn_tail and not truncate:
             raise CorruptRecordError(
                 damage.reason, file=log, position=damage.start, offset=damage.first_offset,
-                hint="`seglog ledger recover --truncate` cuts the ledger here",
+                hint="`seglog ledger recover --truncate --apply` cuts the ledger here",
             )
         shorten(fs, log, damage.start)
     else:

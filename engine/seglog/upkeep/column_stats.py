@@ -1,6 +1,7 @@
 """Writes column statistics (segment.column_stats) for a partition: queries over tables use them to skip bytes."""
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def write_column_stats(
     *,
     config: Mapping[str, object] | LogConfig | None = None,
     only: Collection[str] = (),
+    dry_run: bool = False,
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
@@ -26,12 +28,13 @@ def write_column_stats(
     segment.
 
     `only`: names of the .log files to process; all if empty. A file made from the present log stays. The last segment
-    gets one, too: it is valid until the segment grows. A generator: it holds the log dir's lock while it runs. Raises
-    LogLockedError if a broker or another writer holds it, StorageError if a write fails.
+    gets one, too: it is valid until the segment grows. `dry_run`: only tell what would be written, also beside a
+    writer. A generator: it holds the log dir's lock while it runs. Raises LogLockedError if a broker or another writer
+    holds it, StorageError if a write fails.
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
-    with lock_alone(fs, path), Partition(path, config=config) as partition:
+    with nullcontext() if dry_run else lock_alone(fs, path), Partition(path, config=config) as partition:
         wanted = [s for s in partition.segments if (not only or s.path.name in only) and not s.dialect.is_tagged]
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:
@@ -46,7 +49,7 @@ def write_column_stats(
                 except (*UNREADABLE, UnsupportedVersionError) as e:
                     yield RefusedSegment(os.fspath(file), e)
                 else:
-                    yield replace(put_index(fs, file, raw, 1), entries=len(ColumnStats(raw, file)))
+                    yield replace(put_index(fs, file, raw, 1, dry_run=dry_run), entries=len(ColumnStats(raw, file)))
             done += segment.size_bytes
             if progress is not None:
                 progress(done, total)

@@ -25,7 +25,7 @@ class Compaction:
 
 
 def compact(
-    directory: Path, *, config: Mapping[str, object], dry_run: bool = False, verify: bool = False,
+    directory: Path, *, config: Mapping[str, object], dry_run: bool = False, prove: bool = False,
     keyless_go: bool = False, clock: Clock | None = None,
 ) -> Compaction:
     """Compact all of a partition directory except its active segment, due or not, as its owner would.
@@ -49,7 +49,7 @@ def compact(
     with Log(directory, config=settings, create=False, clock=clock) as log:
         found = plan_for(log)
         end = found.first_uncleanable_offset
-        last = last_records(log, end) if verify else None
+        last = last_records(log, end) if prove else None
         done = clean(log, limits=limits)
         if last is not None and done.outcome != "nothing":
             check(log, last, end)

@@ -14,7 +14,7 @@ moment, every index is the old one or the new one.
 """
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,19 +75,20 @@ def rebuild_indexes(
     config: Mapping[str, object] | LogConfig | None = None,
     only: Collection[str] = (),
     time_ranges: bool = False,
+    dry_run: bool = False,
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
     """Write the index files of a partition directory; yields each finished file and each refused segment.
 
     `only`: names of the .log files whose indexes to write; all if empty. `time_ranges`: each segment gets a
-    .ranges.index.
+    .ranges.index. `dry_run`: only tell what would be written, also beside a writer.
     `progress` is called with (bytes of log read, total bytes). A generator: it holds the log dir's lock while it runs.
     Raises LogLockedError if a broker or another writer holds it, StorageError if a write fails.
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
-    with lock_alone(fs, path), Partition(path, config=config) as partition:
+    with nullcontext() if dry_run else lock_alone(fs, path), Partition(path, config=config) as partition:
         wanted = [s for s in partition.segments if not only or s.path.name in only]
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:
@@ -99,24 +100,26 @@ def rebuild_indexes(
                 dialect = segment.dialect
                 for suffix, raw in dialect.index_files(right.offset_index, right.time_index).items():
                     size = dialect.offset_entry_bytes if suffix == dialect.offset_index else dialect.time_entry_bytes
-                    yield put_index(fs, segment.path.with_suffix(suffix), raw or b"", size)
+                    yield put_index(fs, segment.path.with_suffix(suffix), raw or b"", size, dry_run=dry_run)
                 if dialect.has_one_index:
                     done += segment.size_bytes
                     continue
                 minute_index = minute_index_path(segment.path)
                 if partition.config.time_index_minute_enabled or minute_index.exists():
-                    yield put_index(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE)
+                    yield put_index(fs, minute_index, right.minute_index, TimeIndex.ENTRY_SIZE, dry_run=dry_run)
                 wanted_ranges = time_ranges or partition.config.time_index_ranges_enabled
                 if wanted_ranges or time_ranges_path(segment.path).exists():
-                    yield _put_time_ranges(fs, segment, is_asked=time_ranges)
+                    yield _put_time_ranges(fs, segment, is_asked=time_ranges, dry_run=dry_run)
             done += segment.size_bytes
         if not only and partition.dialect.has_producers:
             for segment, raw in _transaction_indexes(partition):
                 path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
-                yield put_index(fs, path, raw, transaction_index.ENTRY_SIZE)
+                yield put_index(fs, path, raw, transaction_index.ENTRY_SIZE, dry_run=dry_run)
 
 
-def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> RebuiltIndex | RefusedSegment:
+def _put_time_ranges(
+    fs: FileSystem, segment: Segment, *, is_asked: bool, dry_run: bool
+) -> RebuiltIndex | RefusedSegment:
     """Write a segment's time ranges. Those of a newer seglog are replaced only on request."""
     path = time_ranges_path(segment.path)
     try:
@@ -126,20 +129,21 @@ def _put_time_ranges(fs: FileSystem, segment: Segment, *, is_asked: bool) -> Reb
         raw = time_ranges_bytes(segment)
     except (*UNREADABLE, UnsupportedVersionError) as e:
         return RefusedSegment(os.fspath(path), e)
-    return replace(put_index(fs, path, raw, 1), entries=len(TimeRanges(Window(raw))))
+    return replace(put_index(fs, path, raw, 1, dry_run=dry_run), entries=len(TimeRanges(Window(raw))))
 
 
 def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
     return None if progress is None else lambda position: progress(done + position, total)
 
 
-def put_index(fs: FileSystem, path: Path, raw: bytes, entry_size: int) -> RebuiltIndex:
-    """Write `raw` to the file, unless it already has these bytes."""
+def put_index(fs: FileSystem, path: Path, raw: bytes, entry_size: int, *, dry_run: bool = False) -> RebuiltIndex:
+    """Write `raw` to the file, unless it already has these bytes. `dry_run`: only tell."""
     before = read_file(path) if path.exists() else None
     backup = None
     if before != raw:
         backup = None if before is None else os.fspath(path) + names.BACKUP_SUFFIX
-        write_atomically(fs, path, raw, backup=backup)
+        if not dry_run:
+            write_atomically(fs, path, raw, backup=backup)
     return RebuiltIndex(
         os.fspath(path), len(raw) // entry_size, len(raw), None if before is None else len(before), backup
     )

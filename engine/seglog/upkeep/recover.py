@@ -65,29 +65,30 @@ def recover(
     out: AnyPath | None = None,
     *,
     mode: str,
-    in_place: bool = False,
-    backup: bool = False,
+    apply: bool = False,
+    backup: AnyPath | None = None,
     config: Mapping[str, object] | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Recovery:
-    """Recover the partition directory `src`: into a copy `out`, `in_place`, or, without either, show what would be
-    lost.
+    """Recover the partition directory `src`: into a copy `out`, in place with `apply`, or, without either, show what
+    would be lost.
 
     `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" removes only the damage, keeps its
-    bytes in `quarantine/`, and keeps every later batch with its offsets. `backup`: in place, keep each .log that is
-    changed or removed as `.bak`. `config`: the topic's `index.interval.bytes` and others, which a directory does not
-    contain.
+    bytes in `quarantine/`, and keeps every later batch with its offsets. `backup`: with `apply`, keep each .log
+    that is changed or removed in this directory, below the name of the partition: on the same file system, but outside
+    the log dir, where a broker would refuse it. `config`: the topic's `index.interval.bytes` and others, which a
+    directory does not contain.
 
     Raises NotALogError; InvalidArgumentError for a target or a backup that exists; LogLockedError if a broker or
     another writer holds the log dir that is written to; StorageError; InvalidConfigError.
     """
     if mode not in MODES:
         raise InvalidArgumentError(f"unknown recovery mode {mode!r}", hint=f"choose {' or '.join(MODES)}")
-    if out is not None and in_place:
-        raise InvalidArgumentError("out and in_place exclude each other")
-    if backup and not in_place:
-        raise InvalidArgumentError("--backup needs --in-place: without it the source does not change")
+    if out is not None and apply:
+        raise InvalidArgumentError("out and apply exclude each other")
+    if backup is not None and not apply:
+        raise InvalidArgumentError("a backup needs apply: without it the source does not change")
     fs = fs or OsFileSystem()
     now_ms = (clock or SystemClock()).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
@@ -95,14 +96,15 @@ def recover(
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
     dialect = directory_dialect(source).dialect if source.is_dir() else KAFKA
     settings = LogConfig.of({**(config or {}), "seglog.recovery.mode": mode, DIALECT_SETTING: dialect.name})
-    if in_place:
+    if apply:
+        backups_in = None if backup is None else _checked_backup(source, Path(os.path.abspath(checked_path(backup))))
         with ExitStack() as locks:
             for lock in lock_beside(fs, source):
                 locks.enter_context(lock)
             log_dir = locks.enter_context(LogDirState(fs, os.path.realpath(source.parent)))
             locks.enter_context(lock_partition(fs, source))
             plan = _plan(source, source, settings)
-            backups = _back_up(fs, plan) if backup else ()
+            backups = () if backups_in is None else _back_up(fs, plan, backups_in)
             directory = log_dir.path / source.name
             log_dir.make_dirty(directory)
             done = _done(plan, fs, now_ms, source, source, mode, backups)
@@ -180,10 +182,23 @@ def _copy(fs: FileSystem, source: Path, staging: Staging) -> None:
 # --- the backup --------------------------------------------------------------------------------
 
 
-def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
+def _checked_backup(source: Path, directory: Path) -> Path:
+    """Return where the backups of a partition go."""
+    log_dir, place = Path(os.path.realpath(source.parent)), Path(os.path.realpath(directory))
+    if log_dir in (place, *place.parents):
+        raise InvalidArgumentError(
+            "the backup would be in the log dir, where a broker refuses it", file=directory,
+            hint="choose a directory outside, on the same file system",
+        )
+    return directory / source.name
+
+
+def _back_up(fs: FileSystem, plan: LoadPlan, directory: Path) -> tuple[Path, ...]:
     """Give each .log that will be changed or removed a second name. The other files can be rebuilt from it."""
     going = [s.files.log for s in plan.segments if s.is_changed] + [files.log for files in plan.removed]
-    backups = tuple(log.path.with_name(log.name + names.BACKUP_SUFFIX) for log in going)
+    backups = tuple(directory / log.name for log in going)
+    if backups:
+        make_directories(fs, directory)
     for log, backup in zip(going, backups, strict=True):
         if not os.path.lexists(backup):
             fs.link(log.path, backup)
@@ -193,5 +208,5 @@ def _back_up(fs: FileSystem, plan: LoadPlan) -> tuple[Path, ...]:
                 "a backup already exists", file=backup, hint="move it away: it may be the only whole copy"
             )
     if backups:
-        fs.sync_directory(plan.directory)
+        fs.sync_directory(directory)
     return backups

@@ -42,10 +42,11 @@ def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
 
 # The fix of damage that a recovery removes; `seglog verify` adds what it would lose.
 RECOVER = (
-    "`seglog recover --mode quarantine` removes only the damage; a broker's recovery truncates the log here; make a "
+    "`seglog recover --mode quarantine --apply` removes only the damage; a broker's recovery truncates the log here; "
+    "make a "
     "copy first"
 )
-_REBUILD = "seglog index rebuild"
+_REBUILD = "seglog index rebuild --apply"
 _STATS = "seglog index stats"
 _COPY = "restore the ledger from a copy; intact entries can be read"
 _OPEN = "nothing: the next opening for writing repairs it"

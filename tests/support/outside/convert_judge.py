@@ -22,7 +22,7 @@ def judge(task, note, number):
     """Look; convert (again); back; open for appending."""
     partition, backup = f"{task['path']}/logs/orders-0", f"{task['path']}/backups"
     facts = {"wrong": [], "found": look(partition)}
-    for name, flags in (("converted", ("--in-place", "--resume")), ("restored", ("--rollback",))):
+    for name, flags in (("converted", ("--in-place", "--apply", "--resume")), ("restored", ("--rollback",))):
         done = command("convert", partition, *flags, "--backup", backup, status=None)
         if done.exit_code:
             facts["wrong"].append(f"{flags} ended with {done.exit_code}: {done.output[-300:]}")

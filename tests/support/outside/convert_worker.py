@@ -17,7 +17,7 @@ def run(root, rounds):
     for _ in range(rounds):
         for said, done, flag in (("convert", "converted", "--in-place"), ("rollback", "restored", "--rollback")):
             note(said)
-            status = seglog("convert", partition, flag, "--backup", backup, status=None).exit_code
+            status = seglog("convert", partition, flag, "--apply", "--backup", backup, status=None).exit_code
             if status:
                 note("failed", status)
                 return

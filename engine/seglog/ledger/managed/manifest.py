@@ -21,7 +21,7 @@ FORMAT = "seglog-managed-ledger"
 VERSION, OLDEST = 2, 1
 CHANGE_FORMAT = "seglog-managed-ledger-change"
 FILE_NAME = "manifest"
-NO_MANIFEST_HINT = "pass a topic's directory, which has one; `seglog ledger recover` rebuilds a lost one"
+NO_MANIFEST_HINT = "pass a topic's directory, which has one; `seglog ledger recover --apply` rebuilds a lost one"
 # Changes may take this much, however short the complete manifest is.
 MIN_CHANGES_BYTES = 4096
 # A change with more new ledgers is not written as a change.
