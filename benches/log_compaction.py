@@ -89,7 +89,7 @@ class Cleaning:
 
     def _clean(self) -> None:
         while self._runs:
-            self._log.put_cleaner_offset(0)
+            self._log._put_cleaner_offset(0)
             clean(self._log, should_stop=lambda: not self._runs)
 
     def end(self) -> None:

@@ -191,7 +191,7 @@ def set_policies(path: Path, settings: Sequence[str], dry_run: bool, as_json: bo
         changes[key] = value or None
     stored = policy_properties(changes)
     if not dry_run:
-        with ManagedLedger(path, create=False) as topic, DelayedDelivery.as_found(topic) as delayed:
+        with ManagedLedger(path, create=False) as topic, DelayedDelivery._as_found(topic) as delayed:
             delayed.set_policies(changes)
     if as_json:
         report.print_json("summary", managed_ledger=path.name, dry_run=dry_run, policies=len(stored))
@@ -301,7 +301,7 @@ def _opened(
     """Open the index of a subscription, or the shared one; it then knows every delayed message of the log."""
     with ManagedLedger(path, create=False) as topic:
         names = [name for name in topic.cursors if name != BUILDING_CURSOR]
-        with DelayedDelivery.as_found(topic, new_worker=new_worker) as delayed:
+        with DelayedDelivery._as_found(topic, new_worker=new_worker) as delayed:
             config = delayed.config
             if config.shared_index and subscription is not None:
                 raise InvalidArgumentError(

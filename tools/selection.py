@@ -86,7 +86,7 @@ def select_batches(
         return
     tables: Iterator[tuple[Segment, BatchTable, int]]
     if selection.follows and isinstance(partition, Follower):
-        tables = partition.follow_tables(first)
+        tables = partition._follow_tables(first)
     else:
         tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
     for segment, table, first in tables:        # which is lower after a truncation

@@ -182,10 +182,10 @@ def test_live_restart_a_message_dispatched_when_it_was_read_again_does_not_come_
     topic = Topic().fill([1, 2])
     topic.clock.set(NOW + 2500)
     topic.reopen()
-    read_again = [(1, entry) for entry in range(10)]
-    direct = [p for p in read_again if not topic.tracker.add_message(*p, NOW + 1000 + 1000 * p[1])]
+    _read_again = [(1, entry) for entry in range(10)]
+    direct = [p for p in _read_again if not topic.tracker.add_message(*p, NOW + 1000 + 1000 * p[1])]
     assert direct == [(1, 0), (1, 1)]
-    assert set(topic.drain()) == set(read_again) - set(direct)
+    assert set(topic.drain()) == set(_read_again) - set(direct)
 
 
 def test_live_restart_a_message_delivered_before_the_restart_does_not_come_again():
@@ -465,7 +465,7 @@ class Log:
             if (ledger, entry) not in self.done and not known:
                 self.topic.tracker.add_message(ledger, entry, at)
 
-    def read_again(self):
+    def _read_again(self):
         self.losses += 1
 
 

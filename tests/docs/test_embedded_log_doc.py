@@ -22,8 +22,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
 
 # For whoever reads the source.
 INNER = {
-    "find_offset", "tables", "follow_tables", "segments", "records", "high_watermark", "recovery_point", "keep_house",
-    "write_lingering", "stop_lingering",
+    "find_offset", "tables", "segments", "high_watermark", "recovery_point",
 }
 
 

@@ -197,7 +197,7 @@ def test_golden_log_answers_the_same_with_them(case, tmp_path):
     assert seglog.scan(directory).to_arrow().to_pylist() == rows
     keys = sorted({row["key"] for row in rows if row["key"] is not None})
     for key in {*keys[:1], *keys[len(keys) // 2 :][:1], *keys[-1:]}:
-        found = seglog.scan(directory).narrowed(Bounds().compared("key", "==", key)).to_arrow().to_pylist()
+        found = seglog.scan(directory)._narrowed(Bounds().compared("key", "==", key)).to_arrow().to_pylist()
         assert [row for row in found if row["key"] == key] == [row for row in rows if row["key"] == key]
     times = sorted({row["timestamp"] for row in rows if row["timestamp"] is not None})
     for time in times[:: max(len(times) // 3, 1)]:

@@ -278,7 +278,7 @@ def test_golden_logs_read_the_same(case, tmp_path, monkeypatch):
         return
     start, stop = offsets[len(offsets) // 3], offsets[2 * len(offsets) // 3] + 1
     bounds = Bounds(from_offset=start, to_offset=stop)
-    assert seglog.scan(there).narrowed(bounds).to_arrow() == seglog.scan(here).narrowed(bounds).to_arrow()
+    assert seglog.scan(there)._narrowed(bounds).to_arrow() == seglog.scan(here)._narrowed(bounds).to_arrow()
     times = sorted({time for time in whole["timestamp"].to_pylist() if time is not None})
     for time in times[:: max(len(times) // 3, 1)]:
         narrow = {"since": time, "until": time + dt.timedelta(milliseconds=1)}

@@ -58,7 +58,7 @@ def test_the_rows_of_the_partition_that_was_copied(bucket, setting, topic, isola
     offsets = whole["offset"].to_pylist()
     for first in range(0, len(offsets), 7):
         bounds = Bounds(from_offset=offsets[first], to_offset=offsets[first] + 9)
-        assert scan.narrowed(bounds).to_arrow() == here.narrowed(bounds).to_arrow()
+        assert scan._narrowed(bounds).to_arrow() == here._narrowed(bounds).to_arrow()
     times = [time for time in whole["timestamp"].to_pylist() if time is not None]
     for time in times[::9]:
         narrow = {"since": time, "until": time + dt.timedelta(seconds=2), "isolation": isolation}

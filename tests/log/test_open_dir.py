@@ -87,7 +87,7 @@ def test_a_deleted_partition_leaves_nothing(tmp_path):
     with LogDir(tmp_path) as log_dir:
         for partition in range(2):
             log_dir.log("orders", partition).append(b"")
-            log_dir.log("orders", partition).put_cleaner_offset(1)
+            log_dir.log("orders", partition)._put_cleaner_offset(1)
         log_dir.log("orders", 1).flush()
         log_dir.delete("orders", 0)
         assert log_dir.partitions() == [("orders", 1)]

@@ -111,7 +111,7 @@ def check_open(path, descriptors):
 
 class Held:
     def __init__(self):
-        self.recently_used, self.is_open = True, False
+        self._recently_used, self.is_open = True, False
 
     def let_go(self):
         self.is_open = False
@@ -123,8 +123,8 @@ def test_what_was_used_since_the_last_round_stays_open():
     for one in held[:4]:
         one.is_open = True
         ring.opened(one)
-        one.recently_used = False
-    held[0].recently_used = True
+        one._recently_used = False
+    held[0]._recently_used = True
     for one in held[4:]:
         one.is_open = True
         ring.opened(one)

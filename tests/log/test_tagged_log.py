@@ -347,7 +347,7 @@ def test_an_empty_log_that_a_broker_put_beside_is_told_and_left_alone(path, capl
     for file in foreign:
         file.write_bytes(b"" if file.suffix == ".log" else bytes(1000))
     with open_log(path) as log, seglog.open_partition(path) as partition:
-        assert log.foreign_files == partition.foreign_files == (foreign[0].name,)
+        assert log._foreign_files == partition._foreign_files == (foreign[0].name,)
         assert foreign[0].name in caplog.text
         assert records(log) == records(partition) == expected()
         log.append(b"more", timestamp=NOW + 10**6)

@@ -60,14 +60,14 @@ def test_disorder_equals_the_obvious_loop_in_every_case():
 
 
 def test_the_writer_lies_within_the_bounds_in_every_case():
-    narrowed = 0
+    _narrowed = 0
     for case in golden_cases():
         real = version(json.loads((case / "case.json").read_text())["writer"].removeprefix("kafka "))
         writer = stats(partition_of(case))["stats"][0]["writer"]
         assert writer["since"] is None or version(writer["since"]) <= real, (case.name, writer)
         assert writer["until"] is None or real <= version(writer["until"]), (case.name, writer)
-        narrowed += writer["until"] is not None
-    assert narrowed >= 10       # 2.8.2 gives itself away where it indexed an append of several batches
+        _narrowed += writer["until"] is not None
+    assert _narrowed >= 10       # 2.8.2 gives itself away where it indexed an append of several batches
 
 
 def test_the_writer_of_a_log_without_newer_files_is_old(golden_kafka, tmp_path):

@@ -638,7 +638,7 @@ def test_what_a_read_kept_to_itself_is_told_at_closing(tmp_path, monkeypatch):
         assert [entry.position for entry in dispatcher.read(timeout=0)] == [first]
         delivery.tracker(cursor).cancel(*late)     # which leaves it to the next reading to acknowledge it
         dispatcher.redeliver([first])
-        dispatcher.read_again()
+        dispatcher._read_again()
         with monkeypatch.context() as patch:
             patch.setattr(CursorState, "write", fail_to_write)
             assert [entry.position for entry in dispatcher.read(timeout=0)] == [first]

@@ -41,10 +41,10 @@ class Topic:
         sleep = self.dispatcher._sleep
         self.dispatcher._sleep = lambda *how: (self.sleeps.release(), sleep(*how))
         self.reads = []
-        read, read_run = self.log.read, self.log.read_run
+        read, _read_run = self.log.read, self.log._read_run
         self.log.read = lambda position: (self.reads.append(position), read(position))[1]
-        self.log.read_run = lambda ledger_id, ids: (
-            self.reads.extend(Position(ledger_id, entry_id) for entry_id in ids), read_run(ledger_id, ids),
+        self.log._read_run = lambda ledger_id, ids: (
+            self.reads.extend(Position(ledger_id, entry_id) for entry_id in ids), _read_run(ledger_id, ids),
         )[1]
 
     def publish(self, *delays_ms):

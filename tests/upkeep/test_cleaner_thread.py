@@ -61,7 +61,7 @@ def test_a_checkpoint_outside_of_the_log_is_written_again_before_there_is_anythi
         log = log_dir.log("table")
         for n in range(10):
             log.append(b"%d" % n, key=b"key")
-        log.put_cleaner_offset(100)
+        log._put_cleaner_offset(100)
         wait_for(lambda: log.cleaner_offset == 0)
         assert log.log_end_offset == 10
 

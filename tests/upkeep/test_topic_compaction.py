@@ -420,21 +420,21 @@ def test_the_house_keeper_compacts_by_the_threshold(tmp_path):
         service = PulsarTopicCompactionService(topic)
         for n in range(5):
             topic.add_entry(keyed(n, "a", b"x" * 100))
-        topic.keep_house()
+        topic._keep_house()
         assert service.compacted_ledger is None
         for n in range(5):
             topic.add_entry(keyed(n, "a", b"x" * 100))
-        assert service.bytes_to_compact() >= 1000
-        topic.keep_house()
+        assert service._bytes_to_compact() >= 1000
+        topic._keep_house()
         assert service.get_last_compacted_position() == topic.last_position
-        assert service.bytes_to_compact() == 0
+        assert service._bytes_to_compact() == 0
         for n in range(9):
             topic.add_entry(keyed(n, "a", b"x" * 100))
         topic.cursors[COMPACTION_CURSOR].clear_backlog()
-        topic.keep_house()
+        topic._keep_house()
         assert isinstance(service.error, CorruptManifestError)
         service.close()
-        topic.keep_house()
+        topic._keep_house()
 
 
 @pytest.mark.parametrize("fsync", ["batch", "interval"])
@@ -499,14 +499,14 @@ def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
     config = {"brokerServiceCompactionThresholdInBytes": 500}
     with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
-        topic.keep_house()
+        topic._keep_house()
         service = seglog.pulsar.PulsarTopicCompactionService(topic)
         assert len(compacted(service)) == 1
         reader = seglog.pulsar.read_compacted(topic, service)
         assert reader.read_next().position == seglog.pulsar.MessagePosition(0, 7, -1, 1007)
     with seglog.pulsar.ManagedLedger(tmp_path / "other") as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
-        topic.keep_house()
+        topic._keep_house()
         assert COMPACTION_CURSOR not in topic.cursors
 
 
@@ -531,14 +531,14 @@ def test_what_one_service_compacted_every_service_of_the_topic_reads(tmp_path):
         subscription = topic.open_cursor("sub", "earliest")
         entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]
         topic.add_entries(entries[:6])
-        topic.keep_house()
+        topic._keep_house()
         reads, closed = PulsarTopicCompactionService(topic), PulsarTopicCompactionService(topic)
         closed.close()
         closed.close()
-        topic.remove_chore(reads.compact_if_due)
+        topic._remove_chore(reads._compact_if_due)
         topic.add_entries(entries[6:])
         subscription.clear_backlog()
-        topic.keep_house()
+        topic._keep_house()
         topic.roll()
         assert topic.entry_count == 0
         assert read_all(topic, reads) == [(f"k{n}", b"%d" % n) for n in range(12)]

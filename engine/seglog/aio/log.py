@@ -47,6 +47,7 @@ class AsyncLog(GrowingReader[Log]):
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed."""
         return self.blocking.closed
 
     # --- appending -------------------------------------------------------------------------------

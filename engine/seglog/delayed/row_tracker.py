@@ -461,7 +461,7 @@ class RowTracker(DelayedDeliveryTracker):
         """Note that messages still in the log are no longer known: this many were pending."""
         self._intake.delayed -= messages
         if self.source is not None:
-            self.source.read_again()
+            self.source._read_again()
         self._changed.notify()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ class LogSource(Protocol):
         """Return passed ledgers with messages that were relocated and are not acknowledged: decisions about these are
         kept."""
 
-    def read_again(self) -> None:
+    def _read_again(self) -> None:
         """Read the log again from its start: the tracker had to forget messages whose snapshot is damaged."""
 
 

@@ -173,7 +173,7 @@ class Server:
 
     async def _remove_deleted(self) -> None:
         """Remove directories that a crash left of deleted partitions, as a broker does after its start."""
-        for remove in self._log_dir.removals_left():
+        for remove in self._log_dir._removals_left():
             try:
                 await asyncio.get_running_loop().run_in_executor(self._converters, remove)
             except SeglogError as error:

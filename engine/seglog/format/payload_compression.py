@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PayloadCodec(IntEnum):
-    """CompressionType of PulsarApi.proto."""
+    """CompressionType of PulsarApi.proto: NONE, LZ4, ZLIB, ZSTD or SNAPPY."""
 
     NONE = 0
     LZ4 = 1

@@ -33,13 +33,13 @@ def _pruned(scan: "RowScan", columns: Any, condition: Any) -> "tuple[RowScan, li
     if columns is None:
         names = list(scan.columns)
     elif isinstance(columns, dict):         # names and expressions, which may need any column
-        return scan.narrowed(bounds), list(scan.columns)
+        return scan._narrowed(bounds), list(scan.columns)
     else:
         names = list(dict.fromkeys(columns))
     # Columns that the text of the filter names, even in a constant: at worst one column too many is read.
     names += [name for name in scan.columns if name in text and name not in names]
     wanted = names or list(scan.columns[:1])
-    return scan.select(wanted).narrowed(bounds), wanted
+    return scan.select(wanted)._narrowed(bounds), wanted
 
 
 def _constants(condition: Any) -> dict[str, object]:

@@ -25,7 +25,7 @@ _BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "No
 def frame(scan: RowScan) -> Any:
     """See scan.TopicScan.to_polars."""
     polars = library("polars")
-    frames = [_frame(polars, rows) for rows in scan.with_views().batches(KEPT)]
+    frames = [_frame(polars, rows) for rows in scan._with_views().batches(KEPT)]
     return polars.concat(frames, rechunk=False) if frames else polars.DataFrame(schema=_schema(polars, scan))
 
 
@@ -39,10 +39,10 @@ def lazy(scan: RowScan) -> Any:
         asked = list(columns or scan.columns)
         needed = () if predicate is None else predicate.meta.root_names()
         more = [name for name in scan.columns if name in needed and name not in asked]
-        wanted = scan.with_views().select(asked + more)
+        wanted = scan._with_views().select(asked + more)
         # With both a limit and a filter, polars limits the rows before the filter: so none may be pruned here.
         if predicate is not None and limit is None:
-            wanted = wanted.narrowed(bounds_of(predicate))
+            wanted = wanted._narrowed(bounds_of(predicate))
         left = limit
         for rows in wanted.batches(WIDE if limit is None else POOL, is_mapped=True):
             piece = _frame(polars, rows)
@@ -66,8 +66,8 @@ def _frame(polars: Any, rows: TopicRows) -> Any:
 
 def _schema(polars: Any, scan: RowScan) -> dict[str, Any]:
     kinds = {
-        "key": polars.String if scan.key_is_text else polars.Binary,
-        "value": polars.String if scan.value_is_text else polars.Binary,
+        "key": polars.String if scan._key_is_text else polars.Binary,
+        "value": polars.String if scan._value_is_text else polars.Binary,
         "topic": polars.String, "partition": polars.Int32, "offset": polars.Int64,
         "timestamp": polars.Datetime("us", "UTC"), "timestampType": polars.Int32,
         "headers": polars.List(polars.Struct({"key": polars.String, "value": polars.Binary})),

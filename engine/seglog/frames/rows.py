@@ -65,7 +65,7 @@ class RowScan:
         options = replace(self._options, columns=checked_columns(columns, False))
         return self._with(options, self._limits)
 
-    def narrowed(self, bounds: Bounds) -> Self:
+    def _narrowed(self, bounds: Bounds) -> Self:
         """The same scan without the rows outside the bounds, for a library that pushes a filter down.
 
         Bounds of keys only prune, by column statistics: rows with other keys may be included.
@@ -85,7 +85,7 @@ class RowScan:
             ),
         )
 
-    def with_views(self) -> Self:
+    def _with_views(self) -> Self:
         """The same with bytes and text as Arrow's views, for a library that would make views of them itself. JSON is
         plain text then: Arrow's type for it is an extension, which such a library does not treat as text."""
         options = self._options
@@ -98,12 +98,12 @@ class RowScan:
         )
 
     @property
-    def key_is_text(self) -> bool:
+    def _key_is_text(self) -> bool:
         """Whether keys are decoded to text."""
         return self._options.key_text is not None
 
     @property
-    def value_is_text(self) -> bool:
+    def _value_is_text(self) -> bool:
         """Whether values are decoded to text."""
         return self._options.value_text is not None
 

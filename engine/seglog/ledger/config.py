@@ -82,7 +82,7 @@ class ManagedLedgerConfig(Settings):
     )
     max_rollover_minutes: int = setting(
         240, "managedLedgerMaxLedgerRolloverTimeMinutes", "min",
-        "a ledger that is older is sealed by the next entry, or by keep_house()",
+        "a ledger that is older is sealed by the next entry, or by its thread",
         "ServiceConfiguration, Pulsar 4.2.4",
         low=1,
     )
@@ -123,7 +123,7 @@ class ManagedLedgerConfig(Settings):
 
     compaction_threshold_bytes: int = setting(
         0, "brokerServiceCompactionThresholdInBytes", "bytes",
-        "keep_house() compacts the topic when this much of it is not compacted yet; 0: never automatically",
+        "its thread compacts the topic when this much of it is not compacted yet; 0: never automatically",
         "ServiceConfiguration, Pulsar 4.2.4",
         high=MAX_LONG,
     )

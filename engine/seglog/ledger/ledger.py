@@ -389,7 +389,7 @@ class Ledger(OpenHandle):
         if writer is not None:
             writer.tell()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Close it without sealing: the next opening recovers it."""
         self._closed = True
         self._let_go()

@@ -23,7 +23,10 @@ class _Fields(NamedTuple):
 
 
 class MessagePosition(_Fields):
-    """A message's position. `batch_index` -1: it is not in a batch. `publish_time`: that of its entry, in ms."""
+    """A message's position. `batch_index` -1: it is not in a batch. `publish_time`: that of its entry, in ms.
+
+    EARLIEST: before every message.
+    """
 
     __slots__ = ()
 

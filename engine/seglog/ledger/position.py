@@ -6,7 +6,7 @@ from seglog.errors import InvalidArgumentError
 
 
 class Position(NamedTuple):
-    """An entry of a ledger. Ordered; ledger ids rise, with gaps.
+    """An entry of a ledger: `ledger_id` and `entry_id`. Ordered; ledger ids rise, with gaps.
 
     `entry_id` -1 is before the first entry of the ledger. Whether an entry exists, the managed ledger knows:
     ManagedLedger.next_valid, previous_valid.

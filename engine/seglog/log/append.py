@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class AppendResult(NamedTuple):
-    """The offsets that a ready batch got; for a duplicate, the offsets that it already had."""
+    """The offsets that a ready batch got; for a duplicate (`is_duplicate`), the offsets that it already had.
+
+    first_offset, last_offset       both included
+    """
 
     first_offset: int
     last_offset: int

@@ -13,7 +13,7 @@ class Kept(Protocol):
     path: Path
     config: LogConfig
 
-    def keep_house(self) -> None:
+    def _keep_house(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an idle segment."""
 
 
@@ -21,7 +21,7 @@ class Keeper(Protocol):
     """Keeps house for logs, and cleans them, in a thread of its own that does not keep logs alive."""
 
     def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
-        """Begin to work on a log. `retainer` deletes what is old; `period_ms`: how often `keep_house` is due; None:
+        """Begin to work on a log. `retainer` deletes what is old; `period_ms`: how often `_keep_house` is due; None:
         never."""
 
     def remove(self, log: Kept) -> None:

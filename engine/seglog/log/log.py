@@ -73,7 +73,7 @@ class Log(Followable, Unclosed):
     path, topic, partition      its directory, and the names that the directory's name consists of
     config, fsync, leader_epoch what it was opened with; the leader epoch as it is now
     recovery                    what opening lost and repaired (log.loader.Loaded)
-    dialect, foreign_files      the format of its files, and empty logs of the other dialect beside them
+    dialect, _foreign_files      the format of its files, and empty logs of the other dialect beside them
 
     Raises InvalidArgumentError for an invalid argument and for a name that is not <topic>-<partition>,
     InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError if recovery finds a bad batch in
@@ -116,9 +116,9 @@ class Log(Followable, Unclosed):
             listed = file_names(hold.path)
             self.settings = LogSettings(hold.path, config, settings, listed)
             self.config = self.settings.config
-            self.dialect, self.foreign_files = self.settings.settle_dialect(self.fs, listed)
+            self.dialect, self._foreign_files = self.settings.settle_dialect(self.fs, listed)
             tail = self._tail = LogTail(
-                hold, self._shown, self.last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
+                hold, self._shown, self._last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
             )
             self.decompress = tail.decompress
             was_clean = hold.clean
@@ -194,7 +194,7 @@ class Log(Followable, Unclosed):
         """The offset up to which the log was compacted: its line in cleaner-offset-checkpoint; None if it has none."""
         return self._tail.partition.cleaner_offset
 
-    def put_cleaner_offset(self, offset: int) -> None:
+    def _put_cleaner_offset(self, offset: int) -> None:
         """Record durably that the log is compacted up to this offset."""
         self._tail.partition.put(cleaner_offset=offset)
 
@@ -442,7 +442,7 @@ class Log(Followable, Unclosed):
         """
         self._cutter.replace_segments(old, new)
 
-    def exchange(
+    def _exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
     ) -> tuple[Segment, ...] | None:
         """Call `replace_segments`, unless what was read for it has changed. Returns the new segments; None: not done.
@@ -477,11 +477,11 @@ class Log(Followable, Unclosed):
             self._care.stop()
             self._care.release(self)
             self._care.begin(self, self._retainer, self._appender)
-            self.write_lingering()      # records that began to wait while no thread would write them
+            self._write_lingering()      # records that began to wait while no thread would write them
 
     # --- by itself -------------------------------------------------------------------------------
 
-    def keep_house(self) -> None:
+    def _keep_house(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an idle segment, the abort of overdue
         transactions. A thread calls it."""
         if self.fsync == "interval":
@@ -501,11 +501,11 @@ class Log(Followable, Unclosed):
         """
         return self._retainer.run(throttle)
 
-    def write_lingering(self) -> None:
+    def _write_lingering(self) -> None:
         """Write the records that linger.ms keeps in memory, as durably as any other append. A thread calls it."""
         self._tail.change(self._tail.write_lingering)
 
-    def stop_lingering(self) -> None:
+    def _stop_lingering(self) -> None:
         """Write them, and each record at once from now on: the process ends."""
         with contextlib.suppress(LogClosedError):
             self._tail.change(self._tail.stop_lingering)

@@ -145,7 +145,7 @@ class LogDir(OpenHandle):
                 # The old lines do no harm until then: creating a partition of the same name removes them first.
                 self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
 
-    def removals_left(self) -> list[Callable[[], None]]:
+    def _removals_left(self) -> list[Callable[[], None]]:
         """Functions that each remove one directory that a deletion has left behind, ours or a broker's. Call them
         before close(). The list is empty if another process had this log dir open, which may be removing them. Each
         function raises StorageError."""

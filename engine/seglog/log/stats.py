@@ -19,6 +19,13 @@ _TICK_NS = 50_000_000
 class LogStats:
     """What `Log.stats()` returns.
 
+    topic, partition        from the name of its directory
+    log_start_offset        the first offset that a reader may see
+    log_end_offset          the offset of the next record
+    last_stable_offset      where a reader with isolation="read_committed" ends
+    durable_offset          everything below it is on the disk
+    recovery_point          a recovery checks what follows it
+    leader_epoch            the last one; -1: none
     log_bytes               size of the .log files
     index_bytes             size of .index, .timeindex, .txnindex and .time.index
     segments                number of segments, the active one included

@@ -275,7 +275,7 @@ class Follower(Partition, Followable):
         segments = []
         for place in sealed:
             segment = known.pop(place, None) or Segment(
-                place[0], is_last=False, decompress=self.decompress, by_minute=True, last_opened=self.last_opened,
+                place[0], is_last=False, decompress=self.decompress, by_minute=True, last_opened=self._last_opened,
                 inode=place[1],
             )
             self._known[place] = segment
@@ -286,7 +286,7 @@ class Follower(Partition, Followable):
         active = PublishedEnd(end)
         growing = Segment(
             path, decompress=self.decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,
-            by_minute=minute_index_path(path).exists(), last_opened=self.last_opened, inode=inode,
+            by_minute=minute_index_path(path).exists(), last_opened=self._last_opened, inode=inode,
         )
         self._growing = path, inode, growing
         return _Picture([*segments, growing], log_start_offset, epoch, is_told, active)
@@ -325,7 +325,7 @@ class Follower(Partition, Followable):
 
     def _is_still(self, picture: Extent) -> bool:
         """Whether the log still holds what was just read: no segment was cut, exchanged or removed since."""
-        return isinstance(picture, _Picture) and self.is_still(picture, picture.epoch)
+        return isinstance(picture, _Picture) and _PictureSource(self).is_still(picture, picture.epoch)
 
     def _settled(self) -> _Picture:
         """The picture once no segments are being changed: never the one from before a change that just ended."""
@@ -361,7 +361,7 @@ class Follower(Partition, Followable):
                 if self._settled() is extent:
                     raise
             extent = self._settled()
-            cut = self.cut_since(epoch)
+            cut = _PictureSource(self).cut_since(epoch)
             if cut is not None:
                 stop = cut if stop is None else min(stop, cut)
             if first < extent.log_start_offset:
@@ -378,7 +378,14 @@ class Follower(Partition, Followable):
 
     @property
     def _source(self) -> FollowedLog:
-        return self
+        return _PictureSource(self)
+
+
+class _PictureSource:
+    """What `follow` needs of a log that another process writes."""
+
+    def __init__(self, log: Follower) -> None:
+        self._log = log
 
     # Never: `moment` returns the previous picture while another process changes segments.
     is_changing = False
@@ -388,30 +395,30 @@ class Follower(Partition, Followable):
 
     def moment(self) -> tuple[Extent, int]:
         """The extent of the log now, and the epoch of its last cut."""
-        picture = self._look()
+        picture = self._log._look()
         return picture, picture.epoch
 
     def cut_since(self, epoch: int) -> int | None:
         """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
-        ends = self._ends
+        ends = self._log._ends
         return None if ends is None else ends.cut_since(epoch)
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
         """Whether what was read in the extent, of that epoch, was in the log when it was read."""
-        with self._turn:
-            ends = self._live()
-            if not self._is_open or not isinstance(extent, _Picture) or extent.is_told != (ends is not None):
+        with self._log._turn:
+            ends = self._log._live()
+            if not self._log._is_open or not isinstance(extent, _Picture) or extent.is_told != (ends is not None):
                 return False
             # epoch + 1: a change has begun, but the earlier maps do not see it.
             return ends is None or ends.epoch in (epoch, epoch + 1)
 
     def has_moved(self, extent: Extent) -> bool:
         """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
-        return self._settled() is not extent
+        return self._log._settled() is not extent
 
     def waiter(self, bell: Rung) -> "_Watching":
         """Return what waits for the next append, and rings the bell."""
-        return _Watching(self, bell)
+        return _Watching(self._log, bell)
 
 
 class _Watching:

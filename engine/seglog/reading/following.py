@@ -104,7 +104,7 @@ class Followable(LogReader, abc.ABC):
         # No Python between two records.
         return Chained(table.records(first, end, control) for _, table, first, end in following.tables())
 
-    def follow_tables(
+    def _follow_tables(
         self, start: "int | Time" = "end", *, timeout: float | None = None,
         on_out_of_range: OnOutOfRange | None = None,
     ) -> Iterator[tuple[Segment, BatchTable, int]]:

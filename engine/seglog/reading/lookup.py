@@ -43,7 +43,7 @@ class LogLookup(PathHandle, abc.ABC):
 
     def __init__(self) -> None:
         self._shown = Shown()
-        self.last_opened = LastOpened()     # for the segments
+        self._last_opened = LastOpened()     # for the segments
         self._now_ms = SystemClock().now_ms     # what "-2h" is counted from
 
     def __enter__(self) -> Self:

@@ -37,7 +37,7 @@ class Partition(LogReader):
     it.
 
     `only`: the name of a .log; only that segment is read. `logs`: its .log files, if they were just listed.
-    `foreign_files`: empty logs of the other dialect (`dialect`), which are ignored. Threads and forked children may
+    `_foreign_files`: empty logs of the other dialect (`dialect`), which are ignored. Threads and forked children may
     share it: it holds maps, no locks.
     """
 
@@ -67,7 +67,7 @@ class Partition(LogReader):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
-        self.dialect, self.foreign_files = directory_dialect(self.path, logs)
+        self.dialect, self._foreign_files = directory_dialect(self.path, logs)
         self._last_stable_offset: int | None = None
         self._producers: tuple[ProducerEntry, ...] | None = None
         self._sealed: dict[tuple[Path, int | None], Segment] = {}
@@ -110,7 +110,7 @@ class Partition(LogReader):
                 known = self._sealed.get(place) if log is not logs[-1] else None
                 segments.append(known or Segment(
                     log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True,
-                    last_opened=self.last_opened, inode=inodes.get(log),
+                    last_opened=self._last_opened, inode=inodes.get(log),
                 ))
         self._sealed = {
             (segment.path, inodes[segment.path]): segment for segment in segments

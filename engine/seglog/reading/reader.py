@@ -56,6 +56,8 @@ from seglog.state.leader_epochs import EpochEnd
 class LogReader(LogLookup):
     """The methods for reading that `Partition` and `Log` share. Threads may share it.
 
+    `fs`, `clock`: the file system and the clock that it uses.
+
     Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage (with `on_corrupt="skip"`
     it continues after the damage instead, and `lost` of what is returned tells what was skipped so far), and
     StorageError if a file cannot be read. Batches and records stay readable after the log is closed.

@@ -211,7 +211,7 @@ def _entries(index: Callable[[], OffsetIndex | TimeIndex | None]) -> Window | No
 class Closable(Protocol):
     """What OpenSegments needs of a segment."""
 
-    recently_used: bool
+    _recently_used: bool
 
     def let_go(self) -> None:
         """Drop the open files; they are opened again when needed."""
@@ -242,9 +242,9 @@ class OpenSegments:
             oldest = slot()
             if oldest is None:
                 continue
-            if oldest.recently_used and chances > 0:
+            if oldest._recently_used and chances > 0:
                 chances -= 1
-                oldest.recently_used = False
+                oldest._recently_used = False
                 self._ring.append(slot)
             else:
                 oldest.let_go()

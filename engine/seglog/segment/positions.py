@@ -13,7 +13,11 @@ class BatchPosition:
 
 
 class TimestampOffset(NamedTuple):
-    """The answer to a search by time: Kafka's TimestampAndOffset. timestamp in ms, -1 if unknown."""
+    """The answer to a search by time: Kafka's TimestampAndOffset.
+
+    timestamp               of the record, in ms; -1: unknown
+    offset, leader_epoch    of the record
+    """
 
     timestamp: int
     offset: int
@@ -22,7 +26,12 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Bytes that a reader skipped, and the offsets that may have been in them (inclusive; last -1: unknown)."""
+    """Bytes that a reader skipped, and the offsets that may have been in them.
+
+    file, position, size_bytes      where they are; size_bytes 0: the segment that should hold the offsets is missing
+    first_offset, last_offset       both included; last_offset -1: unknown
+    reason                          what is wrong with them
+    """
 
     file: str
     position: int

@@ -59,6 +59,8 @@ ASK_THE_TIME_INDEX = -3
 class Segment:
     """The .log at `path` and its indexes.
 
+    `base_offset`: that of its name. `end_offset`: every batch ends below it, since the next segment begins there.
+
     `is_last`: it is the last segment of its partition, so an incomplete batch at its end, or zero bytes after its last
     batch, are the tail of an unfinished write, and end the data. Anywhere else the same bytes are corruption.
     `published`: the segment grows; it ends where this says, each time it is asked.
@@ -71,9 +73,9 @@ class Segment:
 
     # Every hot read uses these. A slot is found at once; any other attribute costs twice as much as soon as
     # `lazy_attribute` has given the segment a dict.
-    __slots__ = ("__dict__", "__weakref__", "_access", "_files", "base_offset", "published", "recently_used")
+    __slots__ = ("__dict__", "__weakref__", "_access", "_files", "_recently_used", "base_offset", "published")
     published: PublishedEnd | None
-    recently_used: bool
+    _recently_used: bool
     _files: SegmentFiles | None
     # The initial values: a long log has many segments that are never opened.
     is_last = False
@@ -89,7 +91,7 @@ class Segment:
     _next_offset: int | None = None
     _end_position: int | None = None
     _transactions: HeldTransactionIndex | None = None
-    checked_transactions: object | None = None      # what state.checked_aborts found out about its .txnindex
+    _checked_transactions: object | None = None      # what state.checked_aborts found out about its .txnindex
     _walked_whole = False
     _largest_read: int | None = None        # the result for a small file that is not open (largest_passed)
 
@@ -117,7 +119,7 @@ class Segment:
         self.path = path
         self.base_offset = names.parse_base_offset(path.name)
         self.is_last = is_last and published is None
-        self.published, self._files, self.recently_used = published, None, False
+        self.published, self._files, self._recently_used = published, None, False
         self._inode = inode
         if path.name.endswith(names.SWAP_SUFFIX):
             self._is_swap = True
@@ -130,7 +132,7 @@ class Segment:
     def sealed(cls, directory: Path, base_offset: int, access: SegmentOpenSettings, inode: int | None = None) -> Self:
         """Make a segment that is not the last one. Costs next to nothing before its first use."""
         self = cls.__new__(cls)
-        self.published, self._files, self.recently_used = None, None, False
+        self.published, self._files, self._recently_used = None, None, False
         self._directory, self.base_offset, self._access = directory, base_offset, access
         if inode is not None:
             self._inode = inode
@@ -164,7 +166,7 @@ class Segment:
         """
         files = self._files
         if files is not None and (self.published is None or files.end is self.published.at):
-            self.recently_used = True
+            self._recently_used = True
             return files
         return self._open(files)
 
@@ -186,7 +188,7 @@ class Segment:
                 self._refuse_if_gone()
                 raise
         self._files = later
-        self.recently_used = True
+        self._recently_used = True
         if self._closed:
             self._files = None
             self._refuse_if_gone()
@@ -426,7 +428,7 @@ class Segment:
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
-        self.recently_used = True
+        self._recently_used = True
         return (files.reader or files.open_reader(self._access, self.end_offset)).get(offset)
 
     def get_all(self, offsets: Iterable[int]) -> list[Record | None]:
@@ -528,7 +530,7 @@ class Segment:
         files = self._files
         if files is None or (self.published is not None and files.end is not self.published.at):
             files = self._open(files)
-        self.recently_used = True
+        self._recently_used = True
         reader = files.walked_reader or self._walk_on(files)
         found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
         return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)

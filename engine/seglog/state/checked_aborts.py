@@ -23,7 +23,7 @@ from seglog.state.producer_state import read_marker
 class WalkableSegment(HasTransactions, Protocol):
     """A segment whose batches can be walked."""
 
-    checked_transactions: object | None     # what was found out about it, for the next reader
+    _checked_transactions: object | None     # what was found out about it, for the next reader
 
     @property
     def base_offset(self) -> int: ...
@@ -241,21 +241,21 @@ def _believed(segment: WalkableSegment, before: list[WalkableSegment]) -> Transa
     try:
         believed = None if checked is None else checked.believed(segment, index)
         if believed is None:
-            segment.checked_transactions = checked = _begun(segment, before)
+            segment._checked_transactions = checked = _begun(segment, before)
             believed = checked.believed(segment, index)
         return believed
     except UNREADABLE:
         if refusal is not None:
             raise refusal from None
         assert index is not None
-        segment.checked_transactions = checked = _CheckedTransactions(TransactionWalk(), -1)
+        segment._checked_transactions = checked = _CheckedTransactions(TransactionWalk(), -1)
         checked.believe(index)      # the read itself tells of the damage, or skips it
         return index
 
 
 def _of(segment: WalkableSegment, begin: int) -> _CheckedTransactions | None:
     """What is known of a segment to a reader that begins at `begin`."""
-    checked = segment.checked_transactions
+    checked = segment._checked_transactions
     if not isinstance(checked, _CheckedTransactions) or checked.begun_at > begin:
         return None
     return checked
@@ -275,7 +275,7 @@ def _begun(segment: WalkableSegment, before: list[WalkableSegment]) -> _CheckedT
     walk = walk or TransactionWalk()
     while len(path) > 1:
         earlier = path.pop()
-        earlier.checked_transactions = checked = _CheckedTransactions(walk, begun_at)
+        earlier._checked_transactions = checked = _CheckedTransactions(walk, begun_at)
         walk = checked.at_end(earlier) or TransactionWalk()
     return _CheckedTransactions(walk, begun_at)
 

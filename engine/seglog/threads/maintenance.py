@@ -18,16 +18,16 @@ from seglog.process_end import PROCESS_END
 class Maintainable(Protocol):
     """What the thread calls. The log remembers errors and raises them at the next append or close."""
 
-    def write_lingering(self) -> None: ...
+    def _write_lingering(self) -> None: ...
 
-    def stop_lingering(self) -> None:
+    def _stop_lingering(self) -> None:
         """Write what lingers, and let nothing linger from now on."""
 
-    def keep_house(self) -> None: ...
+    def _keep_house(self) -> None: ...
 
 
 class MaintenanceThread:
-    """Calls `keep_house` every `period_s`, and `write_lingering` a fixed time after the first call of `linger`.
+    """Calls `_keep_house` every `period_s`, and `_write_lingering` a fixed time after the first call of `linger`.
 
     No lock: each field is written in one step, and the thread checks all of them whenever the bell rings.
     """
@@ -68,7 +68,7 @@ class MaintenanceThread:
     def write_out(self) -> None:
         log = self._log()
         if log is not None:
-            log.stop_lingering()
+            log._stop_lingering()
 
     def end_soon(self) -> None:
         self._stopped = True
@@ -105,10 +105,10 @@ class MaintenanceThread:
                 return
             try:
                 if lingers:
-                    log.write_lingering()
+                    log._write_lingering()
                 if period_at is not None and self._period_s is not None and period_at <= time.monotonic():
                     period_at = time.monotonic() + self._period_s
-                    log.keep_house()
+                    log._keep_house()
             except SeglogError:
                 return      # closed or read-only: the log's next caller is told
             del log

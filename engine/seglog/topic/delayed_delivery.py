@@ -92,7 +92,7 @@ class DelayedDelivery(OpenHandle):
         self._remove_other_kinds()
 
     @classmethod
-    def as_found(
+    def _as_found(
         cls,
         managed_ledger: OpenManagedLedger,
         *,

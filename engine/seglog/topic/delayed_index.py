@@ -73,13 +73,13 @@ class Reader(Protocol):
     @property
     def cursor(self) -> ManagedCursor: ...
 
-    def take_scheduled(self, positions: Sequence[Position]) -> None:
+    def _take_scheduled(self, positions: Sequence[Position]) -> None:
         """Take messages that are due."""
 
-    def taken_in(self, ledger_id: int) -> "BitMap | None":
+    def _taken_in(self, ledger_id: int) -> "BitMap | None":
         """The entries of a ledger that this reader has already been given. The bitmap is borrowed."""
 
-    def read_again(self) -> None:
+    def _read_again(self) -> None:
         """Read skipped entries again: the tracker no longer knows them."""
 
     def close(self) -> None: ...
@@ -266,7 +266,7 @@ class DelayedIndex:
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
         """The entries of a ledger that are pending, or were given to a reader."""
-        known = [self.tracker.pending_in(ledger_id), *(reader.taken_in(ledger_id) for reader in self.readers)]
+        known = [self.tracker.pending_in(ledger_id), *(reader._taken_in(ledger_id) for reader in self.readers)]
         found = [bitmap for bitmap in known if bitmap]
         return found[0].union(*found) if len(found) > 1 else found[0] if found else None
 
@@ -278,21 +278,21 @@ class DelayedIndex:
         """Ledgers that the cursors passed although they have unacknowledged messages."""
         return {ledger_id for cursor in self.subscriptions() for ledger_id in cursor.aside_ledgers}
 
-    def read_again(self) -> None:
+    def _read_again(self) -> None:
         """The tracker has lost messages: read the log again, and let the readers read what they skipped."""
         with self.lock:
             self._losses += 1
             self._read_to = EARLIEST
             self.offer_relocated()
             for reader in self.readers:
-                reader.read_again()
+                reader._read_again()
 
     def poll(self, wanted: int) -> None:
         """Hand at most `wanted` due messages to every reader."""
         due = self.tracker.get_scheduled_messages(wanted)
         positions = [Position(*position) for position in due] if due else []
         for reader in self.readers if due else ():
-            reader.take_scheduled(positions)
+            reader._take_scheduled(positions)
 
     # --- trimming ----------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class DelayedIndex:
                 if not cursor.is_aside(position):
                     return False
                 reader = readers.get(cursor)
-                return reader is None or position.entry_id not in (reader.taken_in(position.ledger_id) or ())
+                return reader is None or position.entry_id not in (reader._taken_in(position.ledger_id) or ())
 
             messages = [
                 (deliver_at, *position)

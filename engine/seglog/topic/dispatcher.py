@@ -163,7 +163,7 @@ class Dispatcher:
             waiting = set(self._replay)
             given = [entry.position for entry in entries if entry.position not in waiting]
             self._replay.extendleft(reversed(given))
-            self.read_again()
+            self._read_again()
             raise
         return entries
 
@@ -232,7 +232,7 @@ class Dispatcher:
 
     # --- due messages ------------------------------------------------------------------------
 
-    def take_scheduled(self, positions: Sequence[Position]) -> None:
+    def _take_scheduled(self, positions: Sequence[Position]) -> None:
         """Put due messages into the replay queue, except those already dispatched. For the index."""
         new = [position for position in positions if not self._taken.contains(*position)]
         self._replay.extend(new)
@@ -242,15 +242,15 @@ class Dispatcher:
             for position in self._replay:
                 self._taken.remove(*position)
             self._replay.clear()
-            self.read_again()
+            self._read_again()
         self._changed.notify()
 
-    def taken_in(self, ledger_id: int) -> "BitMap | None":
+    def _taken_in(self, ledger_id: int) -> "BitMap | None":
         """The entries of a ledger that were dispatched, or are about to be. For the index."""
         found: BitMap | None = self._taken.bitmap(ledger_id)
         return found
 
-    def read_again(self) -> None:
+    def _read_again(self) -> None:
         """Read again from the mark-delete position, skipping what was dispatched. For the index."""
         self._cursor.rewind()
         self._read = []
@@ -271,7 +271,7 @@ class Dispatcher:
     def rewind(self) -> None:
         """Deliver everything again that is due and not acknowledged."""
         with self._lock:
-            self.read_again()
+            self._read_again()
             self._replay.clear()
             self._taken.clear()
             self._index.offer_relocated()

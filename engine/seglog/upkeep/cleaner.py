@@ -83,7 +83,7 @@ def clean(
         alone = _AT_WORK.setdefault(log, threading.Lock())
     with alone:
         return _clean(
-            lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, log.put_cleaner_offset
+            lambda: source_of(log, high_watermark), config or log.config, now_ms, limits, log._put_cleaner_offset
         )
 
 

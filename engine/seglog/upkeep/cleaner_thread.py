@@ -318,7 +318,7 @@ class LogCleaner:
         log = task.log()
         try:
             if log is not None and not task.leaves:
-                log.keep_house()
+                log._keep_house()
         except SeglogError:
             task.house_at = NEVER       # closed or read-only: the log reports this to its callers
 
@@ -408,7 +408,7 @@ class LogCleaner:
                     plans[key] = found = plan_for(log)
                     if found.checkpoint_is_void:
                         # Otherwise it would become a valid offset as soon as the log has grown past it.
-                        log.put_cleaner_offset(found.first_dirty_offset)
+                        log._put_cleaner_offset(found.first_dirty_offset)
                 except LogClosedError:
                     task.clean_at = NEVER
                 except OffsetOutOfRangeError:

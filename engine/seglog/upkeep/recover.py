@@ -39,7 +39,8 @@ MODES = ("truncate", "quarantine")
 class Recovery:
     """What a recovery removed from a log, or would remove. Files are named as in `source`.
 
-    `target`: the recovered directory: the copy, the source, or None for a dry run. `log_end_offset`: as of then.
+    `target`: the recovered directory: the copy, the source, or None for a dry run. `mode`: what was done with damage.
+    `log_start_offset`, `log_end_offset`, `segments`: of the recovered log. `lost`: the ranges that were removed.
     `repairs`: other repairs, which cost no record; indexes, producers and epochs are not listed. `backups`: the files
     with the former contents.
     """

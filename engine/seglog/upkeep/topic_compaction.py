@@ -125,7 +125,7 @@ class CompactionRound:
         while begin < stop and (at := extent.position(begin)) is not None:
             ledger_id, first = at
             count = min(extent.entries_of(extent.slot_of(ledger_id)) - first, stop - begin)
-            entries = topic.read_run(ledger_id, range(first, first + min(count, _RUN_ENTRIES)))
+            entries = topic._read_run(ledger_id, range(first, first + min(count, _RUN_ENTRIES)))
             yield from entries
             begin += len(entries)
 
@@ -190,7 +190,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     compacts by itself and one to read with.
 
     `name`: the topic's name in the ledger's properties; by default the directory's name. If the configuration has a
-    brokerServiceCompactionThresholdInBytes, the managed ledger's keep_house() compacts from now on.
+    brokerServiceCompactionThresholdInBytes, the managed ledger's thread compacts from now on.
 
     Raises CorruptManifestError if the pointer to the compacted ledger, or the ledger, was lost.
     """
@@ -202,7 +202,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         self._name = managed_ledger.path.name if name is None else name
         self._shared = shared = managed_ledger.shared(_Shared)
         self._is_closed = False
-        # The last error of a compaction that keep_house() began.
+        # The last error of a compaction that the thread began.
         self.error: SeglogError | None = None
         with shared.swapping:
             if not shared.services:
@@ -212,7 +212,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         if managed_ledger.config.compaction_threshold_bytes:
             # Nothing is trimmed before it is compacted. (PersistentTopic.preCreateSubscriptionForCompactionIfNeeded)
             managed_ledger.open_cursor(COMPACTION_CURSOR, "earliest")
-            managed_ledger.add_chore(self.compact_if_due)
+            managed_ledger._add_chore(self._compact_if_due)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}: {self._ledger}>"
@@ -260,18 +260,18 @@ class PulsarTopicCompactionService(TopicCompactionService):
         """What the first round of `compact` would do. Nothing changes."""
         return plan_compaction(self._topic, self.compacted_ledger)
 
-    def compact_if_due(self) -> None:
+    def _compact_if_due(self) -> None:
         """Compact if at least the threshold's bytes are not compacted. Errors are logged, and kept in `error`."""
         try:
             threshold_bytes = self._topic.config.compaction_threshold_bytes
-            if threshold_bytes and self.bytes_to_compact() >= threshold_bytes:
+            if threshold_bytes and self._bytes_to_compact() >= threshold_bytes:
                 self.compact()
                 self.error = None
         except SeglogError as error:
             self.error = error
             logger.error("%s was not compacted: %s", self._name, error)
 
-    def bytes_to_compact(self) -> int:
+    def _bytes_to_compact(self) -> int:
         """The bytes of the topic after the horizon; in the horizon's own ledger, estimated from the mean entry size."""
         extent, horizon = self._topic.extent, self.get_last_compacted_position()
         total = 0
@@ -333,14 +333,14 @@ class PulsarTopicCompactionService(TopicCompactionService):
             ledger.seal(made.properties(self._name).texts())
             ledger.close()
         except SeglogError as error:
-            ledger.abandon()
+            ledger._abandon()
             delete_ledger(path, topic.fs)
             # Only the ledger being written is read-only, and it is gone: the topic continues.
             if isinstance(error, LogFailedError) and isinstance(error.__cause__, SeglogError):
                 raise error.__cause__ from None
             raise
         except BaseException:
-            ledger.abandon()    # interrupted: the next opening removes it
+            ledger._abandon()    # interrupted: the next opening removes it
             raise
 
     def _follow(self, cursor: ManagedCursor | None) -> None:
@@ -435,7 +435,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     def close(self) -> None:
         """Release the compacted ledger, which is closed when every service of the managed ledger is. Idempotent; what
         was read stays readable."""
-        self._topic.remove_chore(self.compact_if_due)
+        self._topic._remove_chore(self._compact_if_due)
         shared = self._shared
         with shared.swapping:
             if self._is_closed:

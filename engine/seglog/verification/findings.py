@@ -265,6 +265,7 @@ KINDS = _OF_PARTITIONS | _OF_MANAGED_LEDGERS
 class Finding:
     """One problem found. position: byte in the file; offset: of the record; size_bytes: of the damage; None if unknown.
 
+    last_offset: of a range, included. found, expected: what is there, and what should be. code: see docs/findings.md.
     is_repaired: the next start repairs it by itself, so it is a note, whatever its code. advice: replaces the `fix` of
     its code.
     """
@@ -312,9 +313,14 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` checked and what it found. `records` counts legacy records only at level "deep".
+    """What `verify` checked and what it found.
 
-    `witnessed`: the number of segments that plain Python read a second time.
+    path, level                         as they were passed
+    segments, size_bytes, batches       how much was checked
+    records                             how many; legacy records are counted only at level "deep"
+    witnessed                           the number of segments that plain Python read a second time
+    log_start_offset, log_end_offset    where the log begins and ends; None: unknown
+    findings                            the problems, in the order of the files
     """
 
     path: str

@@ -195,7 +195,7 @@ class _PartitionCheck:
         report.findings[:] = map(walk.judge_epoch, report.findings)
         self._judge_gaps()
         self._tell(lambda: find_in_other_files(
-            self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition.foreign_files))
+            self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition._foreign_files))
         if self._moving.live or self._moving.has_moved():
             report.findings[:] = [finding for finding in report.findings if not self._is_in_progress(finding)]
         else:

@@ -102,7 +102,7 @@ class Program:
     def run(self, steps):
         acts = [self.publish] * 6 + [self.poll] * 5 + [self.step_clock] * 3 + [
             self.cancel, self.reschedule, self.deliver_now, self.trim, self.restart, self.ask, self.look,
-            self.read_again,
+            self._read_again,
         ]
         for _ in range(steps):
             self.storage.fail_once_in = self.chance.choice([0, 0, 0, 6])
@@ -141,7 +141,7 @@ class Program:
             assert self.at[position] <= self.cutoff, "dispatched early"
             self.deliver(position)
 
-    def read_again(self):
+    def _read_again(self):
         """A consumer came back and the cursor was rewound; a reader that does not ask what is known."""
         for position in self.chance.sample(sorted(self.pending), min(5, len(self.pending))):
             if not self.tracker.add_message(*position, self.log[position]):

@@ -225,7 +225,7 @@ class ManagedCursor:
         if not entry_ids:
             return 0
         try:
-            entries = self._topic.read_run(ledger_id, entry_ids)
+            entries = self._topic._read_run(ledger_id, entry_ids)
         except SeglogError:
             if not found:
                 raise
@@ -553,7 +553,7 @@ class ManagedCursor:
                 finally:
                     self._is_closed = True
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Refuse all further calls; what was not flushed is lost."""
         self._is_closed = True
 

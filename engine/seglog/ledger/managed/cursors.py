@@ -82,7 +82,7 @@ class ManagedCursors:
         tail.fs.sync_directory(tail.path / DIRECTORY)
         del self.by_name[name]
         self.changes += 1
-        cursor.abandon()
+        cursor._abandon()
 
     def passed(self) -> Position | None:
         """Return the position that every cursor has passed; None if nothing may be trimmed."""
@@ -103,7 +103,7 @@ class ManagedCursors:
     def abandon(self) -> None:
         """Abandon all cursors without writing."""
         for cursor in self.by_name.values():
-            cursor.abandon()
+            cursor._abandon()
 
     def tell(self) -> None:
         """After closing: raise LogFailedError if acknowledgements that were accepted could not be stored."""

@@ -232,7 +232,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     # --- background work ---------------------------------------------------------------------------
 
-    def keep_house(self) -> None:
+    def _keep_house(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
 
         A thread calls it with fsync="interval", and if there is a compaction threshold. Raises LogClosedError,
@@ -245,11 +245,11 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         for chore in self._chores:
             chore()
 
-    def add_chore(self, chore: Callable[[], None]) -> None:
-        """Call `chore` at the end of each keep_house() from now on. It must not raise."""
+    def _add_chore(self, chore: Callable[[], None]) -> None:
+        """Call `chore` at the end of each _keep_house() from now on. It must not raise."""
         self._chores = (*self._chores, chore)
 
-    def remove_chore(self, chore: Callable[[], None]) -> None:
+    def _remove_chore(self, chore: Callable[[], None]) -> None:
         """Stop calling `chore`; has no effect if it is not registered."""
         self._chores = tuple(kept for kept in self._chores if kept != chore)
 
@@ -258,10 +258,10 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         found: T = self._shared_parts.setdefault(kind, kind())  # type: ignore[assignment]
         return found
 
-    def write_lingering(self) -> None:
+    def _write_lingering(self) -> None:
         """Do nothing: no records linger here."""
 
-    def stop_lingering(self) -> None:
+    def _stop_lingering(self) -> None:
         """Do nothing: no records linger here."""
 
     # --- closing -----------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class ManagedReader(OpenHandle):
         ledger = self._opened.get(ledger_id)
         return StoredEntry(position, (ledger or self._open_ledger(ledger_id)).record(entry_id))
 
-    def read_run(self, ledger_id: int, entry_ids: Sequence[int]) -> list[StoredEntry]:
+    def _read_run(self, ledger_id: int, entry_ids: Sequence[int]) -> list[StoredEntry]:
         """Read entries of one ledger, as far as possible. Raises what `read` raises if the first one cannot be read."""
         ledger = self._opened.get(ledger_id) or self._open_ledger(ledger_id)
         found: list[StoredEntry] = []

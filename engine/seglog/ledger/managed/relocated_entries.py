@@ -156,7 +156,7 @@ class RelocatedEntries:
                 ledger.add_many([HEADER.pack(*position, at) + bytes(data) for position, at, data in new])
                 ledger.seal()
             except BaseException:
-                ledger.abandon()
+                ledger._abandon()
                 raise
             self._take_in(ledger)
 

@@ -126,7 +126,7 @@ class ManagedTail(WriteGate):
             logger.info("%s: left by an interrupted change, removed", directory)
             ledger = self.shown.opened.pop(int(number), None)
             if ledger is not None:
-                ledger.abandon()
+                ledger._abandon()
             if name.endswith(DELETED_SUFFIX):
                 remove_directory(self.fs, directory)
             else:
@@ -351,7 +351,7 @@ class ManagedTail(WriteGate):
             self.refusal = self.closed_error
         try:
             for ledger in list(self.shown.opened.values()):
-                ledger.abandon()
+                ledger._abandon()
         finally:
             self.held.release()
 
