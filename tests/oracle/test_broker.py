@@ -132,6 +132,7 @@ def test_a_broker_leaves_logs_and_indexes_as_they_are_and_the_minute_index_alone
 
 # --- in turns ----------------------------------------------------------------------------------------
 
+BROKERS = VERSIONS[1:]       # which of them start brokers
 ROUNDS = 4
 IN_TURNS = (
     "codec-none", "codec-lz4", "codec-zstd", "idempotent", "transactional", "log-append-time", "compacted",
@@ -241,9 +242,10 @@ def loads_as_it_is(oracle, logs):
         assert found["bad"] == [], directory.name
 
 
-def test_we_and_a_broker_write_a_log_by_turns(kafka_oracle, tmp_path):
-    oracles = [kafka_oracle(version) for version in VERSIONS]
-    with kafka_oracle("4.1.1").serving(tmp_path) as broker:
+@pytest.mark.parametrize("version", BROKERS)
+def test_we_and_a_broker_write_a_log_by_turns(kafka_oracle, tmp_path, version):
+    oracles = [kafka_oracle(judge) for judge in dict.fromkeys((VERSIONS[0], version))]
+    with kafka_oracle(version).serving(tmp_path) as broker:
         broker.start()
         for name in IN_TURNS:
             create(broker, name)
@@ -273,8 +275,9 @@ def test_we_and_a_broker_write_a_log_by_turns(kafka_oracle, tmp_path):
 # --- with deaths -------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_killed_leaves_a_log_that_opens_here(kafka_oracle, tmp_path):
-    oracle = kafka_oracle("4.1.1")
+@pytest.mark.parametrize("version", BROKERS)
+def test_a_broker_that_is_killed_leaves_a_log_that_opens_here(kafka_oracle, tmp_path, version):
+    oracle = kafka_oracle(version)
     with oracle.serving(tmp_path) as broker:
         broker.start()
         create(broker, "codec-none")
@@ -299,10 +302,11 @@ def test_a_broker_that_is_killed_leaves_a_log_that_opens_here(kafka_oracle, tmp_
         broker.stop()
 
 
-def test_one_of_our_writers_is_killed_and_another_closes_the_broker_recovers_both(kafka_oracle, tmp_path):
+@pytest.mark.parametrize("version", BROKERS)
+def test_one_of_our_writers_is_killed_and_another_closes_the_broker_recovers_both(kafka_oracle, tmp_path, version):
     """A torn tail under the mark of a clean stop would be served."""
     torn, whole = "codec-lz4", "codec-none"
-    with kafka_oracle("4.1.1").serving(tmp_path) as broker:
+    with kafka_oracle(version).serving(tmp_path) as broker:
         broker.start()
         for name in (torn, whole):
             create(broker, name)

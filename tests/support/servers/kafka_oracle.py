@@ -19,7 +19,7 @@ from pathlib import Path
 from support.killed_logs import Kill
 
 SCRIPTS = Path(__file__).parents[2] / "oracle/kafka"
-VERSIONS = ("3.9.1", "4.1.1")
+VERSIONS = ("3.9.1", "4.1.1", "4.4.0")
 
 
 @cache
