@@ -16,6 +16,7 @@ import pytest
 import seglog
 from seglog.errors import LogClosedError
 from seglog.segment.appender import SegmentAppender
+from seglog.upkeep.cleaner import clean
 from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode, uninterrupted
 from support.waiting import line_of, wait_for
 
@@ -178,7 +179,7 @@ def test_an_interrupt_in_close_leaves_the_log_usable_or_closed(in_memory, fsync)
 
 
 def test_an_interrupt_while_records_linger_loses_none_whose_offset_was_given(in_memory):
-    config = {"linger.ms": 60_000, "seglog.linger.bytes": 60}
+    config = {"linger.ms": 60_000, "linger.bytes": 60}
     with seglog.open(in_memory / "orders-0", fsync="never", config=config) as log:
         witness = Witness(log)
 
@@ -372,3 +373,26 @@ def test_control_c_in_a_loop_of_appends_leaves_a_log_that_closes(tmp_path):
         with seglog.open(tmp_path / f"orders-{fsync}-0", create=False) as log:
             assert log.log_end_offset == ends[fsync] + 1, fsync
             assert log.recovery.lost == (), fsync
+
+
+def test_what_an_interrupted_append_left_is_mended_beside_a_cleaner_at_work(in_memory):
+    """The .cleaned files are not leftovers then."""
+    compacted = SMALL | {"cleanup.policy": "compact"}
+    with seglog.open(in_memory / "orders-0", config=compacted, fsync="never") as log:
+        for n in range(300):
+            log.append(b"%d" % n, key=b"%d" % (n % 7))
+        seen = []
+
+        def is_interrupted(_):
+            seen.extend(path.name for path in log.path.glob("*.cleaned"))
+            log._tail.is_torn = True
+            log.append(b"beside", key=b"beside")
+
+        assert clean(log, throttle=is_interrupted).outcome == "changed"     # its segments were loaded again
+        assert seen
+        assert clean(log).outcome == "cleaned"
+        assert log.stats().failure is None
+        log.append(b"after", key=b"after")
+        assert {record.key for record in log.read()} == {b"%d" % key for key in range(7)} | {b"beside", b"after"}
+    assert not list(log.path.glob("*.cleaned"))
+    assert seglog.verify(log.path, config=compacted).ok

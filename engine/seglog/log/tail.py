@@ -43,7 +43,7 @@ from seglog.segment.published_end import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochFileCache
-from seglog.state.leftovers import Listed
+from seglog.state.leftovers import Listed, file_names
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
@@ -54,6 +54,7 @@ from seglog.threads.write_gate import WriteGate
 _FIRST_NUMBERS = itertools.count(0, 1 << 36)
 # At most this many producers expire in a roll: appends wait for it.
 _EXPIRED_AT_ONCE = 2048
+_BESIDE = (names.CLEANED_SUFFIX, names.DELETED_SUFFIX, names.TMP_SUFFIX)
 
 
 class LogTail(WriteGate, QuietTail):
@@ -181,12 +182,23 @@ class LogTail(WriteGate, QuietTail):
         self.active.check_disk()
         self.snapshots.settle()
         self.active.close()
-        loaded = self.load(clean=False, unordered=self.is_unordered, unsynced_from=None)    # (no sync of ours failed)
+        loaded = self.load(
+            clean=False, unordered=self.is_unordered, unsynced_from=None,       # (no sync of ours failed)
+            listed=self._of_the_log(),
+        )
         self.is_changed = False     # so that the checkpoint files record how far the log was checked
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
         self.announce_cut(loaded.cursors, is_whole=not loaded.lost)
+
+    def _of_the_log(self) -> list[str]:
+        """The names of the files in the directory, without those that a thread of this process may be writing or
+        removing beside the log: what is left of these is for the next opening."""
+        listed = file_names(self.path)
+        if any(name.endswith(names.SWAP_SUFFIX) for name in listed):
+            return listed       # an exchange was left in the middle; a .cleaned file tells which of them count
+        return [name for name in listed if not name.endswith(_BESIDE)]
 
     # --- with the lock: before each change -------------------------------------------------------
 
@@ -345,7 +357,7 @@ class LogTail(WriteGate, QuietTail):
         return self.active.base_offset
 
     def roll_if_idle(self) -> None:
-        """Roll for seglog.segment.idle.roll."""
+        """Roll for segment.idle.roll."""
         self.write_lingering()
         if self.active.idle_roll_is_due(self.now_ms()):
             self.roll_at(self.next_offset)
