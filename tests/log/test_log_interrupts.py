@@ -179,7 +179,7 @@ def test_an_interrupt_in_close_leaves_the_log_usable_or_closed(in_memory, fsync)
 
 
 def test_an_interrupt_while_records_linger_loses_none_whose_offset_was_given(in_memory):
-    config = {"linger.ms": 60_000, "linger.bytes": 60}
+    config = {"linger.ms": 60_000, "seglog.linger.bytes": 60}
     with seglog.open(in_memory / "orders-0", fsync="never", config=config) as log:
         witness = Witness(log)
 

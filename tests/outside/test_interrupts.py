@@ -45,10 +45,10 @@ def lines_of(stream):
     return lines
 
 
-def interrupted(recorder, directory, **arguments):
+def interrupted(recorder, directory, module="interrupted_worker", **arguments):
     """What a worker that was interrupted tells at its end; a hang is told with the stacks of its threads."""
     worker = Forked(
-        recorder, "support.outside.interrupted_worker", [json.dumps(arguments)], {}, directory, pipes=True)
+        recorder, f"support.outside.{module}", [json.dumps(arguments)], {}, directory, pipes=True)
     with worker:
         lines = lines_of(worker.stdout)
         last = line = ""
@@ -75,6 +75,24 @@ def test_interrupts_by_chance(in_memory, recorder, fsync, threads, linger_ms):
     assert told["wrong"] == []
     assert told["interrupts"] + told["ignored"] == INTERRUPTS[threads]
     assert told["appended"] > 0
+
+
+# door: threads, interrupts. (A server takes longer to begin than an append.)
+DOORS = {"cursor": (8, 2_000), "cleaner": (4, 500), "serve": (2, 40)}
+if FULL:
+    DOORS = {"cursor": (8, 100_000), "follow": (8, 100_000), "cleaner": (4, 20_000), "serve": (2, 2_000)}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_interrupts_by_chance_in_other_doors(in_memory, recorder, door):
+    threads, interrupts = DOORS[door]
+    told = interrupted(
+        recorder, in_memory, "interrupted_doors", door=door, path=str(in_memory / "data" / "orders-0"),
+        threads=threads, seed=1, interrupts=interrupts,
+    )
+    assert told["wrong"] == []
+    assert told["interrupts"] + told["ignored"] >= interrupts
+    assert told["done"] > threads
 
 
 HANGS = {

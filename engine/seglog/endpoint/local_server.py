@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from seglog._kernels.shield import shielded
+from seglog._kernels.write_gate import Bell
 from seglog.config import Fsync
 from seglog.endpoint.faults import Fault, PlannedFaults, error_named
 from seglog.endpoint.server import Server, ServerOptions
@@ -20,6 +21,9 @@ from seglog.log.open_dir import LogDir
 
 # The log dir's `.lock` excludes brokers, but seglog's writers of other partitions share it. A broker ignores this file.
 _LOCK_NAME = ".seglog.server.lock"
+
+# How often to look whether the server has started or ended, if another thread was woken instead.
+_LOOK_S = 0.1
 
 
 def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -52,6 +56,8 @@ class LocalServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._is_interrupted = False
+        self._bell = Bell()             # rings when the thread has started the server, and when it has ended
+        self._has_started = self._has_ended = False
         self._failures: list[BaseException] = []        # exceptions that ended the thread
 
     def __repr__(self) -> str:
@@ -147,15 +153,14 @@ class LocalServer:
     def __enter__(self) -> Self:
         self._begin()
         self._failures.clear()      # of an earlier start
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run_in_thread, args=(started,), name="seglog-serve", daemon=True)
-        self._thread.start()
+        self._has_started = self._has_ended = self._is_interrupted = False
         try:
-            started.wait()
+            # An exception in Thread.start can leave a thread that runs, or a caller that waits forever.
+            shielded(self._start_thread)
+            self._await_start()
         except BaseException:       # ^C: the block is not entered, so nothing else closes the server
-            self._interrupt()
-            started.wait()
+            shielded(self._interrupt)
+            self._await_start()
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 self.close()
             raise
@@ -163,31 +168,53 @@ class LocalServer:
             self.close()
         return self
 
+    def _start_thread(self) -> None:
+        self._thread = threading.Thread(target=self._run_in_thread, name="seglog-serve", daemon=True)
+        self._thread.start()
+
+    def _await_start(self) -> None:
+        """Wait until the server runs, or has failed; if there is a thread to start it."""
+        while self._thread is not None and not self._has_started:
+            self._bell.wait(_LOOK_S)
+
+    def _told_start(self) -> None:
+        self._has_started = True
+        self._bell.ring()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Stop the server, and close the log dir. Idempotent."""
+        """Stop the server, and close the log dir. Idempotent; if ^C interrupted it, call it again to wait for the end.
+        """
         thread = self._thread
         if thread is None:
             return
-        self._thread = None
-        if not self._failures:      # otherwise its loop has ended
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        shielded(self._tell_to_stop)
+        # Not by `join` alone: if ^C interrupts that, Python 3.11 takes the thread for ended (bpo-45274).
+        while not self._has_ended:
+            self._bell.wait(_LOOK_S)
         thread.join()
+        self._thread = None
         if self._failures:
             raise self._failures[0]
 
-    def _run_in_thread(self, started: threading.Event) -> None:
+    def _tell_to_stop(self) -> None:
+        if not self._failures:      # otherwise its loop has ended
+            assert self._loop is not None
+            with contextlib.suppress(RuntimeError):     # likewise
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def _run_in_thread(self) -> None:
         try:
-            _run_loop(partial(self._run, started))
+            _run_loop(self._run)
         except BaseException as error:
             self._failures.append(error)
         finally:
-            started.set()
+            self._has_ended = True
+            self._told_start()
 
     def _interrupt(self) -> None:
         """Let a start that is going on end."""
@@ -196,14 +223,14 @@ class LocalServer:
             with contextlib.suppress(RuntimeError):     # the loop has ended
                 self._loop.call_soon_threadsafe(self._starting.cancel)
 
-    async def _run(self, started: threading.Event) -> None:
+    async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._starting = self._loop.create_task(self._start())
         if self._is_interrupted:
             self._starting.cancel()
         await self._starting
-        started.set()
+        self._told_start()
         await self._stopping.wait()
         await self._stop()
 

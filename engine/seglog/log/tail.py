@@ -357,7 +357,7 @@ class LogTail(WriteGate, QuietTail):
         return self.active.base_offset
 
     def roll_if_idle(self) -> None:
-        """Roll for segment.idle.roll."""
+        """Roll for seglog.segment.idle.roll."""
         self.write_lingering()
         if self.active.idle_roll_is_due(self.now_ms()):
             self.roll_at(self.next_offset)

@@ -28,7 +28,7 @@ RECORDER = Path(__file__).with_name("recorder.c")
 # What the forks run, and what their modules import when they are called.
 RUNS = (
     *(f"support.outside.{of}_{who}" for of in ("log", "topic", "convert") for who in ("worker", "judge")),
-    "support.outside.interrupted_worker",
+    "support.outside.interrupted_worker", "support.outside.interrupted_doors",
 )
 ALSO = (
     "pyroaring", "seglog.opening", "seglog.tools.convert", "seglog.tools.verify", "seglog.tools.ledger",

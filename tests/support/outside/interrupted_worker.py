@@ -4,73 +4,39 @@ asynchronous exception on the others.
     python -m support.outside.interrupted_worker '{"path": "data/orders-0", "fsync": "batch", "threads": 8, ...}'
 
 Prints a line "at INTERRUPTS" now and then, and at the end one of JSON: {"interrupts", "ignored", "appended", "wrong"}.
-One exception at a time is on its way to a thread, and is sent only while that thread is where it can be caught: so each
-one hits the engine or the line around its call, and none is lost. Whoever starts this watches that it goes on.
+Whoever starts this watches that it goes on (see pester).
 """
-import ctypes
-import faulthandler
 import json
 import os
-import random
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
 import seglog
 from seglog.errors import LogClosedError, LogFailedError, SeglogError
+from support.outside.pester import Storm
 
 CONFIG = {"segment.bytes": 30_000, "index.interval.bytes": 500, "flush.ms": 5}
 REOPEN_EVERY = 40       # deeds of the main thread between two closings
 KEPT_RECORDS = 200     # what an interrupt tore is taken up by looking at all segments: so there are few
 VIOLATIONS_MAX = 10
-BURSTS = (1, 1, 2, 4, 8)     # threads that are interrupted at once, at most
-
-
-class Interrupted(BaseException):
-    """What the threads get that are not the main one."""
 
 
 def value_of(number):
     return b"%d." % number + b"v" * (number * 131 % 300)
 
 
-class Target:
-    """A thread that is interrupted. `ready` is set by itself where an exception is caught, taken by who sends one."""
-
-    def __init__(self, work):
-        self.work = work
-        self.ready = self.done = self.is_sheltered = False
-        self.interrupts = 0
-        self.ident = None
-
-    def run(self):
-        self.ident = threading.get_ident()
-        while not self.done:
-            try:
-                self.ready = True
-                # Until the last exception has come: it must not come behind this.
-                while not (self.done and self.ready):
-                    self.work()
-            except (KeyboardInterrupt, Interrupted):
-                self.interrupts += 1
-
-
-class Worker:
+class Worker(Storm):
     def __init__(self, path, fsync, threads, interrupts, seed, linger_ms=0):
-        self.path, self.fsync, self.interrupts = path, fsync, interrupts
+        super().__init__([self.main_deed] + [self.append] * (threads - 1), interrupts, seed)
+        self.path, self.fsync = path, fsync
         self.config = CONFIG | ({"linger.ms": linger_ms} if linger_ms else {})
-        self.chance = random.Random(seed)
         self.numbers = iter(range(10**9))
         self.taken = {}         # offset -> number, as append answered
         self.offset_of = {}     # number -> offset, as it was found in the log
-        self.wrong = []
-        self.ignored = 0
         self.log = None
         self.turns = 0
         self.is_opening = True  # or closing: others wait
-        self.targets = [Target(self.main_deed)] + [Target(self.append) for _ in range(threads - 1)]
 
     # --- what is interrupted -----------------------------------------------------------------------
 
@@ -138,10 +104,7 @@ class Worker:
 
     def open(self):
         """Sheltered: whoever is interrupted before a call has returned has nothing to close."""
-        main = self.targets[0]
-        main.is_sheltered = True
-        while not main.ready:
-            time.sleep(0.0001)      # the one that is on its way comes here
+        self.shelter()
         try:
             self.log = seglog.open(self.path, config=self.config, fsync=self.fsync)
             self.trim()
@@ -150,72 +113,15 @@ class Worker:
             self.violated(f"does not open: {type(error).__name__}: {error}", error)
             time.sleep(0.01)
         finally:
-            main.is_sheltered = False
+            self.targets[0].is_sheltered = False
 
     def violated(self, what, error):
         cause = repr(error.__cause__ or error.__context__)
         if len(self.wrong) < VIOLATIONS_MAX:
             self.wrong.append(f"{what}; from {cause}")
 
-    # --- who interrupts ------------------------------------------------------------------------------
-
-    def pester(self):
-        """Now one thread, now several at once: so there is an interrupt for each few appends, not for each hundred."""
-        sent = told = 0
-        while sent < self.interrupts:
-            ready = [target for target in self.targets if target.ready]
-            if ready:
-                most = self.chance.choice(BURSTS)
-                for target in self.chance.sample(ready, min(most, len(ready), self.interrupts - sent)):
-                    sent += self.send(target)
-                if sent - told >= 20:
-                    told = sent
-                    os.write(1, b"at %d\n" % sent)
-            for _ in range(self.chance.randrange(400)):
-                pass
-            if self.chance.random() < 0.2:
-                time.sleep(self.chance.random() * 0.0005)
-        for target in self.targets:
-            target.done = True
-
-    def send(self, target):
-        """Whether an exception is on its way to it now."""
-        target.ready = False
-        if target.is_sheltered:
-            target.ready = True
-            return False
-        if target is self.targets[0]:
-            signal.pthread_kill(target.ident, signal.SIGINT)
-        else:
-            send = ctypes.pythonapi.PyThreadState_SetAsyncExc
-            send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
-        return True
-
-    def swallowed(self, unraisable):
-        """An exception came where Python has nobody to give it to: a weak reference's callback, a __del__."""
-        if unraisable.exc_type in (KeyboardInterrupt, Interrupted):
-            self.ignored += 1
-            for target in self.targets:
-                if target.ident == threading.get_ident():
-                    target.ready = True
-        else:
-            self.wrong.append(f"ignored in {unraisable.object}: {unraisable.exc_value!r}")
-
     def run(self):
-        sys.setswitchinterval(2e-5)
-        sys.unraisablehook = self.swallowed
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        threads = [threading.Thread(target=target.run, daemon=True) for target in self.targets[1:]]
-        for thread in threads:
-            thread.start()
-        pester = threading.Thread(target=self.pester, daemon=True)
-        main = self.targets[0]
-        main.ident = threading.get_ident()
-        pester.start()
-        main.run()
-        for thread in threads:
-            thread.join()
-        pester.join()
+        self.blow()
         self.finish()
 
     def finish(self):
@@ -226,8 +132,9 @@ class Worker:
                 self.wrong.append(f"acknowledged records behind the end, {log.log_end_offset}, are lost")
         report = seglog.verify(Path(self.path), config=CONFIG)
         self.wrong += [f"verify: {finding}" for finding in report.findings[:3]]
-        told = sum(target.interrupts for target in self.targets)
-        facts = {"interrupts": told, "ignored": self.ignored, "appended": len(self.offset_of), "wrong": self.wrong}
+        facts = {
+            "interrupts": self.delivered, "ignored": self.ignored, "appended": len(self.offset_of), "wrong": self.wrong,
+        }
         print(json.dumps(facts), flush=True)
 
 

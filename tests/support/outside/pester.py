@@ -1,0 +1,133 @@
+"""Threads that are interrupted at random moments: KeyboardInterrupt by a signal on the main thread, an asynchronous
+exception on the others.
+
+One exception at a time is on its way to a thread, and is sent only while that thread is where it can be caught: so each
+one hits the engine or the line around its call, and none is lost.
+"""
+import ctypes
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+BURSTS = (1, 1, 2, 4, 8)     # threads that are interrupted at once, at most
+
+
+class Interrupted(BaseException):
+    """What the threads get that are not the main one."""
+
+
+class Target:
+    """A thread that is interrupted. `ready` is set by itself where an exception is caught, taken by who sends one."""
+
+    def __init__(self, work):
+        self.work = work
+        self.ready = self.done = self.is_sheltered = False
+        self.interrupts = 0
+        self.ident = None
+
+    def run(self):
+        self.ident = threading.get_ident()
+        while not self.done:
+            try:
+                self.ready = True
+                # Until the last exception has come: it must not come behind this.
+                while not (self.done and self.ready):
+                    self.work()
+            except (KeyboardInterrupt, Interrupted):
+                self.interrupts += 1
+
+
+class Storm:
+    """`works`: what each thread does again and again, the main thread the first one. Whoever starts this watches that
+    it goes on: it writes a line "at INTERRUPTS" now and then."""
+
+    lull_s = 0.0005         # at most, now and then between two bursts
+
+    def __init__(self, works, interrupts, seed):
+        self.targets = [Target(work) for work in works]
+        self.interrupts = interrupts
+        self.chance = random.Random(seed)
+        self.ignored = 0
+        self.wrong = []
+
+    def shelter(self):
+        """The main thread gets no exception from here on, until its `is_sheltered` is False."""
+        main = self.targets[0]
+        main.is_sheltered = True
+        while not main.ready:
+            time.sleep(0.0001)      # the one that is on its way comes here
+
+    def pester(self):
+        """Now one thread, now several at once: so there is an interrupt for each few calls, not for each hundred."""
+        sent = told = 0
+        while sent < self.interrupts and not self.is_over():
+            ready = [target for target in self.targets if target.ready]
+            if ready:
+                most = self.chance.choice(BURSTS)
+                for target in self.chance.sample(ready, min(most, len(ready), self.interrupts - sent)):
+                    sent += self.send(target)
+                if sent - told >= 20:
+                    told = sent
+                    os.write(1, b"at %d\n" % sent)
+                    self.look(sent)
+            for _ in range(self.chance.randrange(400)):
+                pass
+            if self.chance.random() < 0.2:
+                time.sleep(self.chance.random() * self.lull_s)
+        for target in self.targets:
+            target.done = True
+
+    def is_over(self):
+        """Whether to end before all interrupts were sent."""
+        return False
+
+    def look(self, sent):
+        """Called now and then by the thread that interrupts."""
+
+    def send(self, target):
+        """Whether an exception is on its way to it now."""
+        target.ready = False
+        if target.is_sheltered:
+            target.ready = True
+            return False
+        if target is self.targets[0]:
+            signal.pthread_kill(target.ident, signal.SIGINT)
+        else:
+            send = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            send(ctypes.c_ulong(target.ident), ctypes.py_object(Interrupted))
+        return True
+
+    def swallowed(self, unraisable):
+        """An exception came where Python has nobody to give it to: a weak reference's callback, a __del__."""
+        if unraisable.exc_type in (KeyboardInterrupt, Interrupted):
+            self.ignored += 1
+            for target in self.targets:
+                if target.ident == threading.get_ident():
+                    target.ready = True
+        else:
+            self.wrong.append(f"ignored in {unraisable.object}: {unraisable.exc_value!r}")
+
+    def blow(self):
+        """Until all interrupts were delivered."""
+        sys.setswitchinterval(2e-5)
+        sys.unraisablehook = self.swallowed
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        threads = [threading.Thread(target=target.run, daemon=True) for target in self.targets[1:]]
+        for thread in threads:
+            thread.start()
+        pester = threading.Thread(target=self.pester, daemon=True)
+        main = self.targets[0]
+        main.ident = threading.get_ident()
+        pester.start()
+        main.run()
+        for thread in threads:
+            thread.join()
+        pester.join()
+
+    @property
+    def delivered(self):
+        return sum(target.interrupts for target in self.targets)
