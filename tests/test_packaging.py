@@ -155,3 +155,15 @@ def test_kernels_that_were_never_built_are_called_that(package):
         module.unlink()
     done = run_in(package, "-c", "import seglog; seglog.open")
     assert "kernels are not built. In a checkout run: make build" in done.stderr
+
+
+def test_workflows_run_no_action_that_others_can_change():
+    # A tag or a branch is whatever its owner, or who has taken the account, says today.
+    uses = [
+        (path.name, line.strip())
+        for path in sorted((TOP / ".github/workflows").glob("*.yml"))
+        for line in path.read_text().splitlines() if "uses:" in line and "uses: ./" not in line
+    ]
+    assert len(uses) > 10
+    assert [use for use in uses if not re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} +# v\d+\.\d+\.\d+$", use[1])] == []
+    assert "package-ecosystem: github-actions" in (TOP / ".github/dependabot.yml").read_text()
