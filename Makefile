@@ -5,7 +5,8 @@
 
 VENV   := .venv
 PY     := $(VENV)/bin/python
-PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
+# Each file is checked against the hash that .ci/lock.txt has of it.
+LOCKED := $(PY) .ci/locked install
 # The first interpreter that is new enough; `make PYTHON=/path/to/python` chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
@@ -24,7 +25,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs man clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs man lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -78,6 +79,9 @@ docs: .make/docs  ## the site of docs/, in build/site
 man: build  ## the manual pages, in build/man: MANPATH=build/man man seglog
 	$(VENV)/bin/seglog man --quiet --into build/man/man1
 
+lock: .make/lock  ## find out anew what make installs, the newest of all: .ci/lock.txt, with hashes
+	$(PY) .ci/locked update
+
 clean:  ## forget everything that was made here
 	rm -rf .make $(VENV) build dist engine/*.egg-info engine/seglog/_kernels/*.so .coverage* .mypy_cache .pytest_cache \
 		.ruff_cache .hypothesis tests/golden/unpacked
@@ -107,14 +111,15 @@ stubtest: build .make/test .make/lint
 		echo "Install one, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; fi
 	@$(PYTHON) .ci/preflight
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PIP) 'pip>=25.1'
+	$(LOCKED) pip
 	@mkdir -p .make && echo '$(CURDIR)' > .make/where && touch $@
 
 # The kernels are built with the tools of this environment, not in pip's isolated one: that one starts from nothing each time.
-.make/installed: .make/venv pyproject.toml setup.py
-	$(PIP) --group build
+.make/installed: .make/venv pyproject.toml setup.py .ci/lock.txt
+	$(LOCKED) build
 	@# A banner about folders named like the package is all that would warn here.
-	PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+		--editable .
 	@touch $@
 
 .make/kernels: .make/installed $(KERNELS)
@@ -122,10 +127,10 @@ stubtest: build .make/test .make/lint
 	@touch $@
 
 # What a conversion on Spark needs: the extra, and a Java where the machine has none.
-.make/java: .make/installed pyproject.toml
-	$(PIP) --group spark
+.make/java: .make/installed
+	$(LOCKED) spark
 	@$(PY) -c 'import sys; from seglog.spark.java import find_java; sys.exit(find_java() is None)' \
-		|| $(PIP) --group java
+		|| $(LOCKED) java
 	@touch $@
 
 # An S3 server for `make spark`: about two minutes, once. Where it cannot be built its tests are skipped, and say so.
@@ -134,6 +139,6 @@ stubtest: build .make/test .make/lint
 	elif cargo install --quiet --root build/s3s s3s-fs --version 0.14.1 --features binary; then touch $@; \
 	else echo "s3s-fs was not built: the tests of object stores are skipped"; fi
 
-.make/unit .make/test .make/lint .make/dist .make/connect .make/docs: .make/installed pyproject.toml
-	$(PIP) --group $(notdir $@)
+.make/unit .make/test .make/lint .make/dist .make/connect .make/docs .make/lock: .make/installed
+	$(LOCKED) $(notdir $@)
 	@touch $@

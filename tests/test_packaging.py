@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import seglog._kernels.window
 
@@ -165,5 +167,34 @@ def test_workflows_run_no_action_that_others_can_change():
         for line in path.read_text().splitlines() if "uses:" in line and "uses: ./" not in line
     ]
     assert len(uses) > 10
-    assert [use for use in uses if not re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} +# v\d+\.\d+\.\d+$", use[1])] == []
+    pinned = re.compile(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} +# v\d+\.\d+\.\d+$")
+    assert [use for use in uses if not pinned.search(use[1])] == []
     assert "package-ecosystem: github-actions" in (TOP / ".github/dependabot.yml").read_text()
+
+
+def requirements_of(group):
+    """The requirements of a group and of those that it includes; `build` needs those of seglog itself, too."""
+    named = PROJECT["dependency-groups"][group]
+    included = [entry["include-group"] for entry in named if isinstance(entry, dict)]
+    own = [Requirement(entry) for entry in named if isinstance(entry, str)]
+    own += [Requirement(entry) for entry in PROJECT["project"]["dependencies"] if group == "build"]
+    return [*own, *(requirement for name in included for requirement in requirements_of(name))]
+
+
+def test_the_lock_has_what_make_installs():
+    """`make lock` writes it anew: what stands here in pyproject.toml alone would not be installed."""
+    text = (TOP / ".ci/lock.txt").read_text()
+    entry = r"^# (.+)\n(\S+?)==(\S+).*((?:\n {4}--hash=sha256:[0-9a-f]{64}(?: \\)?)+)$"
+    entries = re.findall(entry, text, re.MULTILINE)
+    assert len(entries) == text.count("==") - text.count(" == '") > 100
+    versions = {
+        (group, canonicalize_name(name)): version for groups, name, version, _ in entries for group in groups.split()
+    }
+    rule = re.search(r"^(.+): .*\n\t\$\(LOCKED\) \$\(notdir", (TOP / "Makefile").read_text(), re.MULTILINE)
+    installed = re.findall(r"\.make/(\w+)", rule[1])
+    assert {"unit", "test", "lint", "dist", "docs"} <= set(installed)
+    for group in ("pip", "build", "spark", "java", *installed):
+        for requirement in requirements_of(group):
+            version = versions.get((group, canonicalize_name(requirement.name)))
+            assert version is not None, f"make lock: {group} needs {requirement}"
+            assert requirement.specifier.contains(version), f"make lock: {group} needs {requirement}, not {version}"
