@@ -117,9 +117,10 @@ stubtest: build .make/test .make/lint
 # The kernels are built with the tools of this environment, not in pip's isolated one: that one starts from nothing each time.
 .make/installed: .make/venv pyproject.toml setup.py .ci/lock.txt
 	$(LOCKED) build
+	@# Without kernels: it would compile all of them in a folder of its own whenever one of these files changes.
 	@# A banner about folders named like the package is all that would warn here.
-	PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-		--editable .
+	SEGLOG_KERNELS=0 PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check \
+		--no-build-isolation --no-deps --editable .
 	@touch $@
 
 .make/kernels: .make/installed $(KERNELS)

@@ -4,6 +4,7 @@
     SEGLOG_ANNOTATE=1   write Cython's yellow HTML next to the C, in build/cython/
     SEGLOG_TRACE=1      -O0 -g and line tracing, so that coverage sees the .pyx lines
     SEGLOG_SANITIZE=1   AddressSanitizer and UBSan (run Python with LD_PRELOAD=libasan.so)
+    SEGLOG_KERNELS=0    none: an editable install, whose kernels `make build` compiles in place
 """
 import os
 import re
@@ -152,7 +153,9 @@ def forget_stale() -> None:
 
 
 def main() -> None:
-    forget_stale()
+    without = os.environ.get("SEGLOG_KERNELS") == "0"
+    if not without:
+        forget_stale()
     setup(
         cmdclass={"build_ext": BuildKernels},
         options={"build_ext": {"parallel": os.cpu_count()}},
@@ -162,7 +165,7 @@ def main() -> None:
             "seglog.tools",
             *(f"seglog.tools.{name}" for name in find_packages("tools")),
         ],
-        ext_modules=cythonize(
+        ext_modules=[] if without else cythonize(
             [*(kernel(source) for source in sorted(CEXT.glob("*/*.pyx"))), *SHARED],
             include_path=[cython_path()],
             shared_utility_qualified_name=SHARED[0].name if SHARED else None,
