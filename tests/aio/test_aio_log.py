@@ -37,11 +37,11 @@ class HeldFs(OsFileSystem):
     def open_write(self, path, position=None):
         return self._held(super().open_write(path, position))
 
-    def create(self, path):
+    def create(self, path, within=None, mode=0o666):
         if str(path).endswith(".log"):
             self.syncing.set()
             assert self.go.wait(20)
-        return self._held(super().create(path))
+        return self._held(super().create(path, within, mode))
 
     def _held(self, file):
         if str(file.path).endswith(".log"):

@@ -116,10 +116,10 @@ def test_a_full_disk_leaves_the_table_as_it_was(tmp_path):
     class Full(OsFileSystem):
         """Has room for one file."""
 
-        def create(self, path, within=None):
+        def create(self, path, within=None, mode=0o666):
             if list(dst.rglob("*.tmp")):
                 raise StorageError("cannot create: no space is left on the device", file=path, errno=errno.ENOSPC)
-            return super().create(path, within)
+            return super().create(path, within, mode)
 
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
     append(data, 0, 900)

@@ -19,7 +19,7 @@ class Refusing(OsFileSystem):
         for call in calls:
             setattr(self, call, self.refuse)
 
-    def refuse(self, path, *_):
+    def refuse(self, path, *_, **__):
         raise StorageError("refused", file=path, errno=errno.EIO)
 
 

@@ -126,8 +126,8 @@ def test_a_second_sync_saves_only_what_came_before_it(record, disk):
 
 def test_a_sync_does_not_cover_what_was_written_while_it_ran(disk):
     class SlowSync(OsFileSystem):
-        def create(self, path, within=None):
-            file = super().create(path, within)
+        def create(self, path, within=None, mode=0o666):
+            file = super().create(path, within, mode)
             file.sync = lambda: (began.set(), go_on.wait(60))
             return file
 

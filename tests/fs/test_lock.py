@@ -361,9 +361,9 @@ def test_a_lock_file_that_was_replaced_meanwhile_is_locked_anew(tmp_path, other,
 
 def test_a_lock_file_that_another_process_makes_first_is_used(tmp_path):
     class Late(OsFileSystem):
-        def create(self, path, within=None):
+        def create(self, path, within=None, mode=0o666):
             Path(path).touch()
-            return super().create(path, within)
+            return super().create(path, within, mode)
 
     lock_log_dir(Late(), tmp_path).release()
 

@@ -565,8 +565,8 @@ class SlowSync(OsFileSystem):
     def __init__(self):
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def create(self, path):
-        file = super().create(path)
+    def create(self, path, within=None, mode=0o666):
+        file = super().create(path, within, mode)
         sync, file.sync_data = file.sync_data, lambda: (self.begun.set(), self.go_on.wait(60), sync())
         return file
 

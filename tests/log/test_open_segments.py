@@ -213,7 +213,7 @@ def test_a_write_that_failed_holds_no_maps(tmp_path):
 class FullFs(OsFileSystem):
     """Every file is /dev/full."""
 
-    def create(self, path):
+    def create(self, path, within=None, mode=0o666):
         return OsFile(path, os.open("/dev/full", os.O_WRONLY), 0)
 
     def unlink(self, path, within=None):

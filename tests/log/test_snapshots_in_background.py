@@ -31,13 +31,13 @@ class HeldFs(RecordingFs):
         self.error = None
         self.held = []
 
-    def create(self, path, within=None):
+    def create(self, path, within=None, mode=0o666):
         if str(path).endswith(names.SNAPSHOT_SUFFIX + ".tmp"):
             self.held.append(int(os.path.basename(path)[:20]))
             assert self.go.wait(60)
             if self.error:
                 raise storage_error(OSError(self.error, os.strerror(self.error)), "create", path)
-        return super().create(path, within)
+        return super().create(path, within, mode)
 
 
 @pytest.fixture

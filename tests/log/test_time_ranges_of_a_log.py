@@ -228,13 +228,13 @@ class HeldFs(RecordingFs):
         super().__init__(root)
         self.go, self.came, self.error = threading.Event(), threading.Event(), None
 
-    def create(self, path, within=None):
+    def create(self, path, within=None, mode=0o666):
         if str(path).endswith(names.TIME_RANGES_SUFFIX + ".tmp"):
             self.came.set()
             assert self.go.wait(60)
             if self.error:
                 raise storage_error(OSError(self.error, os.strerror(self.error)), "create", path)
-        return super().create(path, within)
+        return super().create(path, within, mode)
 
 
 def test_nobody_who_appends_waits_for_them_and_a_failure_is_nobodys(in_memory, caplog):

@@ -154,8 +154,8 @@ class CountingFs(OsFileSystem):
     def __init__(self):
         self.most = {}
 
-    def create(self, path, within=None):
-        file = super().create(path, within)
+    def create(self, path, within=None, mode=0o666):
+        file = super().create(path, within, mode)
         fs = self
 
         class Counted(OsFile):

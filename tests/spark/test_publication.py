@@ -41,8 +41,8 @@ class CountingFs(UnsyncedFs):
         self.syncs = Counter()
         self.replaced = Counter()
 
-    def create(self, path, within=None):
-        file = super().create(path, within)
+    def create(self, path, within=None, mode=0o666):
+        file = super().create(path, within, mode)
         file.__class__ = CountedFile
         file.counted = self.syncs
         return file

@@ -230,6 +230,7 @@ def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) ->
 
 def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
     """Fill the staging directory of a plan, and prove its contents. The caller holds the locks, and publishes."""
+    staging.close_to_others_than(segment.path for segment in source.segments)
     return _Conversion(plan, source, plan.target or staging.target, staging, progress).run()
 
 

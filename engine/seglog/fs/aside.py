@@ -1,10 +1,12 @@
 """Changes of one file that a crash leaves done or not done: write aside, sync, rename, sync the directory.
 
-A killed run leaves `<name>.tmp`, as Kafka does: Kafka's loader ignores such a file, and the next write here replaces
-it. Two writers of one file must exclude each other by a lock (fs.lock).
+What replaces a file has its permissions, and its owner if root replaces it: a log that only its owner could read stays
+one, whatever the umask is. A killed run leaves `<name>.tmp`, as Kafka does: Kafka's loader ignores such a file, and the
+next write here replaces it. Two writers of one file must exclude each other by a lock (fs.lock).
 """
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from seglog.errors import StorageError
@@ -20,16 +22,17 @@ _COPY_BYTES = 8 << 20
 
 
 def write_atomically(
-    fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None, sync_names: bool = True
+    fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None, sync_names: bool = True,
+    like: AnyPath | None = None,
 ) -> None:
     """Replace the contents of `path` by `buffers`, durably; after a crash it holds the old bytes or the new ones.
 
     With `backup` (in the same directory) the old file, if there was one, is kept under that name, replacing an older
     backup; `path` names a whole file at every moment. `sync_names=False`: it is durable only when the caller has synced
-    the directory, once for several files.
+    the directory, once for several files. `like`: a file whose permissions a new one gets, for bytes that stood there.
     """
     path = os.fspath(path)
-    file = _new_scratch(fs, path)
+    file = _new_scratch(fs, path, like)
     try:
         for buffer in buffers:
             file.append_bytes(buffer)
@@ -64,9 +67,11 @@ def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
 def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int | None = None) -> None:
     """Create `target` with the bytes of `source`, or the first `size_bytes` of them, and its mtime; synced.
 
-    (A segment without timestamps is as old as its file.) The caller syncs the directory.
+    (A segment without timestamps is as old as its file.) Nobody else may read the copy who could not read the source.
+    The caller syncs the directory.
     """
-    with Mapping(source) as whole, fs.create(target) as file:
+    mode = stat.S_IMODE(os.stat(source).st_mode) & 0o666 | 0o600
+    with Mapping(source) as whole, fs.create(target, mode=mode) as file:
         raw = memoryview(whole)[:size_bytes]
         for at in range(0, len(raw), _COPY_BYTES):
             file.append(raw[at : at + _COPY_BYTES])
@@ -163,16 +168,33 @@ def _sync_name(fs: FileSystem, directory: str) -> None:
             raise
 
 
-def _new_scratch(fs: FileSystem, path: str) -> WritableFile:
-    """A new file `<path>.tmp`."""
+def _new_scratch(fs: FileSystem, path: str, like: AnyPath | None) -> WritableFile:
+    """A new file `<path>.tmp`, which whoever may open `path` may open."""
     scratch = path + SCRATCH_SUFFIX
+    old = _regular_file(path) or (None if like is None else _regular_file(like))
+    mode = 0o666 if old is None else 0o600      # before it has those of the old one, nobody else can open it
     try:
-        return fs.create(scratch)
+        file = fs.create(scratch, mode=mode)
     except StorageError as error:
         if error.errno != errno.EEXIST:
             raise
-    fs.unlink(scratch)      # left by a killed run
-    return fs.create(scratch)
+        fs.unlink(scratch)      # left by a killed run
+        file = fs.create(scratch, mode=mode)
+    if old is not None:
+        try:
+            fs.take_access(file, old)
+        except BaseException:
+            file.close()
+            raise
+    return file
+
+
+def _regular_file(path: AnyPath) -> os.stat_result | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _keep(fs: FileSystem, path: str, backup: str) -> None:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import functools
 import os
+import stat
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -223,11 +224,11 @@ class FileSystem(ABC):
     """
 
     @abstractmethod
-    def create(self, path: AnyPath, within: int | None = None) -> WritableFile:
+    def create(self, path: AnyPath, within: int | None = None, mode: int = 0o666) -> WritableFile:
         """Create an empty file. Refused (EEXIST) if anything has that name, even a symbolic link.
 
         `within`: a descriptor of the directory of `path`. The name is then created in that directory, even if the path
-        leads elsewhere by now.
+        leads elsewhere by now. `mode`: its permissions, less those of the umask.
         """
 
     @abstractmethod
@@ -276,6 +277,27 @@ class FileSystem(ABC):
     @abstractmethod
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
         """Set a file's modification time: Kafka's retention uses it if a segment has no timestamps."""
+
+    # What a crash may do to permissions is in no model: they are the same before and behind each change of bytes.
+
+    def take_access(self, file: WritableFile, old: os.stat_result) -> None:
+        """Give `file`, which is to replace another one, the permissions of the other, and if we may, its owner."""
+        fd, mode = file.fileno(), stat.S_IMODE(old.st_mode)
+        with refusals("set the permissions of", file.path):
+            now = os.fstat(fd)
+            if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+                try:
+                    os.fchown(fd, old.st_uid, old.st_gid)
+                except OSError as error:
+                    if error.errno not in (errno.EPERM, errno.EINVAL, errno.EACCES):
+                        raise
+                    mode &= ~0o070      # that was for another group
+            os.fchmod(fd, mode)
+
+    def set_mode(self, path: AnyPath, mode: int) -> None:
+        """Set the permissions of a file or directory."""
+        with refusals("set the permissions of", path):
+            os.chmod(path, mode)
 
 
 class OsFile(WritableFile):
@@ -418,13 +440,13 @@ class OsFile(WritableFile):
 class OsFileSystem(FileSystem):
     """The file system of this machine."""
 
-    def create(self, path: AnyPath, within: int | None = None) -> OsFile:
+    def create(self, path: AnyPath, within: int | None = None, mode: int = 0o666) -> OsFile:
         # O_EXCL does not follow symbolic links either.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:        # not `refusals`: its calls would cost as much as the system's
             if within is None:
-                return OsFile(path, os.open(path, flags, 0o666), 0)
-            return OsFile(path, os.open(os.path.basename(path), flags, 0o666, dir_fd=within), 0)
+                return OsFile(path, os.open(path, flags, mode), 0)
+            return OsFile(path, os.open(os.path.basename(path), flags, mode, dir_fd=within), 0)
         except OSError as error:
             raise storage_error(error, "create", path) from error
 

@@ -11,6 +11,7 @@ from seglog.fs.files import AnyPath
 
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _UNKNOWN = bytes(16)
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LiveFile:
@@ -20,8 +21,12 @@ class LiveFile:
         self.path = os.fspath(path)
 
     def write(self, raw: bytes, position: int = 0) -> None:
-        """Write the bytes at `position`. Creates the file if there is none."""
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        """Write the bytes at `position`. Creates the file if there is none, or one that has other names, too."""
+        fd = os.open(self.path, _FLAGS, 0o644)
+        if os.fstat(fd).st_nlink > 1:       # a copy made of hard links, or somebody else's file
+            os.close(fd)
+            os.unlink(self.path)
+            fd = os.open(self.path, _FLAGS | os.O_EXCL, 0o644)
         try:
             os.pwrite(fd, raw, position)
         finally:

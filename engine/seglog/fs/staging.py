@@ -13,11 +13,15 @@ name. It is beside the log dir, named `<log dir>+<partition>.<32 hex>.seglog-sta
 system or we cannot write there, inside the log dir as `<topic>-<p>.<32 hex>-delete`: to a broker this is a deleted
 partition, which it removes at its next start (LogManager.loadLogs). The 32 hex digits begin with "seglog" in ASCII, to
 tell ours from a broker's own.
+
+Until it is published nobody else may enter it, whatever the umask is: the log dir may be closed to others where the
+directory beside it is not.
 """
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +67,8 @@ class Staging:
         self._published = False
         self._discarded = False
         self._descriptor = -1           # of the directory, once a file was created in it
+        self._mode = 0o777              # of the directory, once it is published
+        self._file_mode = 0o777         # of its files, at most
 
     @classmethod
     def of_partition(cls, fs: FileSystem, target: AnyPath, *, replace: bool = False) -> Self:
@@ -92,6 +98,12 @@ class Staging:
         """
         target = _free(target)
         return cls(fs, target, _beside_name(target))
+
+    def close_to_others_than(self, files: Iterable[AnyPath]) -> None:
+        """Publish no file with a permission that one of `files` has not: their contents are in the staging."""
+        for path in files:
+            with refusals("check", path):
+                self._file_mode &= os.stat(path).st_mode | 0o600
 
     def create(self, name: str) -> WritableFile:
         """Create a file. Sync it before closing: only the descriptor that wrote is sure to learn of an error.
@@ -144,11 +156,16 @@ class Staging:
         self.close()
         replaced = self._replace and self.target.is_dir()
         if replaced:
+            self._mode = stat.S_IMODE(os.stat(self.target).st_mode)
             self._fs.exchange(self.path, self.target)
+            with suppress(StorageError):        # it may be another user's; it is removed below
+                self._fs.set_mode(self.path, 0o700)
         else:
             _free(self.target)
             self._fs.rename(self.path, self.target)
         self._published = True
+        # Only here: under its other name it may be where others can come.
+        self._fs.set_mode(self.target, self._mode)
         self._fs.sync_directory(self.target.parent)
         if self.path.parent != self.target.parent:
             self._fs.sync_directory(self.path.parent)
@@ -169,6 +186,8 @@ class Staging:
         """Make the directory. Raises StorageError."""
         try:
             self._fs.mkdir(self.path)
+            self._mode = stat.S_IMODE(os.stat(self.path).st_mode)
+            self._fs.set_mode(self.path, self._mode & ~0o077)
             for place in self._places[1:]:
                 try:
                     self._fs.rename(self.path, place)
@@ -203,6 +222,9 @@ class Staging:
                 file.close()
         for directory, files in _bottom_up(self.path):
             for path in files:
+                mode = stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode)
+                if mode & self._file_mode != mode:
+                    self._fs.set_mode(path, mode & self._file_mode)
                 known = self._files.get(path)
                 if path not in self._synced and (known is None or known.unsynced):
                     self._fs.sync_file(path)

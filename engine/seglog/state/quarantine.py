@@ -67,7 +67,7 @@ def put_into_quarantine(fs: FileSystem, partition_dir: Path, ranges: Iterable[tu
         if name in known:
             continue
         make_directories(fs, directory)
-        write_atomically(fs, directory / name, raw)
+        write_atomically(fs, directory / name, raw, like=partition_dir / segment)
         known.add(name)
         kept.append(QuarantinedRange(
             name, segment, lost.position, lost.size_bytes, lost.first_offset, lost.last_offset, lost.reason, checksum

@@ -145,10 +145,10 @@ class RecordingFs(FileSystem):
             else:
                 self._live[directory][name] = entry
 
-    def create(self, path, within=None):
+    def create(self, path, within=None, mode=0o666):
         with self._lock:
             directory, name, text = self._place(path)
-            file = self._inner.create(path, within)
+            file = self._inner.create(path, within, mode)
             node = self._new_file()
             self._record_names(f"create {text}", (directory, name, self._new_entry(node)))
             return RecordingFile(self, file, node, text)
@@ -323,8 +323,8 @@ class FailingFs(FileSystem):
             raise self._refuse(word, path)
         return getattr(self._inner, word)(path, *more)
 
-    def create(self, path, within=None):
-        return FailingFile(self, self._call("create", path, within))
+    def create(self, path, within=None, mode=0o666):
+        return FailingFile(self, self._call("create", path, within, mode))
 
     def open_write(self, path, position=None):
         return FailingFile(self, self._call("open_write", path, position))

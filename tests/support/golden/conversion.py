@@ -30,8 +30,8 @@ def source_of(case):
 class UnsyncedFs(OsFileSystem):
     """The file system of this machine without waiting for its disk: for many conversions that nobody has to keep."""
 
-    def create(self, path, within=None):
-        file = super().create(path, within)
+    def create(self, path, within=None, mode=0o666):
+        file = super().create(path, within, mode)
         file.__class__ = UnsyncedFile
         return file
 

@@ -1,0 +1,210 @@
+"""Two users on one machine: what another user plants changes nothing elsewhere, and what was closed to it stays closed.
+
+The other user is a process under an id of its own; the one who runs seglog is root, whom no permission stops.
+"""
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.conversion.directory import Options
+from seglog.conversion.in_place import plan_in_place
+from seglog.errors import SeglogError
+from seglog.fs.files import OsFileSystem
+from seglog.fs.scratch import scratch_directory
+from support.second_user import ID, SecondUser
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it starts a process of another user")
+
+SECRET = "a-secret-in-each-record"
+CHANGES = (
+    "create", "open_write", "rename", "replace", "exchange", "link", "unlink", "mkdir", "rmdir", "sync_file",
+    "sync_directory",
+)
+
+
+@pytest.fixture
+def other():
+    with SecondUser() as user:
+        yield user
+
+
+@pytest.fixture
+def shared():
+    """A directory that the other user reaches. (pytest's own are closed to it.)"""
+    root = Path(tempfile.mkdtemp(prefix="seglog-users-"))
+    root.chmod(0o755)
+    before = os.umask(0o022)
+    yield root
+    os.umask(before)
+    shutil.rmtree(root)
+
+
+def write_log(path, *, count=200):
+    with seglog.open(path, config={"segment.bytes": 4096}) as log:
+        for n in range(0, count, 50):
+            log.append_many([(b"key", f"{SECRET} {n}".encode())] * 50)
+    return path
+
+
+def damage(path):
+    """A bad byte in the second segment, and a torn end: what `recover` mends."""
+    logs = sorted(path.glob("*.log"))
+    raw = bytearray(logs[1].read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    logs[1].write_bytes(raw)
+
+
+@contextmanager
+def watched(monkeypatch, other, root):
+    """Have the other user look for the secret after each change of the disk; gives what it has read."""
+    seen = {}
+
+    def after(name, change):
+        def changed(self, *args, **kwargs):
+            result = change(self, *args, **kwargs)
+            for path in other.look(root, SECRET):
+                seen.setdefault(path, f"after {name} {args}")
+            return result
+        return changed
+
+    with monkeypatch.context() as patch:
+        for name in CHANGES:
+            patch.setattr(OsFileSystem, name, after(name, getattr(OsFileSystem, name)))
+        yield seen
+    for path in other.look(root, SECRET):
+        seen.setdefault(path, "in the end")
+
+
+def open_again(path):
+    with seglog.open(path) as log:
+        log.append_many([(b"key", SECRET.encode())] * 50)
+
+
+def convert_in_place(path):
+    plan_in_place(path, path.parents[1] / "closed/backup", Options(codec="zstd")).run()
+
+
+def hot_backup(path):
+    with seglog.open(path) as log:
+        log.snapshot(path.parents[1] / "copies/orders-0")
+
+
+WORK = {
+    "open again": open_again,
+    "recover in place": lambda path: (
+        damage(path), seglog.recover(path, mode="quarantine", apply=True, backup=path.parents[1] / "copies/before")),
+    "recover a copy": lambda path: (
+        damage(path), seglog.recover(path, path.parents[1] / "copies/orders-0", mode="quarantine")),
+    "convert in place": convert_in_place,
+    "hot backup": hot_backup,
+}
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_what_was_closed_to_others_stays_closed(monkeypatch, other, shared, work):
+    """The log dir is closed to others; the files in it follow the umask, and would be open elsewhere."""
+    (shared / "data").mkdir(mode=0o700)
+    for name in ("copies", "closed"):
+        (shared / name).mkdir(mode=0o700)
+    path = write_log(shared / "data/orders-0")
+    with watched(monkeypatch, other, shared) as seen:
+        WORK[work](path)
+    assert seen == {}
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_files_closed_to_others_are_replaced_and_copied_by_closed_ones(monkeypatch, other, shared, work):
+    """A broker whose umask is 077 for files: everybody may list its directories, nobody may read the logs."""
+    for name in ("data", "copies", "closed"):
+        (shared / name).mkdir()
+    (shared / "closed").chmod(0o700)
+    path = write_log(shared / "data/orders-0")
+    for file in path.iterdir():
+        file.chmod(0o600)
+    if work == "open again":        # of its files only those that exist have a say over the next
+        os.umask(0o077)
+    with watched(monkeypatch, other, shared) as seen:
+        WORK[work](path)
+    assert seen == {}
+
+
+@pytest.mark.parametrize("work", ["recover in place", "open again"])
+def test_files_that_are_replaced_keep_their_owner(shared, work):
+    path = write_log(shared / "data/orders-0")
+    for file in [path, *path.iterdir()]:
+        os.chown(file, ID, ID)
+    before = {file.name for file in path.glob("*.log")}
+    if work == "open again":
+        with open(max(path.glob("*.log")), "ab") as log:
+            log.write(b"torn")
+    WORK[work](path)
+    owners = {file.name: file.stat().st_uid for file in path.glob("*.log") if file.name in before}
+    assert set(owners.values()) == {ID}, owners
+
+
+def test_nothing_elsewhere_changes_through_what_others_plant(other, shared):
+    """In a folder that all may write to, at each name that seglog writes."""
+    names = {}
+    sample = shared / "sample"
+    write_log(sample / "orders-0")
+    for file in sorted(sample.rglob("*")):
+        if file.is_file():
+            names[str(file.relative_to(sample))] = file.read_bytes()
+    for name in ("orders-0/.seglog.lock", ".lock", "orders-0/.seglog.appender", "orders-0/leader-epoch-checkpoint.tmp"):
+        names.setdefault(name, b"")
+    tried = 0
+    for kind in ("link", "link to nowhere", "hard link"):
+        for planted, content in names.items():
+            root = shared / f"{kind}-{planted.replace('/', '+')}"
+            root.mkdir()
+            elsewhere = root / "elsewhere"
+            elsewhere.mkdir(mode=0o755)
+            precious = elsewhere / "precious"
+            # Not less than what stands there: what may be taken for a file of ours is where a check would stop.
+            precious.write_bytes(content or b"precious, and longer than the note in a lock file " * 4)
+            before = precious.read_bytes()
+            data = root / "data"
+            shutil.copytree(sample, data)
+            for folder in (data, data / "orders-0"):
+                folder.chmod(0o777)
+            target = data / planted
+            if target.exists():
+                assert other.call("unlink", target) is None
+            leads_to = elsewhere / ("new" if kind == "link to nowhere" else "precious")
+            made = other.call("link" if kind == "hard link" else "symlink", leads_to, target)
+            if made == "EPERM":     # fs.protected_hardlinks: the system refuses it
+                os.link(leads_to, target)
+            for action in (open_again, lambda path: seglog.recover(path, mode="quarantine", apply=True)):
+                with suppress(SeglogError):
+                    action(data / "orders-0")
+            tried += 1
+            assert precious.read_bytes() == before, (kind, planted)
+            assert sorted(os.listdir(elsewhere)) == ["precious"], (kind, planted)
+    assert tried > 20
+
+
+@pytest.mark.parametrize("umask", [0, 0o027])
+def test_scratch_files_are_closed_whatever_the_umask(other, shared, umask):
+    os.umask(umask)
+    with scratch_directory(shared) as path:
+        (path / "copy").write_bytes(SECRET.encode())
+        assert other.look(shared, SECRET) == []
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_sticky_folder_keeps_what_is_not_ours(other, shared):
+    """As /tmp: all may make files there, and remove their own alone."""
+    shared.chmod(0o1777)
+    path = write_log(shared / "orders-0")
+    assert other.call("rename", path, shared / "mine-0") == "EPERM"
+    assert other.call("unlink", path / ".seglog.lock") == "EACCES"
+    assert other.call("mkdir", shared / "theirs-0", 0o777) is None
+    with pytest.raises(SeglogError):
+        seglog.recover(path, shared / "theirs-0", mode="quarantine")
+    assert os.listdir(shared / "theirs-0") == []
