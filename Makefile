@@ -25,7 +25,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize coverage bench dist docs man lock clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize fuzz coverage bench dist docs man lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -63,6 +63,9 @@ spark-matrix: build .make/test .make/java .make/connect  ## the conversion in lo
 
 sanitize: .make/test  ## kernels and hostile bytes under AddressSanitizer and UBSan, in a copy of its own
 	.ci/instrumented sanitize $(TESTS)
+
+fuzz: .make/test  ## changed bytes through segments, indexes, ledgers, snapshots and the wire, sanitized; MINUTES=30 for each
+	.ci/instrumented fuzz $(or $(MINUTES),30) $(FAMILIES)
 
 coverage: .make/test  ## line coverage of Python and Cython, in a copy of its own
 	.ci/instrumented trace $(TESTS)

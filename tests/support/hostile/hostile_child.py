@@ -2,9 +2,9 @@
 
     python -m support.hostile_child KIND FIRST STOP PLACE
 
-KIND is `files`, `flips` or `bombs`. Before each case its number goes into PLACE/now; what was done is one JSON object
-on stdout. A case that breaks the rule is told there with its traceback; one that takes longer than WATCHDOG_S ends
-the process by SIGALRM, with faulthandler's.
+KIND is `files`, `flips`, `bombs`, or a family of `make fuzz`. Before each case its number goes into PLACE/now; what was
+done is one JSON object on stdout. A case that breaks the rule is told there with its traceback; one that takes longer
+than WATCHDOG_S ends the process by SIGALRM, with faulthandler's.
 """
 import faulthandler
 import json
@@ -22,9 +22,11 @@ from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.verification import moving_files
+from support.hostile_entries import changed_ledger, look, look_at_ledger, mutated
 from support.hostile_files import make_case
 from support.hostile_readers import LIMIT_BYTES, Readers, Workshop, read_case
 from support.hostile_segment import BASE_OFFSET, bit_of, bomb, flipped, segment_bytes
+from support.hostile_server import changed_request, server
 
 WATCHDOG_S = 60
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
@@ -38,12 +40,24 @@ ENOUGH_FAILURES = 10
 WARM_UP = 130       # the second round of what only one in 60 cases goes through
 
 _LOG = f"{BASE_OFFSET:020d}.log"
+# A family of files around a log, and what changes in it.
+FILES = {
+    "segments": ("log",), "indexes": ("index", "timeindex", "txnindex"),
+    "snapshots": ("snapshot", "leader-epoch-checkpoint", "partition.metadata", "log-start-offset-checkpoint"),
+}
+LEDGER_EVERY = 40   # of so many cases of entries one is a ledger with a changed file
 _MADE = {"flips": flipped, "bombs": lambda number: bomb(number, LIMIT_BYTES)}
 
 
 def run_one(kind: str, number: int, readers: Readers, workshop: Workshop) -> None:
-    if kind == "files":
-        read_case(make_case(number), readers, workshop)
+    if kind == "files" or kind in FILES:
+        read_case(make_case(number, *FILES.get(kind, ())), readers, workshop)
+        return
+    if kind == "ledgers":
+        look(mutated(number)) if number % LEDGER_EVERY else look_at_ledger(number, workshop.log_dir.parent / "ledger")
+        return
+    if kind == "wire":
+        server(workshop.log_dir.parent).ask(changed_request(number))
         return
     if kind not in _MADE:
         raise ValueError(f"no such kind of case: {kind}")
@@ -56,7 +70,13 @@ def run_one(kind: str, number: int, readers: Readers, workshop: Workshop) -> Non
 def describe(kind: str, number: int) -> str:
     if kind == "bombs":
         return f"bomb {number}"
-    return str(make_case(number)) if kind == "files" else f"flip {number}: bit {bit_of(number)} of the segment"
+    if kind == "files" or kind in FILES:
+        return str(make_case(number, *FILES.get(kind, ())))
+    if kind == "ledgers":
+        return f"ledger {number}: {mutated(number).hex() if number % LEDGER_EVERY else changed_ledger(number)}"
+    if kind == "wire":
+        return f"request {number}: {changed_request(number).hex()}"
+    return f"flip {number}: bit {bit_of(number)} of the segment"
 
 
 @cache

@@ -14,6 +14,7 @@ from support.surroundings import place_in_memory
 # The workers of pytest are as many as cores already; a process more begins by importing everything for a second.
 PROCESSES = 2 if IS_FULL else 1
 TESTS = Path(__file__).parents[2]
+FAMILIES = ("segments", "indexes", "snapshots", "ledgers", "wire")
 
 
 @dataclass(slots=True)
