@@ -79,7 +79,7 @@ _MODULES = {"report": "picture"}
 
 EPILOG = (
     "Exit status: 0 clean, 1 findings, 2 usage, 3 I/O, 4 not a Kafka log, 5 locked, 6 codec not installed, "
-    "7 partial, 130 interrupted, 143 terminated."
+    "7 partial, 130 interrupted, 129 and 143 ended by a signal."
 )
 
 

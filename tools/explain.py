@@ -24,7 +24,8 @@ _STATUSES = {
     6: ("codec not installed", "a batch needs a codec whose library is not installed"),
     7: ("partial", "something could not be read or was left out, and the rest was done"),
     130: ("interrupted", "Ctrl-C; unfinished output was removed"),
-    143: ("terminated", "SIGTERM or SIGHUP; unfinished output was removed"),
+    129: ("hung up", "SIGHUP; unfinished output was removed"),
+    143: ("terminated", "SIGTERM; unfinished output was removed"),
 }
 
 

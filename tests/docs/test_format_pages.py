@@ -493,7 +493,7 @@ def conversion_proof():
     proof = json.loads(text)
     # What differs from machine to machine and from release to release.
     text = text.replace(proof["source"], "/data/old/orders-0").replace(proof["target"], "/data/new/orders-0")
-    text = text.replace(f'"seglog": "{proof["seglog"]}"', '"seglog": "0.1"')
+    text = text.replace(f'"seglog": "{proof["seglog"]}"', '"seglog": "0.1.0"')
     text = text.replace(f'"crc32c": {proof["crc32c"]}', '"crc32c": 1234567890')
     text = text.replace(proof["made_from"], "0123456789abcdef" * 4)
     note = "converted; paths, `made_from` and checksum are made up"
@@ -538,7 +538,7 @@ def workplace():
         shard = place.shard("orders-0")
         marker = place.marker("orders-0", shard.segments[1], place.recipe(None))
         marker = replace(marker, seconds=0.25, recipe=64 * "0").to_bytes()
-    journal = Journal(CONVERTING, "/data/old", "/data/new", options.to_dict(), seglog="0.1")
+    journal = Journal(CONVERTING, "/data/old", "/data/new", options.to_dict(), seglog="0.1.0")
     lines = []
     for file, raw in (("journal.json", journal.to_bytes()), ("plan/orders-0", shard.to_bytes()), ("tasks", tasks),
                       ("done/orders-0/00000000000000000099.log", marker)):
