@@ -419,7 +419,9 @@ def test_a_log_of_a_log_dir_is_used_in_a_loop(in_memory):
             log = seglog.aio.AsyncLog(log_dir.log("orders", 0))
             assert await log.append(b"v") == 0
             assert await log.roll() == 1
-            assert await log.append(b"w") == 1
+            assert await log.append(b"w", key="k") == 1
+            assert (await log.get(1)).key == b"k"
+            assert await log.snapshot(in_memory / "backups" / "orders-0") == 2
             assert await log.truncate_to(1) == 1
             assert await log.delete_records(1) == 1
             assert (log.log_start_offset, log.log_end_offset) == (1, 1)

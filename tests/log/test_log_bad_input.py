@@ -53,7 +53,8 @@ def tell(error):
     [
         ({"value": "text"}, "the value must be bytes-like or None, not str"),
         ({"value": 5}, "the value must be bytes-like or None, not int"),
-        ({"value": b"", "key": "text"}, "the key must be bytes-like or None, not str"),
+        ({"value": b"", "key": 5}, "the key must be bytes-like or None, not int"),
+        ({"value": b"", "key": "\ud800"}, "the key is not valid text"),
         ({"value": b"", "headers": 5}, "headers must be a sequence"),
         ({"value": b"", "headers": {"name": b"value"}}, "headers must be a sequence"),
         ({"value": b"", "headers": [("name",)]}, "the header must be a pair"),
@@ -307,3 +308,18 @@ def test_the_directories_above_are_made_where_they_are_missing(in_memory):
     assert os.listdir(in_memory) == []
     seglog.open(path).close()
     seglog.open(path, create=False).close()
+
+
+@pytest.mark.parametrize("config", [{}, {"linger.ms": 1}, {"compression.type": "gzip"}])
+def test_a_key_may_be_text(tmp_path, config):
+    with seglog.open(tmp_path / "orders-0", config=config, fsync="never") as log:
+        log.append(b"1", key="k\u00e9y")
+        log.append(b"2", key="k", timestamp="2026-11-24T10:00:00Z")
+        assert log.append(b"3", key="k", wait=False).result == 2
+        with log.producer(7) as producer:
+            producer.begin()
+            producer.append(b"4", key="k")
+            producer.commit()
+        log.flush()
+        assert [record.key for record in log.read()] == ["k\u00e9y".encode(), b"k", b"k", b"k"]
+        assert log.get(1) == log[1]

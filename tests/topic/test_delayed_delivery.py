@@ -693,3 +693,14 @@ def test_publishing_within_limits_parses_no_entry_that_it_has_just_built(tmp_pat
         topic.delayed.publish(b"at once")
     topic.delayed.close()
     topic.log.close()
+
+
+def test_a_key_is_text_or_bytes(tmp_path):
+    with ManagedLedger(tmp_path / "t") as topic, DelayedDelivery(topic) as delivery:
+        dispatcher = delivery.dispatcher(topic.open_cursor("s", "earliest"))
+        delivery.publish(b"1", key="k")
+        delivery.publish(b"2", key=b"\xff\x00")
+        with pytest.raises(InvalidArgumentError, match="a key must be text"):
+            delivery.publish(b"3", key=5)
+        found = [entry.entry.metadata for entry in dispatcher.read()]
+        assert [(one.partition_key, one.partition_key_b64_encoded) for one in found] == [("k", False), ("/wA=", True)]

@@ -7,6 +7,7 @@ The loop never waits for a disk, nor for a lock whose holder waits for one. Appe
 calls, and those that wait for the disk share syncs.
 """
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
@@ -56,7 +57,7 @@ class AsyncLog(GrowingReader[Log]):
         self,
         value: "Buffer | None",
         *misplaced: Never,
-        key: "Buffer | None" = None,
+        key: "Buffer | str | None" = None,
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
     ) -> int:
@@ -125,6 +126,10 @@ class AsyncLog(GrowingReader[Log]):
     async def roll(self) -> int:
         """`Log.roll`."""
         return await self._by_thread(self.blocking.roll)
+
+    async def snapshot(self, dst: str | os.PathLike[str]) -> int:
+        """`Log.snapshot`: appends in this loop wait for it, reads continue."""
+        return await self._by_thread(self.blocking.snapshot, dst)
 
     async def truncate_to(self, offset: int) -> int:
         """`Log.truncate_to`."""

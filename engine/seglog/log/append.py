@@ -19,7 +19,7 @@ from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.log.batch_split import refusal, split
 from seglog.log.tail import LogTail
-from seglog.reading.arguments import check_leader_epoch, hint_of_record, hint_of_records
+from seglog.reading.arguments import check_leader_epoch, encoded_key, hint_of_record, hint_of_records
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.times import to_timestamp_ms
 from seglog.state.producer_state import Duplicate, Origin
@@ -114,6 +114,7 @@ class LogAppender:
         self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool | None,
     ) -> int | PendingAppend[int]:
+        # `key` may be a str, too: the kernel refuses it, and it is encoded then. Nothing is paid for bytes.
         if type(headers) is not tuple:
             headers = listed_headers(headers)
         if self._linger is not None:
@@ -141,6 +142,8 @@ class LogAppender:
                 return NOT_AT_ONCE
             offset, number = self._tail.change(self._encode_and_write, now_ms, key, value, headers, timestamp)
         except TypeError as error:
+            if (encoded := encoded_key(key)) is not None:
+                return self.append(value, encoded, headers, timestamp, wait)
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         self._tail.acknowledge(number, wait)
         return offset if wait else PendingAppend(offset, number)
@@ -282,6 +285,8 @@ class LogAppender:
                     return offset if wait else PendingAppend(offset, self._tail.number + 1)
             offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
         except TypeError as error:
+            if (encoded := encoded_key(key)) is not None:
+                return self._append_lingering(encoded, value, headers, timestamp, wait)
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         return offset if wait else PendingAppend(offset, number)
 

@@ -209,24 +209,26 @@ class Log(Followable, Unclosed):
 
     @overload
     def append(
-        self, value: "Buffer | None", *, key: "Buffer | None" = ..., headers: "Headers | None" = ...,
+        self, value: "Buffer | None", *, key: "Buffer | str | None" = ..., headers: "Headers | None" = ...,
         timestamp: "Time | None" = ..., wait: Literal[True] = ...,
     ) -> int: ...
     @overload
     def append(
-        self, value: "Buffer | None", *, key: "Buffer | None" = ..., headers: "Headers | None" = ...,
+        self, value: "Buffer | None", *, key: "Buffer | str | None" = ..., headers: "Headers | None" = ...,
         timestamp: "Time | None" = ..., wait: Literal[False],
     ) -> PendingAppend[int]: ...
     def append(
         self,
         value: "Buffer | None",
         *misplaced: Never,
-        key: "Buffer | None" = None,
+        key: "Buffer | str | None" = None,
         headers: "Headers | None" = (),
         timestamp: "Time | None" = None,
         wait: bool = True,
     ) -> int | PendingAppend[int]:
         """Append one record as a batch of its own, and return its offset. `value=None` is a tombstone.
+
+        A `key` that is a str is stored in UTF-8.
 
         `timestamp`: milliseconds, a datetime, ISO 8601 text, or "-2h"; now if it is not given. With fsync="batch" the
         record is on the disk when the call returns, unless `wait` is False: then `when_durable` tells when it is.
@@ -236,7 +238,7 @@ class Log(Followable, Unclosed):
         """
         if misplaced:
             raise misplaced_error(1 + len(misplaced))
-        return self._appender.append(value, key, headers, timestamp, wait)
+        return self._appender.append(value, key, headers, timestamp, wait)  # type: ignore[arg-type]
 
     @overload
     def append_many(

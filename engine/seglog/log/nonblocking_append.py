@@ -37,14 +37,14 @@ class NonblockingAppend:
         return tail.publishes_synced and written.number > tail.committed
 
     def append(
-        self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
+        self, value: "Buffer | None", key: "Buffer | str | None", headers: "Headers | None", timestamp: "Time | None"
     ) -> PendingAppend[int]:
-        written = self._appender.append(value, key, headers, timestamp, None)
+        written = self._appender.append(value, key, headers, timestamp, None)  # type: ignore[arg-type]
         assert isinstance(written, PendingAppend)
         return written
 
     def append_later(
-        self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None"
+        self, value: "Buffer | None", key: "Buffer | str | None", headers: "Headers | None", timestamp: "Time | None"
     ) -> PendingAppend[int]:
         """The same by a thread that may wait."""
         return self._log.append(value, key=key, headers=headers, timestamp=timestamp, wait=False)

@@ -80,6 +80,16 @@ def misplaced_error(count: int) -> InvalidArgumentError:
     )
 
 
+def encoded_key(key: object) -> bytes | None:
+    """A key that is text, in UTF-8; None for any other. Raises InvalidArgumentError."""
+    if not isinstance(key, str):
+        return None
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"the key is not valid text: {error.reason}", hint="pass its bytes") from None
+
+
 def hint_of_record(key: object, value: object, headers: object) -> str:
     """The hint for a record that a kernel refused because of a field's type."""
     return _mending(key, value, headers) or (

@@ -160,6 +160,10 @@ class LogReader(LogLookup):
                 return record
         return _get(self, offset)
 
+    def get(self, offset: int) -> Record:
+        """Return the record with this offset, as `log[offset]` does."""
+        return self[offset]
+
     def batches(
         self,
         start: int | None = None,

@@ -11,6 +11,7 @@ rebuilt from the log. Decisions about single messages are kept:
     bucket           <topic>/delayed/<subscription>, listed by the subscription's cursor
     shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which exists only then
 """
+import base64
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from itertools import count
@@ -162,11 +163,12 @@ class DelayedDelivery(OpenHandle):
         *,
         delay: timedelta | float | None = None,
         deliver_at_ms: int | None = None,
-        key: str | None = None,
+        key: str | bytes | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Position:
         """Add a message, and return its position. It is held back for `delay` (seconds or a timedelta) or until
-        `deliver_at_ms` (ms since 1970); with neither it is delivered at once.
+        `deliver_at_ms` (ms since 1970); with neither it is delivered at once. A `key` of bytes is stored in base64, as
+        Pulsar's keyBytes.
 
         Raises InvalidArgumentError for a negative delay, or if both are given, and what `add_entry` raises.
         """
@@ -180,11 +182,14 @@ class DelayedDelivery(OpenHandle):
                 publish_time_ms, deliver_at_ms = -(-at_ns // 1_000_000), -(-(at_ns + delay_ns) // 1_000_000)
         elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
             raise InvalidArgumentError(f"deliver_at_ms must be an integer (ms since 1970), not {deliver_at_ms!r}")
-        _check_text("a key", key)
+        is_bytes = isinstance(key, bytes)
+        partition_key = base64.b64encode(key).decode() if isinstance(key, bytes) else key
+        _check_text("a key", partition_key)
         checked = checked_properties({} if properties is None else properties)
         metadata = pulsar_pb().MessageMetadata(
             producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
-            deliver_at_time=deliver_at_ms, partition_key=key,
+            deliver_at_time=deliver_at_ms, partition_key=partition_key,
+            partition_key_b64_encoded=True if is_bytes else None,
         )
         for name, text in checked.items():
             _check_text("a property's name", name)
