@@ -26,16 +26,15 @@ def partition(request, tmp_path):
     return shutil.copytree(request.param / name, tmp_path / name)
 
 
-def changed(directory, *, bits=(0x01, 0x80)):
-    """Yield the directory once for each byte and bit of its .txnindex files that is flipped."""
+def changed(directory):
+    """Yield once for each byte of the .txnindex files, with one of its bits flipped in the directory."""
     for path in sorted(directory.glob(f"*{names.TRANSACTION_INDEX_SUFFIX}")):
         right = path.read_bytes()
         for at in range(len(right)):
-            for bit in bits:
-                raw = bytearray(right)
-                raw[at] ^= bit
-                path.write_bytes(raw)
-                yield f"{path.name}, entry {at // ENTRY_SIZE}, byte {at % ENTRY_SIZE} ^ {bit:#x}"
+            raw = bytearray(right)
+            raw[at] ^= 1 << at % 8
+            path.write_bytes(raw)
+            yield f"{path.name}, entry {at // ENTRY_SIZE}, byte {at % ENTRY_SIZE} ^ {1 << at % 8:#x}"
         path.write_bytes(right)
 
 
@@ -162,10 +161,10 @@ def test_a_damaged_log_leaves_the_index_as_all_there_is(partition):
     with open(path, "r+b") as file:
         file.seek(batch.position + 8)
         file.write(b"\x7f")         # its length: headers lead no further
-    lost = []
     with seglog.open_partition(partition) as log:
-        found = [record.offset for record in log.read(isolation="read_committed", on_corrupt="skip", lost=lost)]
-    assert lost
+        records = log.read(isolation="read_committed", on_corrupt="skip")
+        found = [record.offset for record in records]
+        assert records.lost
     assert found == [offset for offset in right if not batch.base_offset <= offset <= batch.last_offset]
 
 
@@ -174,7 +173,7 @@ def test_without_a_snapshot_the_segments_before_are_walked(partition):
     for path in partition.glob(f"*{names.SNAPSHOT_SUFFIX}"):
         path.unlink()
     assert [read(partition), read_late(partition)] == right
-    assert not [where for where in changed(partition, bits=(0x01,)) if [read(partition), read_late(partition)] != right]
+    assert not [where for where in changed(partition) if [read(partition), read_late(partition)] != right]
 
 
 def test_what_is_appended_later_is_walked_alone(tmp_path, monkeypatch):
