@@ -24,7 +24,7 @@ from seglog.spark.java import find_java
 
 from . import report
 from .cli import Command, cli
-from .options import json_option
+from .options import PATH, json_option
 
 # The setting of the sample's broker: the directory does not contain it.
 _INTERVAL = "index.interval.bytes=256"
@@ -58,17 +58,28 @@ SPARK_STEP = (
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--spark/--no-spark", default=None,
               help="Also convert it on Spark. By default if Java and PySpark are installed.")
+@click.option("--sample", metavar="DIR", type=PATH,
+              help="Only put the sample into the log dir DIR, as DIR/orders-0, for experiments of your own.")
 @json_option
-def command(directory: Path | None, spark: bool | None, as_json: bool) -> int:
+def command(directory: Path | None, spark: bool | None, sample: Path | None, as_json: bool) -> int:
     """Show, verify, seek and convert the sample that comes with seglog, with the real commands.
 
     Works in DIR, a new directory, and leaves it there; without DIR, in a temporary directory that it removes.
     """
+    if sample is not None:
+        if directory is not None or spark is not None:
+            raise click.UsageError("--sample runs nothing: leave out the other arguments")
+        with _workplace(sample) as log_dir:
+            _copy_sample(log_dir / "orders-0")
+        if as_json:
+            report.print_json("sample", path=sample / "orders-0")
+        else:
+            print(report.printable(str(sample / "orders-0")))
+        return 0
     with _workplace(directory) as workplace, contextlib.chdir(workplace):
         if not as_json:
             print(f"$ cd {workplace}")
-        with as_file(files(__package__) / "sample") as sample:
-            shutil.copytree(sample / "orders-0", OLD)
+        _copy_sample(Path(OLD))
         Path(NEW).parent.mkdir()
         if spark is None:
             spark = find_spec("pyspark") is not None and find_java() is not None
@@ -85,6 +96,11 @@ def command(directory: Path | None, spark: bool | None, as_json: bool) -> int:
         if not spark and not as_json:
             print("Not shown: the conversion on Spark. `seglog doctor` says what it needs.")
         return status
+
+
+def _copy_sample(target: Path) -> None:
+    with as_file(files(__package__) / "sample") as source:
+        shutil.copytree(source / "orders-0", target)
 
 
 @contextlib.contextmanager

@@ -44,3 +44,12 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("x")
     assert "not empty" in seglog("demo", tmp_path, status=2).stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_sample_is_put_where_it_is_wanted(tmp_path):
+    assert seglog("demo", "--sample", tmp_path / "kafka-logs").stdout == f"{tmp_path / 'kafka-logs/orders-0'}\n"
+    copy = tmp_path / "kafka-logs/orders-0"
+    assert {p.name: p.read_bytes() for p in copy.iterdir()} == {p.name: p.read_bytes() for p in SAMPLE.iterdir()}
+    assert "not empty" in seglog("demo", "--sample", tmp_path / "kafka-logs", status=2).stderr
+    seglog("demo", "--sample", tmp_path / "more", tmp_path / "demo", status=2)
+    assert [p.name for p in tmp_path.iterdir()] == ["kafka-logs"]
