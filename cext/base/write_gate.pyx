@@ -6,7 +6,7 @@ PyThreadState_SetAsyncExc, no thread waits at the gate forever.
 
 `is_changing` tells what the exception left behind: a function sets it before its first change, and its return resets
 it. After a SeglogError, the gate is closed for good (`failure`): the state on disk is unknown. After any other
-exception, the log is torn: the next caller, usually the interrupted thread itself, first calls `mend`.
+exception, the log is torn: the next caller, usually the interrupted thread itself, first calls `reload`.
 
 Appenders that wait for the disk share one sync. A thread that finds no sync running leads: its sync covers everything
 written before it began. Threads that come meanwhile queue up; after the sync, those that it covered continue, and the
@@ -167,10 +167,10 @@ cdef class Bell:
 
 
 cdef class GroupCommit:
-    """The files of a log, and the sync that its appenders share. A subclass has `sync`, `mend`, `failed` and `settle`.
+    """The files of a log, and the sync that its appenders share. A subclass has `sync`, `reload`, `failed` and `settle`.
 
     sync()          makes durable what was written before the call; returns the number of the last append in it
-    mend()          repairs what a torn change left; resets `is_torn`
+    reload()          repairs what a torn change left; resets `is_torn`
     failed(error)   makes the exception for calls after the first failure
     settle(error)   called after `error` failed or tore the log; without lock and files. May raise another error
 
@@ -192,7 +192,7 @@ cdef class GroupCommit:
         while self.committed < number and self.take_files(number):
             if self.is_torn and self.failure is None:
                 self.pass_on(0, False)
-                self.mend()
+                self.reload()
             else:
                 self.lead_sync()
                 return
@@ -447,7 +447,7 @@ cdef class ChangeGate(GroupCommit):
     refusal         makes the error for attempted changes; None: changes are possible. Read without the lock
                     first
     is_changing     set by a section before its first change; a section that can still refuse resets it
-    is_torn         a change was left in the middle: `mend` is due
+    is_torn         a change was left in the middle: `reload` is due
     """
 
     def __cinit__(self, *args, **named):
@@ -462,7 +462,7 @@ cdef class ChangeGate(GroupCommit):
                 return self.call_and_give(section, args)
             self.lock.give()
             self.refuse()
-            self.mend()
+            self.reload()
 
     def with_lock(self, section, *args):
         """Call `section(*args)` with the lock, whatever the state of the log; also within `alone`."""

@@ -26,7 +26,7 @@ class Disk(WriteGate):
         self.gate.set()
         self.in_sync = threading.Event()
         self.error = None
-        self.mended = 0
+        self.reloaded = 0
 
     def append(self):
         self.written += 1
@@ -41,12 +41,12 @@ class Disk(WriteGate):
         self.synced += 1
         return covered
 
-    def mend(self):
-        self.with_lock(self._mend)
+    def reload(self):
+        self.with_lock(self._reload)
 
-    def _mend(self):
+    def _reload(self):
         if self.is_torn:
-            self.mended += 1
+            self.reloaded += 1
             self.is_torn = False
 
 
@@ -194,7 +194,7 @@ def test_an_error_of_ours_in_the_middle_of_a_change_is_a_failure(disk):
         disk.wait(disk.append())
     with pytest.raises(LogFailedError, match="lost"):
         disk.change(int)
-    assert disk.mended == 0
+    assert disk.reloaded == 0
 
 
 def test_an_error_before_a_change_is_a_refusal(disk):
@@ -210,7 +210,7 @@ def test_an_error_before_a_change_is_a_refusal(disk):
 def test_anything_else_in_the_middle_of_a_change_is_mended_at_once(disk, kind):
     with pytest.raises(kind):
         disk.change(change_and_raise, disk, kind())
-    assert (disk.mended, disk.is_torn, disk.failure) == (1, False, None)
+    assert (disk.reloaded, disk.is_torn, disk.failure) == (1, False, None)
     assert disk.change(int) == 0
 
 
@@ -219,12 +219,12 @@ def test_what_could_not_be_mended_is_mended_by_whoever_comes_next(disk, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "_mend", interrupted)
+        patched.setattr(disk, "_reload", interrupted)
         with pytest.raises(KeyboardInterrupt):
             disk.change(change_and_raise, disk, KeyboardInterrupt())
-    assert (disk.mended, disk.is_torn) == (0, True)
+    assert (disk.reloaded, disk.is_torn) == (0, True)
     disk.wait(disk.append())
-    assert (disk.mended, disk.is_torn, disk.committed) == (1, False, 1)
+    assert (disk.reloaded, disk.is_torn, disk.committed) == (1, False, 1)
 
 
 def test_a_gate_that_was_closed_refuses_and_gives_the_lock_back(disk):

@@ -7,7 +7,7 @@ from seglog.upkeep.cleaner import clean
 from seglog.upkeep.cleaning_source import CleaningSource
 
 
-class Looked:
+class MeasuredLog:
     """A segment without records that counts how often its base offset was looked at."""
 
     looks = 0
@@ -17,7 +17,7 @@ class Looked:
 
     @property
     def base_offset(self):
-        Looked.looks += 1
+        MeasuredLog.looks += 1
         return self._base_offset
 
     def get(self, offset):
@@ -26,10 +26,10 @@ class Looked:
 
 def test_a_key_is_found_among_many_segments_without_looking_at_each():
     """A round asks for each record that it would drop; it looked at the base offset of every segment each time."""
-    source = CleaningSource(Path("orders-0"), tuple(Looked(100 * n) for n in range(1, 1025)), 0, 0, 0, None, ())
-    Looked.looks = 0
+    source = CleaningSource(Path("orders-0"), tuple(MeasuredLog(100 * n) for n in range(1, 1025)), 0, 0, 0, None, ())
+    MeasuredLog.looks = 0
     assert [source.key_at(n) for n in (99, 100, 799, 800, 10**9)] == [None, None, b"700", b"800", b"102400"]
-    assert Looked.looks <= 5 * 11
+    assert MeasuredLog.looks <= 5 * 11
 
 
 def test_a_round_looks_at_the_transaction_index_of_each_segment_once(tmp_path, monkeypatch):

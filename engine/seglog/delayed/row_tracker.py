@@ -38,7 +38,7 @@ Column = memoryview
 Samples = list[Sample]
 
 
-class Stored(Protocol):
+class TrackerStore(Protocol):
     """What a tracker has besides the rows in memory. Guarded by its lock.
 
     `unstored`: properties that should be stored, but may not be.
@@ -62,7 +62,7 @@ class RowTracker(DelayedDeliveryTracker):
     `is_sealed`: messages that come in order are kept separately, since they are sealed into buckets.
     """
 
-    _stored: Stored
+    _stored: TrackerStore
 
     def __init__(self, config: DelayedDeliveryConfig | None, clock: Clock | None, *, is_sealed: bool) -> None:
         from pyroaring import BitMap

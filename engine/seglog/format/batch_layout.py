@@ -1,8 +1,8 @@
 """Where the fields of a batch's header are: docs/formats/record_batch.md and message.md.
 
-For code that reads a field of a batch without parsing it. The kernels have the same positions in
-cext/records/batch_header.pxd, and tests/format/test_batch_layout.py compares both with what a kernel parses. The
-witness (format.plain_records) has its own on purpose: it shares nothing with the code that it checks.
+For code that reads a field of a batch without parsing it. tests/format/test_batch_layout.py compares these positions
+with what the kernels write and parse (cext/records/batch_header.pyx). The witness (format.plain_records) has its own on
+purpose: it shares nothing with the code that it checks.
 """
 # All formats.
 SIZE_POS = 8                    # four bytes: how many follow them

@@ -18,11 +18,11 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"           # its number is the first offset that is NOT in it
-# Ours: one entry for each minute. A broker takes it for an index of the same segment: it leaves the file alone as long
+# seglog's: one entry a minute. A broker takes it for an index of the same segment: it leaves the file alone as long
 # as the .log exists, and removes it otherwise.
 MINUTE_INDEX_SUFFIX = ".time.index"
-TIME_RANGES_SUFFIX = ".ranges.index"    # ours: the times of each run of bytes. A broker treats it like the above
-COLUMN_STATS_SUFFIX = ".stats.index"    # ours: times and keys of each run of bytes. Likewise
+TIME_RANGES_SUFFIX = ".ranges.index"    # seglog's: the times of each run of bytes. A broker treats it like the above
+COLUMN_STATS_SUFFIX = ".stats.index"    # seglog's: times and keys of each run of bytes. Likewise
 # Built from a segment that no longer grows; removed when its log changes.
 OF_WHOLE_LOGS = (TIME_RANGES_SUFFIX, COLUMN_STATS_SUFFIX)
 
@@ -42,7 +42,7 @@ DELETED_SUFFIX = ".deleted"             # to be removed after file.delete.delay.
 CLEANED_SUFFIX = ".cleaned"             # being written by the cleaner, or by a split
 SWAP_SUFFIX = ".swap"                   # complete, and about to replace others
 TMP_SUFFIX = ".tmp"                     # of checkpoints
-BACKUP_SUFFIX = ".bak"                  # ours: what `index rebuild` replaced. A broker ignores it
+BACKUP_SUFFIX = ".bak"                  # seglog's: what `index rebuild` replaced. A broker ignores it
 
 STATES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TMP_SUFFIX, BACKUP_SUFFIX)
 

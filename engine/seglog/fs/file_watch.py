@@ -11,7 +11,7 @@ from seglog._kernels.file_watch import FileWatch
 from seglog.fs.files import AnyPath
 
 
-class Rung(Protocol):
+class AnyBell(Protocol):
     """A bell: _kernels.write_gate.Bell, or that of an event loop (aio.arrivals)."""
 
     def ring(self, _: object = None) -> None:
@@ -23,7 +23,7 @@ class WatchedFile:
 
     __slots__ = ("_number", "_owner", "bell")
 
-    def __init__(self, owner: "FileWatches", number: int, bell: Rung) -> None:
+    def __init__(self, owner: "FileWatches", number: int, bell: AnyBell) -> None:
         self._owner = owner
         self._number = number
         self.bell = bell
@@ -42,7 +42,7 @@ class FileWatches:
         self._process_id = 0
         self._watched: dict[int, tuple[WatchedFile, ...]] = {}
 
-    def watch(self, path: AnyPath, bell: Rung, *, is_directory: bool = False) -> WatchedFile | None:
+    def watch(self, path: AnyPath, bell: AnyBell, *, is_directory: bool = False) -> WatchedFile | None:
         """None: the file cannot be watched: no inotify, its limit is reached, or no such file."""
         with self._lock:
             if self._process_id != os.getpid():

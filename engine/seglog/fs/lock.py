@@ -4,7 +4,7 @@ Kafka holds `.lock` in each of its log dirs by FileChannel.tryLock (org.apache.k
 record lock, which only fcntl's F_SETLK sees; flock(2) does not.
 
     lock_log_dir(dir)            exclusive: nothing else changes anything in it. Offline tools.
-    lock_log_dir(dir, SHARED)    several writers of ours, each with its own partition; no broker.
+    lock_log_dir(dir, SHARED)    several seglog writers, each with its own partition; no broker.
     lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: its one writer. By a lock that needs no
                                  descriptor, if the system has such (fs.kept_lock).
     lock_file(path, mode)        for anything else, such as a named reader (log.log_cursor).
@@ -51,7 +51,7 @@ from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_
 from seglog.fs.refusals import refusals, storage_error
 
 LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
-PARTITION_LOCK = ".seglog.lock"         # ours; a broker's loader ignores the name
+PARTITION_LOCK = ".seglog.lock"         # seglog's; a broker's loader ignores the name
 TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a broker looks at directories only
 
 _TURN_WAIT_S = 60.0                     # a turn takes a few syncs; after this, its holder is stopped or the disk dead
@@ -245,7 +245,7 @@ class Turns(Unclosed):
 
 
 def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -> Lock:
-    """Lock a log dir (the directory above a partition, whatever else is in it) against brokers and writers of ours.
+    """Lock a log dir (the directory above a partition, whatever else is in it) against brokers and seglog writers.
 
     Raises LogLockedError if another process, or other code in this one, holds it in a mode that conflicts with `mode`;
     StorageError if the lock file cannot be created, opened or locked.
@@ -254,7 +254,7 @@ def lock_log_dir(fs: FileSystem, log_dir: AnyPath, mode: LockMode = EXCLUSIVE) -
 
 
 def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
-    """Lock one partition exclusively against other writers of ours; the file names the process and the host.
+    """Lock one partition exclusively against other seglog writers; the file names the process and the host.
 
     A number follows that no other acquisition has: so a process that locks it again can tell whether another one locked
     it in between. Brokers ignore this lock: hold the log dir's lock, shared, as well. Raises what lock_log_dir raises.
@@ -292,7 +292,7 @@ def writer_of(partition_dir: AnyPath) -> Holder | None:
 
 
 def is_locked(log_dir: AnyPath) -> bool:
-    """Whether the lock of a log dir is held, as by a running broker or a writer of ours."""
+    """Whether the lock of a log dir is held, as by a running broker or a seglog writer."""
     return holder(log_dir) is not None
 
 
@@ -583,7 +583,7 @@ def _holder_of(fd: int, path: str) -> Holder | None:
 
 
 def _noted(note: bytes) -> str:
-    """The note of a writer of ours, in words; empty for Kafka's lock files, which are empty."""
+    """The note of a seglog writer, in words; empty for Kafka's lock files, which are empty."""
     pid, host = noted_process(note)
     return "" if pid is None else f"process {pid} on {host}"
 

@@ -6,7 +6,7 @@ An entry is a record of a v2 batch, its id the record's offset. With fsync "inte
 `put` writes its own batch and publishes it at once.
 
 A failure from the write on leaves the ledger read-only: the state on disk is unknown then, and recovery finds it out.
-An interrupt there makes the ledger read itself again from the disk at once (`mend`), which also writes waiting entries.
+An interrupt there makes the ledger read itself from the disk again at once: `reload`; it also writes waiting entries.
 """
 from collections.abc import Callable
 from pathlib import Path
@@ -166,7 +166,7 @@ class EntryWriter(WriteGate):
         return self.published.at
 
     def _seal(self) -> None:
-        self._mend()
+        self._reload()
         self.refusal = self.refusal or self._sealed
         self._write()
         self.is_changing = True
@@ -234,16 +234,16 @@ class EntryWriter(WriteGate):
 
     # --- after an interrupt ------------------------------------------------------------------
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Read the ledger again from the disk if an exception interrupted a change. Writes every entry that was put."""
         try:
-            shielded(self.alone_within, self.with_lock, self._mend)
+            shielded(self.alone_within, self.with_lock, self._reload)
         except BaseException as error:
             if error is self.failure:
                 self.settle(error)
             raise
 
-    def _mend(self) -> None:
+    def _reload(self) -> None:
         if not self.is_torn or self.failure is not None or self.refusal is not None:
             return
         self.is_changing = True

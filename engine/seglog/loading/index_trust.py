@@ -107,7 +107,7 @@ def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
 def _leads_to(window: Window, position: int, offset: int) -> bool:
     """Whether a batch at `position` matches an index entry with `offset`.
 
-    The offset is the batch's last (Kafka since 2.0, and ours), its first (before), or the last of an append of
+    The offset is the batch's last (Kafka since 2.0, and seglog's), its first (before), or the last of an append of
     several batches (2.8): then the CRC must prove that it is a batch at all.
     """
     table = scan(window, position, max_batches=1)

@@ -8,7 +8,7 @@ that cannot be opened stays unchanged, and a dry run tells what a real run would
                                         (seglog.loading.index_trust)
     not closed cleanly                  every batch from the recovery point on is checked, segments in parallel, and
                                         the indexes of what was checked are rewritten if they differ
-    left unclosed by a writer of ours   everything after the recovery point is also written to the disk again: a sync of
+    left unclosed by a seglog writer    everything after the recovery point is also written to the disk again: a sync of
                                         it may have failed, and no later sync would report that
     a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
                                         of bytes that never reached the disk (seglog.segment.recovery), if the crash

@@ -12,7 +12,7 @@ from seglog.config import LogConfig
 Reason = Literal["start", "size", "time", "total"]
 
 
-class Age(Protocol):
+class AgingSegment(Protocol):
     """A segment as retention sees it. The times may cost a walk over its headers: they are read only if needed."""
 
     @property
@@ -38,7 +38,7 @@ class Age(Protocol):
 class LogAge:
     """A log at one moment: its segments in order, where it begins, up to where it may be deleted, and its end."""
 
-    segments: Sequence[Age]
+    segments: Sequence[AgingSegment]
     log_start_offset: int
     high_watermark: int
     log_end_offset: int

@@ -7,7 +7,7 @@ from seglog.config import LogConfig
 from seglog.log.retaining import LogRetainer
 
 
-class Kept(Protocol):
+class KeptLog(Protocol):
     """A log, as its keeper sees it."""
 
     path: Path
@@ -20,17 +20,17 @@ class Kept(Protocol):
 class Keeper(Protocol):
     """Keeps house for logs, and cleans them, in a thread of its own that does not keep logs alive."""
 
-    def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
+    def add(self, log: KeptLog, retainer: LogRetainer, period_ms: int | None) -> None:
         """Begin to work on a log. `retainer` deletes what is old; `period_ms`: how often `_keep_house` is due; None:
         never."""
 
-    def remove(self, log: Kept) -> None:
+    def remove(self, log: KeptLog) -> None:
         """Stop working on a log; when it returns, the keeper no longer uses it."""
 
-    def wake(self, log: Kept) -> None:
+    def wake(self, log: KeptLog) -> None:
         """The log has rolled, or has no space left: look at it soon. Takes no lock."""
 
-    def reason(self, log: Kept) -> str | None:
+    def reason(self, log: KeptLog) -> str | None:
         """Why the log could not be cleaned when that was last tried; None: it could."""
 
     def pause(self) -> None:

@@ -9,7 +9,7 @@ from seglog.counters import Counter, Metric, Sample
 from seglog.errors import SeglogError
 from seglog.loading.loader import Loaded
 from seglog.log.stats import LogStats
-from seglog.reading.open_readers import CURSORS, FOLLOW_CALLS, FOLLOWERS, Follows
+from seglog.reading.open_readers import CURSORS, FOLLOW_CALLS, FOLLOWERS, FollowCall
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Openings:
 OPENINGS = Openings()
 
 
-class Statistical(Protocol):
+class StatsSource(Protocol):
     """What this module needs of an open log."""
 
     path: Path
@@ -87,7 +87,7 @@ class OpenLogs:
 
     metrics: Sequence[Metric] = METRICS
 
-    def __init__(self, open_logs: Callable[[], Iterable[Statistical]]) -> None:
+    def __init__(self, open_logs: Callable[[], Iterable[StatsSource]]) -> None:
         self._open_logs = open_logs
 
     def samples(self) -> Iterator[Sample]:
@@ -114,7 +114,7 @@ class OpenLogs:
 
 def _follow_samples() -> Iterator[Sample]:
     """For each path, the slowest call. The end of a log is looked up once for all its calls."""
-    calls: dict[int, list[Follows]] = {}
+    calls: dict[int, list[FollowCall]] = {}
     for call in FOLLOW_CALLS.now():
         calls.setdefault(id(call.log), []).append(call)
     lags: dict[Path, list[int]] = {}

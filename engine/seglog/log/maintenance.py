@@ -6,7 +6,7 @@ from typing import Protocol
 from seglog._kernels.shield import shielded
 from seglog.config import Fsync, LogConfig
 from seglog.log.append import LogAppender
-from seglog.log.keeper import Keeper, KeeperOf, Kept
+from seglog.log.keeper import Keeper, KeeperOf, KeptLog
 from seglog.log.retaining import LogRetainer
 from seglog.threads.maintenance import MaintenanceThread
 
@@ -14,7 +14,7 @@ from seglog.threads.maintenance import MaintenanceThread
 _IDLE_LOOK_MS = 10_000
 
 
-class MaintainedLog(Kept, Protocol):
+class MaintainedLog(KeptLog, Protocol):
     """What this module needs of a log."""
 
     fsync: Fsync
@@ -59,7 +59,7 @@ class LogMaintenance:
                 log, period_s=None if period_ms is None else period_ms / 1000, linger_s=linger_ms / 1000
             )
 
-    def release(self, log: Kept) -> None:
+    def release(self, log: KeptLog) -> None:
         """End the keeper's work on the log."""
         if self._keeper is not None:
             self._keeper.remove(log)
@@ -69,7 +69,7 @@ class LogMaintenance:
         if self._thread is not None:
             self._thread.stop()
 
-    def reason(self, log: Kept) -> str | None:
+    def reason(self, log: KeptLog) -> str | None:
         """Why the log could not be cleaned when that was last tried; None: it could, or it is never cleaned."""
         return None if self._keeper is None else self._keeper.reason(log)
 
@@ -86,7 +86,7 @@ def _periods(config: LogConfig) -> tuple[int | bool, ...]:
     )
 
 
-def _wake(keeper: Keeper, log: "weakref.ref[Kept]") -> None:
+def _wake(keeper: Keeper, log: "weakref.ref[KeptLog]") -> None:
     found = log()
     if found is not None:
         keeper.wake(found)

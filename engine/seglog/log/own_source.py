@@ -1,7 +1,7 @@
 """What `follow` needs of a log in the process that writes it."""
 import time
 
-from seglog.fs.file_watch import Rung
+from seglog.fs.file_watch import AnyBell
 from seglog.log.tail import LogTail
 from seglog.reading.extent import Extent
 from seglog.reading.following import CHANGE_LOOK_S
@@ -26,12 +26,12 @@ class OwnSource:
             extent = self._log._current()
             if epoch == live.epoch and (not epoch & 1 or self._tail.failure is not None):
                 return extent, epoch
-            self.mend()
+            self.reload()
             time.sleep(CHANGE_LOOK_S)
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         if self._tail.is_torn:      # whoever was interrupted may never come again
-            self._tail.mend()
+            self._tail.reload()
 
     @property
     def is_changing(self) -> bool:
@@ -47,7 +47,7 @@ class OwnSource:
     def has_moved(self, extent: Extent) -> bool:
         return self.moment()[0] is not extent
 
-    def waiter(self, bell: Rung) -> "OwnSource":
+    def waiter(self, bell: AnyBell) -> "OwnSource":
         self._log._current()
         self._listening = self._tail.listeners.add(bell.ring, self._tail)
         return self

@@ -72,7 +72,7 @@ class _Deleted:
 
 
 class AgedSegment:
-    """One segment of a log, as retention sees it (aging.Age). Values of a sealed one are read only once."""
+    """One segment of a log, as retention sees it (aging.AgingSegment). Values of a sealed one are read only once."""
 
     __slots__ = ("_file_time_ms", "_largest", "_size_bytes", "segment")
 

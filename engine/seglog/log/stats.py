@@ -60,7 +60,7 @@ class LogStats:
     uncleanable: str | None
 
 
-class Looked(Protocol):
+class MeasuredLog(Protocol):
     """What this module needs of a log."""
 
     topic: str
@@ -125,7 +125,7 @@ class DirectorySizes:
         return log_bytes, index_bytes, tuple(growing)
 
 
-def stats_of(log: Looked, tail: "LogTail", sizes: DirectorySizes, uncleanable: str | None) -> LogStats:
+def stats_of(log: MeasuredLog, tail: "LogTail", sizes: DirectorySizes, uncleanable: str | None) -> LogStats:
     """What `Log.stats()` returns. Raises LogClosedError, StorageError."""
     return LogStats(
         topic=log.topic,

@@ -5,7 +5,7 @@
 log.append makes and checks the batches; threads.write_gate has the lock, the shared sync and the failure. A refusal
 before the write changes nothing. A failure from the write on leaves the log read-only: what is on the disk is unknown
 then, and opening again finds out (LogFailedError names the first error). After an interrupt there, the log is loaded
-from the disk again at once (`mend`), as by an opening (log.tail_opening).
+from the disk again at once (`reload`), as by an opening (log.tail_opening).
 """
 import itertools
 import random
@@ -152,19 +152,19 @@ class LogTail(WriteGate, QuietTail):
         self.lingering_bytes = config.linger_bytes
         self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Load the log from the disk again if an exception interrupted a change.
 
         No whole batch is lost: this process still holds the partition, and everything written is in the files.
         """
         try:
-            shielded(self.with_lock, self._mend)
+            shielded(self.with_lock, self._reload)
         except BaseException as error:
             if error is self.failure:
                 self.settle(error)
             raise
 
-    def _mend(self) -> None:
+    def _reload(self) -> None:
         if not self.is_torn or self.failure is not None or self.shown.extent is None:
             return
         self.is_changing = True
@@ -183,7 +183,7 @@ class LogTail(WriteGate, QuietTail):
         self.snapshots.settle()
         self.active.close()
         loaded = self.load(
-            clean=False, unordered=self.is_unordered, unsynced_from=None,       # (no sync of ours failed)
+            clean=False, unordered=self.is_unordered, unsynced_from=None,       # (no sync failed)
             listed=self._of_the_log(),
         )
         self.is_changed = False     # so that the checkpoint files record how far the log was checked
@@ -263,7 +263,7 @@ class LogTail(WriteGate, QuietTail):
     # --- with the lock: writing ------------------------------------------------------------------
 
     def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
-        """Write one batch of ours, at `first`, the next offset, to the active segment."""
+        """Write one batch that seglog made, at `first`, the next offset, to the active segment."""
         active = GROWING_FILES.appender_of(self)
         if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self.roll_at(first)
@@ -544,7 +544,7 @@ class LogTail(WriteGate, QuietTail):
         clean = False
         try:
             if self.failure is None:
-                self._mend()
+                self._reload()
                 self.write_lingering()
                 self.is_changing = True
                 self.alone_within(self._finish)

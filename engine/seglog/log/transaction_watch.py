@@ -13,7 +13,7 @@ from seglog.process_end import PROCESS_END
 _LOOK_MS_MIN, _LOOK_MS_MAX = 20, 10_000
 
 
-class Watched(Protocol):
+class WatchedTransactions(Protocol):
     """The transactions of a log."""
 
     def abort_overdue(self) -> int | None:
@@ -25,12 +25,12 @@ class TransactionWatch:
 
     def __init__(self) -> None:
         self._lock = CallLock()
-        self._watched: dict[int, weakref.ref[Watched]] = {}
+        self._watched: dict[int, weakref.ref[WatchedTransactions]] = {}
         self._bell = Bell()
         self._process_id = -1       # a forked child does not have its parent's thread
         self._ended = Bell()
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: WatchedTransactions) -> None:
         """Watch a log in which a transaction has begun. The log calls it with its lock held."""
         self._watched[id(watched)] = weakref.ref(watched)
         if self._process_id != os.getpid():

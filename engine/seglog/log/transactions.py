@@ -240,7 +240,7 @@ class LogTransactions:
 
     @property
     def _is_led(self) -> bool:
-        """Whether offsets are assigned here. A mirror has its source's: a marker of ours would take one of them."""
+        """Whether offsets are assigned here. A mirror has its source's: a marker of seglog's would take one of them."""
         return not self._tail.follows and self._tail.next_offset != self._opened_at
 
 

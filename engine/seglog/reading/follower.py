@@ -3,7 +3,7 @@
     .seglog.live ── trusted? ─┬─ yes ── the segments of its epoch, up to the end that it states
                               └─ no ─── the .log files as they are, up to the last whole batch with a good checksum
 
-It is trusted as long as a writer of ours holds the partition's lock and wrote the file since the system started. Each
+It is trusted as long as a seglog writer holds the partition's lock and wrote the file since the system started. Each
 look is one small read; only if the epoch or the active segment has changed are the files listed, and then the epoch is
 read again. Files are identified by inode, so a reader never mistakes one for another of the same name.
 
@@ -31,7 +31,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.format.dialect import dialect_of
 from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of
-from seglog.fs.file_watch import FILE_WATCHES, Rung, WatchedFile
+from seglog.fs.file_watch import FILE_WATCHES, AnyBell, WatchedFile
 from seglog.fs.live_file import BOOT_ID, LiveFile
 from seglog.fs.lock import writer_of
 from seglog.fs.mapping import Mapping as FileMapping
@@ -101,7 +101,7 @@ class Follower(Partition, Followable):
         self._known: dict[tuple[Path, int], Segment] = {}       # sealed segments of the picture
         self._growing: tuple[Path, int, Segment] | None = None
         self._picture_now: _Picture | None = None
-        self._bells: tuple[Rung, ...] = ()
+        self._bells: tuple[AnyBell, ...] = ()
         self._is_open = True
         try:
             self._look()
@@ -390,7 +390,7 @@ class _PictureSource:
     # Never: `moment` returns the previous picture while another process changes segments.
     is_changing = False
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Nothing: changes are another process's."""
 
     def moment(self) -> tuple[Extent, int]:
@@ -416,7 +416,7 @@ class _PictureSource:
         """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
         return self._log._settled() is not extent
 
-    def waiter(self, bell: Rung) -> "_Watching":
+    def waiter(self, bell: AnyBell) -> "_Watching":
         """Return what waits for the next append, and rings the bell."""
         return _Watching(self._log, bell)
 
@@ -425,7 +425,7 @@ class _Watching:
     """A following.Waiter: watches the live file while its writer lives, otherwise the directory. Watching the directory
     reports each append to a .log, which would slow the writer down."""
 
-    def __init__(self, log: Follower, bell: Rung) -> None:
+    def __init__(self, log: Follower, bell: AnyBell) -> None:
         self._log = log
         self._bell = bell
         self._watched: WatchedFile | None = None

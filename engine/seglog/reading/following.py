@@ -15,7 +15,7 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
-from seglog.fs.file_watch import Rung
+from seglog.fs.file_watch import AnyBell
 from seglog.reading.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.reading.extent import Extent
 from seglog.reading.lookup import out_of_range
@@ -57,7 +57,7 @@ class FollowedLog(Protocol):
     def is_changing(self) -> bool:
         """Whether `moment` would wait because segments are being cut or exchanged."""
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Complete a change that an interrupt left in the middle. `moment` does it, too."""
 
     def cut_since(self, epoch: int) -> int | None:
@@ -70,7 +70,7 @@ class FollowedLog(Protocol):
     def has_moved(self, extent: Extent) -> bool:
         """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
 
-    def waiter(self, bell: Rung) -> Waiter:
+    def waiter(self, bell: AnyBell) -> Waiter:
         """Raises LogClosedError."""
 
 
@@ -192,7 +192,7 @@ class Following:
             idle_since = now if idle_since is None else idle_since
             if now - idle_since >= self.timeout:
                 raise self.idle_error()
-            self.source.mend()
+            self.source.reload()
             time.sleep(CHANGE_LOOK_S)
         return idle_since
 

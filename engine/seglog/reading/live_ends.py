@@ -49,7 +49,7 @@ class LiveWriter:
         self._file = LiveFile(path / FILE_NAME)
         self._lock = threading.Lock()       # guards all below
         self._bytes_before = 0              # appended to earlier segments
-        self._is_new = True                 # the file holds nothing of ours yet
+        self._is_new = True                 # the file holds nothing of seglog's yet
         self._is_off = False                # closed, the file is another process's, or it cannot be written
         self._end_before: int | None = None     # before the change that is in progress; None: unknown
         self._ends = LiveEnds(

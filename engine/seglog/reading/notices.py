@@ -25,7 +25,7 @@ _PAUSE_S = 0.005
 Listener = Callable[[int | None], None]
 
 
-class Announced(Protocol):
+class GrowthSource(Protocol):
     """What the thread needs of the end of a log."""
 
     announcements: "queue.SimpleQueue[Any] | None"
@@ -66,7 +66,7 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, callback: Listener, log: Announced) -> Listening:
+    def add(self, callback: Listener, log: GrowthSource) -> Listening:
         """Have `callback` called while `log` is open; if it is closed already, it is called with None."""
         log.announcements = NOTICES.started()
         listening = Listening(self, callback)
@@ -76,7 +76,7 @@ class Listeners:
             log.announce()
         return listening
 
-    def end(self, log: Announced) -> None:
+    def end(self, log: GrowthSource) -> None:
         """The log was closed: announce that, if there are listeners. (One that comes later announces it itself.)"""
         if self._all:
             log.announce()
@@ -116,7 +116,7 @@ def checked_token(token: object, first: int, latest: int, path: Path) -> int:
     return number
 
 
-def _run(announced: "queue.SimpleQueue[Announced | None]") -> None:
+def _run(announced: "queue.SimpleQueue[GrowthSource | None]") -> None:
     told_at = -_PAUSE_S
     while (log := announced.get()) is not None:
         # Sleep here, not after each round: a sleep may last too long, and would delay the first append after a pause.
@@ -139,4 +139,4 @@ def _run(announced: "queue.SimpleQueue[Announced | None]") -> None:
 
 
 # A log puts itself in this queue to have its listeners called.
-NOTICES = ProcessQueue[Announced](_run, ends_last=True)
+NOTICES = ProcessQueue[GrowthSource](_run, ends_last=True)

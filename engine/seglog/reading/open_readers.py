@@ -43,7 +43,7 @@ class EndingLog(Protocol):
     def log_end_offset(self) -> int: ...
 
 
-class Follows(Protocol):
+class FollowCall(Protocol):
     """A call of `follow`."""
 
     @property
@@ -52,7 +52,7 @@ class Follows(Protocol):
     position: int
 
 
-class Named(Protocol):
+class NamedCursor(Protocol):
     """A LogCursor."""
 
     name: str
@@ -68,5 +68,5 @@ class Named(Protocol):
 
 
 FOLLOWERS: OpenReaders[object] = OpenReaders()
-FOLLOW_CALLS: OpenReaders[Follows] = OpenReaders()
-CURSORS: OpenReaders[Named] = OpenReaders()
+FOLLOW_CALLS: OpenReaders[FollowCall] = OpenReaders()
+CURSORS: OpenReaders[NamedCursor] = OpenReaders()

@@ -29,7 +29,7 @@ from seglog.segment.positions import LostRange, TimestampOffset
 NEVER = 2**63       # later than any timestamp
 
 
-class Searched(Protocol):
+class SearchableSegment(Protocol):
     """What the search needs of its segment (segment.segment)."""
 
     @property
@@ -64,7 +64,7 @@ class TimeSearch:
         # list, never changed.
         self._walked = [(0, -1)]
 
-    def proves_wrappers(self, segment: Searched) -> bool:
+    def proves_wrappers(self, segment: SearchableSegment) -> bool:
         """Whether no message is later than its wrapper says. Opens each wrapper, once for each opening of the log.
 
         Skips damage: reading there raises the error.
@@ -78,7 +78,7 @@ class TimeSearch:
             self._proved_to = max(self._proved_to, table.end)
         return True
 
-    def find(self, segment: Searched, target: int, start_offset: int) -> TimestampOffset | None:
+    def find(self, segment: SearchableSegment, target: int, start_offset: int) -> TimestampOffset | None:
         """Do Segment.find_timestamp for any int."""
         if target != within_int64(target):
             return None if target > 0 else self.find(segment, within_int64(target), start_offset)
@@ -93,7 +93,7 @@ class TimeSearch:
                 found = table.find_timestamp(target, found + 1)
         return None
 
-    def largest(self, segment: Searched) -> TimestampOffset | None:
+    def largest(self, segment: SearchableSegment) -> TimestampOffset | None:
         """Segment.largest_timestamp."""
         entry = self._trusted_entry(segment, 2**63 - 1)
         largest, position = (-1, 0) if entry is None else (entry[0], entry[2])
@@ -112,11 +112,11 @@ class TimeSearch:
             return None
         return TimestampOffset(-1, first.base_offset, known_epoch(first))
 
-    def _position_before(self, segment: Searched, target: int) -> int:
+    def _position_before(self, segment: SearchableSegment, target: int) -> int:
         entry = self._trusted_entry(segment, within_int64(target - 1))
         return 0 if entry is None else entry[2]
 
-    def _trusted_entry(self, segment: Searched, target: int) -> tuple[int, int, int] | None:
+    def _trusted_entry(self, segment: SearchableSegment, target: int) -> tuple[int, int, int] | None:
         """Find the last time-index entry with timestamp <= target: (timestamp, offset, position of its batch).
 
         None if there is none, if the entry does not point to a batch with that largest timestamp, or if an earlier
@@ -140,7 +140,7 @@ class TimeSearch:
         position = table[found].position
         return (timestamp, offset, position) if self._nothing_later_before(segment, position, timestamp) else None
 
-    def _nothing_later_before(self, segment: Searched, position: int, timestamp: int) -> bool:
+    def _nothing_later_before(self, segment: SearchableSegment, position: int, timestamp: int) -> bool:
         """Whether a batch begins at `position`, and no batch before it has a timestamp above `timestamp`.
 
         No entry proves that by itself, only the headers of all batches before. They are walked once (about 0.2 s a GiB,
@@ -168,7 +168,7 @@ class TimeSearch:
         return table.max_timestamp
 
 
-def _largest_of_records(segment: Searched) -> TimestampOffset | None:
+def _largest_of_records(segment: SearchableSegment) -> TimestampOffset | None:
     largest: TimestampOffset | None = None
     for table in segment.tables():
         for batch in table:

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("seglog")`: those of Spark's Kafka source, and a few of ours."""
+"""The options of `spark.read.format("seglog")`: those of Spark's Kafka source, and a few of seglog's."""
 import json
 import logging
 import re

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 Callback = Callable[[BaseException | None], None]
 
 
-class Synced(Protocol):
+class SyncGate(Protocol):
     """What the thread needs of a write gate."""
 
     path: Path
@@ -40,7 +40,7 @@ class Synced(Protocol):
         """Return when the appends up to `number` are on the disk; raise if they never will be."""
 
 
-Call = tuple[Synced, int, Callback]
+Call = tuple[SyncGate, int, Callback]
 _NUMBER = itemgetter(1)
 
 

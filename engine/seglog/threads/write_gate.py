@@ -8,7 +8,7 @@
 How this stays consistent under ^C and other asynchronous exceptions: see _kernels.write_gate. A section sets
 `gate.is_changing = True` before its first change. If a SeglogError leaves it after that, the log becomes read-only,
 because the state on disk is unknown (LogFailedError names the first error). Any other exception leaves the log torn,
-and `mend` reads it again from the disk, as the next opening would.
+and `reload` reads it again from the disk, as the next opening would.
 """
 import logging
 from pathlib import Path
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class WriteGate(ChangeGate):
-    """A subclass defines `mend`, and `sync` if threads wait. `subject`: what it guards, for messages."""
+    """A subclass defines `reload`, and `sync` if threads wait. `subject`: what it guards, for messages."""
 
     def __init__(self, path: Path, subject: str) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class WriteGate(ChangeGate):
         """Make everything written before the call durable; return the number of the last append in it."""
         raise NotImplementedError
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Read the log again from the disk if it is torn."""
         raise NotImplementedError
 
@@ -43,7 +43,7 @@ class WriteGate(ChangeGate):
         """Handle `error`, which left the log read-only or torn. Raises LogFailedError instead of SeglogErrors."""
         if self.failure is None:
             try:
-                self.mend()
+                self.reload()
             except BaseException:       # the next caller tries again, and gets the error
                 self.is_told = False
             return

@@ -25,7 +25,7 @@ from seglog.config import LogConfig
 from seglog.counters import Sample
 from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.log.expiry import Expired, Verdict
-from seglog.log.keeper import Kept
+from seglog.log.keeper import KeptLog
 from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
 from seglog.process_end import PROCESS_END
@@ -60,7 +60,7 @@ class _Left(Exception):
 class _Task:
     """One log. Times are from time.monotonic."""
 
-    log: "weakref.ref[Kept]"
+    log: "weakref.ref[KeptLog]"
     retainer: LogRetainer
     busy: CallLock = field(default_factory=CallLock)    # held by the thread while it works on the log
     house_s: float | None = None        # how often to keep house
@@ -121,7 +121,7 @@ class LogCleaner:
 
     # --- what logs call (log.keeper) ------------------------------------------------------------
 
-    def add(self, log: Kept, retainer: LogRetainer, period_ms: int | None) -> None:
+    def add(self, log: KeptLog, retainer: LogRetainer, period_ms: int | None) -> None:
         task = _Task(weakref.ref(log, self._bell.ring), retainer)
         now = time.monotonic()
         if period_ms is not None:
@@ -146,7 +146,7 @@ class LogCleaner:
         elif min(task.house_at, task.look_at, task.clean_at) < self._wakes_at:
             self._bell.ring()
 
-    def remove(self, log: Kept) -> None:
+    def remove(self, log: KeptLog) -> None:
         task = self._tasks.get(id(log))
         if task is None:
             return
@@ -181,14 +181,14 @@ class LogCleaner:
         if not self._tasks:
             self._thread = None
 
-    def wake(self, log: Kept) -> None:
+    def wake(self, log: KeptLog) -> None:
         task = self._tasks.get(id(log))
         if task is not None and task.look_s < NEVER and not task.is_called:
             task.is_called = True
             self._calls.append(task)
             self._bell.ring()
 
-    def reason(self, log: Kept) -> str | None:
+    def reason(self, log: KeptLog) -> str | None:
         task = self._tasks.get(id(log))
         return None if task is None else task.reason
 
@@ -450,7 +450,7 @@ class LogCleaner:
             if done.outcome == "nothing":
                 task.clean_at += self.config.log_cleaner_backoff_ms / 1000
 
-    def _failed_to_compact(self, task: _Task, log: Kept, error: Exception) -> None:
+    def _failed_to_compact(self, task: _Task, log: KeptLog, error: Exception) -> None:
         """Retry it less and less often: each attempt reads up to what stopped it."""
         self._failed(task, log, error)
         task.failures += 1
@@ -485,7 +485,7 @@ class LogCleaner:
             )
             self._count(tasks[key].retainer.delete(Verdict(expired, expired[-1].next_offset), ages))
 
-    def _failed(self, task: _Task, log: Kept, error: Exception) -> None:
+    def _failed(self, task: _Task, log: KeptLog, error: Exception) -> None:
         reason = str(error) if isinstance(error, SeglogError) else f"{type(error).__name__}: {error}"
         if reason != task.reason:
             _LOG.error("%s cannot be cleaned: %s", log.path, reason, exc_info=not isinstance(error, SeglogError))
@@ -521,7 +521,7 @@ def _join(thread: threading.Thread | None) -> None:
         thread.join()
 
 
-def _look_s(log: Kept, config: CleanerConfig) -> float:
+def _look_s(log: KeptLog, config: CleanerConfig) -> float:
     """Return how often to check a log."""
     settings = log.config
     if not settings.has_retention and config.retention_total_bytes < 0:

@@ -14,7 +14,7 @@ from seglog.config import LogConfig
 Name = TypeVar("Name")
 
 
-class Dirt(Protocol):
+class DirtySegment(Protocol):
     """What the plan needs of a segment. Its times may cost a walk over its headers: they are read only if needed."""
 
     @property
@@ -37,7 +37,7 @@ class Dirt(Protocol):
 class CleanableLog:
     """A log at one moment. Its last segment is the active one; `checkpoint`: up to where it was cleaned."""
 
-    segments: Sequence[Dirt]
+    segments: Sequence[DirtySegment]
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
@@ -122,7 +122,7 @@ def filthiest(plans: Mapping[Name, CleaningPlan]) -> Name | None:
     return max(due, key=lambda name: due[name].ratio, default=None)
 
 
-def _sealed_from(log: CleanableLog, offset: int) -> Sequence[Dirt]:
+def _sealed_from(log: CleanableLog, offset: int) -> Sequence[DirtySegment]:
     """Return the segments from the one with the offset on, without the active one (nonActiveLogSegmentsFrom)."""
     *sealed, active = log.segments
     if offset >= active.base_offset:
@@ -131,7 +131,7 @@ def _sealed_from(log: CleanableLog, offset: int) -> Sequence[Dirt]:
     return sealed[first:]
 
 
-def _first_too_young(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -> tuple[int, str] | None:
+def _first_too_young(segments: Sequence[DirtySegment], config: LogConfig, now_ms: int) -> tuple[int, str] | None:
     if config.min_compaction_lag_ms > 0:
         for segment in segments:
             if segment.largest_timestamp > now_ms - config.min_compaction_lag_ms:
@@ -141,7 +141,7 @@ def _first_too_young(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -
     return None
 
 
-def _overdue_ms(segments: Sequence[Dirt], config: LogConfig, now_ms: int) -> int:
+def _overdue_ms(segments: Sequence[DirtySegment], config: LogConfig, now_ms: int) -> int:
     until = now_ms - config.max_compaction_lag_ms
     if until <= 0:
         return 0        # no record is old enough

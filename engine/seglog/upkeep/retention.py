@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from seglog.config import LogConfig
-from seglog.log.expiry import Age, Expired, LogAge, Reason, Verdict
+from seglog.log.expiry import AgingSegment, Expired, LogAge, Reason, Verdict
 
 Name = TypeVar("Name")
-AnyAge = TypeVar("AnyAge", bound=Age)
-Breach = Callable[[Age, int], bool]
+AnyAge = TypeVar("AnyAge", bound=AgingSegment)
+Breach = Callable[[AgingSegment, int], bool]
 """Whether a segment is deleted, given the start of the next one."""
 
 
@@ -53,7 +53,7 @@ def expired(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
 def _larger_by(left: int) -> Breach:
     """Make the rule that deletes a segment if the log, without those deleted before, is too large by its size."""
 
-    def breach(segment: Age, _: int) -> bool:
+    def breach(segment: AgingSegment, _: int) -> bool:
         nonlocal left
         if left - segment.size_bytes < 0:
             return False
@@ -63,7 +63,7 @@ def _larger_by(left: int) -> Breach:
     return breach
 
 
-def time_of(segment: Age, config: LogConfig, now_ms: int) -> int:
+def time_of(segment: AgingSegment, config: LogConfig, now_ms: int) -> int:
     """Return the time that counts as the segment's age: LogSegment.largestTimestamp."""
     largest = segment.largest_timestamp
     if largest < 0 or (config.retention_ignore_future_timestamps and largest > now_ms):
@@ -108,7 +108,7 @@ def held_segments(
         )
 
 
-def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogConfig, now_ms: int) -> Verdict:
+def _up_to_a_young_batch(log: LogAge, head: AgingSegment, verdict: Verdict, config: LogConfig, now_ms: int) -> Verdict:
     """Extend the verdict: in the first segment that stays, delete the batches before the first one young enough."""
     if head.size_bytes == 0 or head.largest_timestamp < 0:
         return verdict
@@ -119,7 +119,7 @@ def _up_to_a_young_batch(log: LogAge, head: Age, verdict: Verdict, config: LogCo
 
 
 def over_total(
-    logs: Mapping[Name, tuple[Sequence[Age], LogConfig]], total_bytes: int, now_ms: int,
+    logs: Mapping[Name, tuple[Sequence[AgingSegment], LogConfig]], total_bytes: int, now_ms: int,
     kept_from: Mapping[Name, int] | None = None,
 ) -> dict[Name, int]:
     """Return how many segments each log must delete so that all together have at most `seglog.retention.total.bytes`.

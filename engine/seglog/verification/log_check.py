@@ -195,7 +195,7 @@ class LogWalk:
         """Decide, at the end of the log: an epoch that contradicts the checkpoint is wrong if other batches confirm
         that.
 
-        No recovery adds such an epoch to the checkpoint, neither a broker's nor ours.
+        No recovery adds such an epoch to the checkpoint, neither a broker's nor seglog's.
         """
         known = self.disputed.get((finding.file, finding.position or 0))
         is_borne_out = finding.code == "epochs_differ" and known in self.epochs_seen

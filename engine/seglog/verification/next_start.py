@@ -31,7 +31,7 @@ _REBUILT = frozenset((
 ))
 # In the last segment, all that is left of a broker that died; also in a copy that was made while it ran.
 _UNFINISHED = frozenset(("index_zero_tail", "timeindex_empty"))
-# Files of a log dir that a broker or a writer of ours has used.
+# Files of a log dir that a broker or a seglog writer has used.
 _LOG_DIR_FILES = (
     names.CLEAN_SHUTDOWN, TAKEN_MARK, names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT,
     names.REPLICATION_CHECKPOINT,

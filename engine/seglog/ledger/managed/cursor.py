@@ -29,7 +29,7 @@ DEFAULT_READ = 100
 Listener = Callable[[Sequence[Position], Position], None]
 
 
-class Home(Protocol):
+class CursorOwner(Protocol):
     """What a cursor needs of its managed ledger besides reading."""
 
     def write_cursor(self, state: CursorState) -> None:
@@ -56,7 +56,7 @@ class _Repairing:
 class ManagedCursor:
     """A subscription's cursor. Thread-safe. Methods raise LogClosedError once it or the managed ledger is closed."""
 
-    def __init__(self, name: str, topic: ManagedReader, home: Home, state: CursorState) -> None:
+    def __init__(self, name: str, topic: ManagedReader, home: CursorOwner, state: CursorState) -> None:
         self.name = name
         self._topic = topic
         self._home = home

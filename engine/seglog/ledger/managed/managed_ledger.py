@@ -7,7 +7,7 @@
             ...
             cursor.acknowledge(entry.position)
 
-    ManagedReader ── ManagedLedger ─┬─ ManagedTail       its last ledger and the manifest: rolled, trimmed, mended
+    ManagedReader ── ManagedLedger ─┬─ ManagedTail       its last ledger and the manifest: rolled, trimmed, reloaded
                                     ├─ ManagedAppender   its adds
                                     └─ ManagedCursors    its subscriptions
 

@@ -1,4 +1,4 @@
-"""The growing end of a managed ledger: its last ledger and the manifest; rolling, trimming, mending, closing.
+"""The growing end of a managed ledger: its last ledger and the manifest; rolling, trimming, reloading, closing.
 
     roll      seal the last ledger ── create the next one ── manifest
     trim      manifest without the ledgers ── delete them
@@ -282,7 +282,7 @@ class ManagedTail(WriteGate):
             except StorageError as error:       # not important: the next opening removes what is left
                 logger.warning("ledger %s of %s could not be deleted: %s", ledger_id, self.path, error)
 
-    # --- failing and mending -----------------------------------------------------------------
+    # --- failing and reloading -----------------------------------------------------------------
 
     def settle(self, error: BaseException) -> None:
         if error is self.failure:
@@ -297,16 +297,16 @@ class ManagedTail(WriteGate):
         if active is not None:
             self.state = last_state(active.read, active.last_entry_id, self.state)
 
-    def mend(self) -> None:
+    def reload(self) -> None:
         """Read it again from the disk, as an opening does, if an exception interrupted a change."""
         try:
-            shielded(self.with_lock, self._mend)
+            shielded(self.with_lock, self._reload)
         except BaseException as error:
             if error is self.failure:
                 self.settle(error)
             raise
 
-    def _mend(self) -> None:
+    def _reload(self) -> None:
         shown = self.shown
         if not self.is_torn or self.failure is not None or shown.extent is None:
             return
@@ -336,7 +336,7 @@ class ManagedTail(WriteGate):
             raise
 
     def _finish(self) -> None:
-        self._mend()
+        self._reload()
         if self.shown.extent is not None:
             self.is_changing = True
             self.seal_active()
