@@ -167,7 +167,7 @@ cdef class Bell:
 
 
 cdef class GroupCommit:
-    """The files of a log, and the sync that its appenders share. A subclass has `sync`, `reload`, `failed` and `settle`.
+    """The files of a log, and the sync that its appenders share. A subclass has `sync`, `reload`, `failed`, `settle`.
 
     sync()          makes durable what was written before the call; returns the number of the last append in it
     reload()          repairs what a torn change left; resets `is_torn`

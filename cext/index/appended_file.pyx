@@ -116,8 +116,8 @@ cdef class AppendedFile:
         self.append(memoryview(data).cast("B")[written:])
         return begin
 
-    # A sync covers the writes that ended before it began. One that another thread makes beside it may land behind it: so
-    # a write counts when it begins and when it ends, and a sync has covered all if no count is newer than its begin.
+    # A sync covers the writes that ended before it began. One that another thread makes beside it may land later: so a
+    # write counts when it begins and when it ends, and a sync has covered all if no count is newer than its begin.
 
     @property
     def has_unsynced_writes(self):

@@ -81,7 +81,7 @@ def first_in_order(BatchTable table not None, int64_t min_offset, Py_ssize_t fir
 
 
 def first_hole(BatchTable table not None, int64_t next_offset=-1):
-    """The first slot whose batch has fewer records than offsets, or does not begin where the one before ended; -1: none.
+    """The first slot whose batch has fewer records than offsets, or does not begin where the one before ended, or -1.
 
     `next_offset`: where the first batch begins if nothing is missing before it; -1: unknown. A wrapper may begin
     anywhere behind the batch before it, and have any number of records: only opening it tells.

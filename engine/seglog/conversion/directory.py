@@ -50,7 +50,6 @@ from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
-SecondProof = Literal["independent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def convert(
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
-    proof: SecondProof | None = None,
+    proof: Literal["independent"] | None = None,
     proof_every: int = 1,
 ) -> Result:
     """Convert the partition directory `src` to record format `to` (0, 1, 2 or "tagged") as the new directory `dst`.
@@ -159,7 +158,7 @@ def plan_conversion(
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
-    proof: SecondProof | None = None,
+    proof: Literal["independent"] | None = None,
     proof_every: int = 1,
 ) -> Plan:
     """Plan what `seglog.convert` would do with the same arguments: formats, sizes, `losses`, warnings. Write nothing.
