@@ -17,7 +17,7 @@ from seglog.opening import serve
 
 from . import report
 from .cli import Command
-from .options import PATH, config_option, json_option
+from .options import PATH, ConfigType, json_option
 
 
 class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -46,7 +46,12 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               help="Create this topic if it does not exist. May be repeated.")
 @click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
               help="When appends are synced to the disk; acks=all is answered accordingly.")
-@config_option
+@click.option(
+    "--config", "settings", type=ConfigType(), multiple=True,
+    help="A setting of the broker, of its logs or of the cleaner, by Kafka's name, such as retention.ms "
+    "or offsets.topic.num.partitions. A topic's own setting takes precedence. May be repeated. Kafka's defaults "
+    "otherwise.",
+)
 @click.option("--tls-cert", type=PATH, help="Encrypt connections: a file with the certificate chain.")
 @click.option("--tls-key", type=PATH, help="The file with the private key, if it is not in --tls-cert.")
 @click.option("--tls-client-ca", type=PATH,
