@@ -286,7 +286,7 @@ def test_levels_come_from_the_configuration():
     st.booleans(),
 )
 def test_one_record_is_the_batch_of_many_with_one(key, value, headers, timestamp, log_append_time):
-    log = encoder(message_timestamp_type="LogAppendTime" if log_append_time else "CreateTime", timestamp_check=False)
+    log = encoder(message_timestamp_type="LogAppendTime" if log_append_time else "CreateTime", seglog_timestamp_check=False)
     one = log.one(BASE, NOW, key, value, headers, timestamp)
     many = log.many([(key, value, headers, timestamp)], NOW, BASE)
     if log_append_time:
@@ -310,7 +310,7 @@ def test_a_compacted_log_refuses_records_without_a_key(codec):
 
 
 def test_timestamps_stay_within_the_bounds_of_the_clock():
-    log = encoder(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=50, timestamp_check=False)
+    log = encoder(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=50, seglog_timestamp_check=False)
     for timestamp in (NOW - 1000, NOW + 50, -1):
         assert log.one(0, NOW, b"k", b"v", (), timestamp)
         assert log.many([(b"k", b"v", (), timestamp), (b"k", b"v")], NOW)

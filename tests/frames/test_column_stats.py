@@ -182,7 +182,7 @@ def test_compaction_takes_them_away_with_the_segment_that_it_replaces(tmp_path):
             log.append(b"value %d" % n, key=b"key %d" % (n % 12), timestamp=NOW + n)
     command("index", "stats", path)
     before = len(list(path.glob("*.stats.index")))
-    command("compact", path)
+    command("compact", path, "--apply")
     assert 0 < len(list(path.glob("*.stats.index"))) < before
     assert {f.code for f in seglog.verify(path, level="deep").findings} == set()
     rows = seglog.scan(path).to_arrow()["offset"].to_pylist()

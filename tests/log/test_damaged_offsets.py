@@ -204,9 +204,9 @@ def test_the_end_of_a_log_is_not_learned_from_a_damaged_last_batch(tmp_path):
             with pytest.raises(CorruptRecordError):
                 print(partition.log_end_offset)
             assert partition[998].value == b"998"
-            found = partition.read(on_corrupt="skip")
-            assert len(list(found)) == 999
-            assert [(r.first_offset, r.reason) for r in found.lost] == [
+            rest = partition.read(on_corrupt="skip")
+            assert len(list(rest)) == 999
+            assert [(r.first_offset, r.reason) for r in rest.lost] == [
                 (999, f"an offset at or below the one before it: offset {offset}, expected 999 or above")]
 
 

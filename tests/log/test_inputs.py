@@ -132,7 +132,7 @@ def test_what_is_no_time_gets_the_hint_that_mends_it(in_memory, way, at, hint):
     ("record", "hint"),
     [
         ({"value": "text"}, "value.encode()"),
-        ({"value": b"", "key": "text"}, "key.encode()"),
+        ({"value": b"", "key": 5}, "str(key).encode()"),
         ({"value": 5}, "str(value).encode()"),
         ({"value": {"a": 1}}, "json.dumps(value).encode()"),
         ({"value": b"", "headers": {}}, "list(headers.items())"),

@@ -337,6 +337,9 @@ class FollowedRecords(AsyncRecords):
                 return _BY_THREAD
             if self._extent is not None:
                 following.clear(self._extent)
+            if following.is_outdated:
+                # The loop has yet to be told of the change, and is told of nothing while this task does not wait.
+                self._arrivals.look_again()
             extent, epoch = following.source.moment() if may_wait else self._arrivals.moment()
             end = following.go_to(extent, epoch)
             first = following.position

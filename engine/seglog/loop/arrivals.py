@@ -77,6 +77,10 @@ class Arrivals:
             self._moment, self._looked = self._source.moment(), self.number
         return self._moment
 
+    def look_again(self) -> None:
+        """Drop the last look: the log has changed since."""
+        self._moment = None
+
     def table_at(self, place: Place) -> BatchTable | None:
         """What another task read at this place, all of it up to its end; None if none did."""
         return self._table[1] if self._table is not None and self._table[0] == place else None

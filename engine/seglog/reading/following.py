@@ -121,6 +121,7 @@ class Following:
     """One call of `follow`: where it is, and what it reads next. `tables` waits in between, or seglog.aio does.
 
     position    the next offset to read
+    is_outdated the last read ended early, since the log had changed after the look that it began with
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Following:
             found = log.offset_for_time(start)
             self.position = extent.log_end_offset if found is None else found.offset
         self._doubt: OffsetOutOfRangeError | None = None
+        self.is_outdated = False
         FOLLOW_CALLS.opened(self)
 
     def tables(self) -> Iterator[Table]:
@@ -222,11 +224,13 @@ class Following:
         """What the extent holds from the position up to `end`, while the log still holds it. Call `clear` afterwards.
         """
         log, first = self.log, self.position
+        self.is_outdated = False
         try:
             aborted = checked_aborts(extent.segments_from(first), end) if self.is_committed else None
             # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):
+                    self.is_outdated = True
                     return
                 yield segment, aborted.left_out_of(table) if aborted else table, first, end
                 if len(table):

@@ -328,7 +328,7 @@ class CleanerDoor(LogDoor):
         if self.turns % 3 == 0:
             clean(self.subject)
         elif self.turns % 7 == 0:
-            self.subject.keep_house()
+            self.subject._keep_house()
         else:
             self.deed(number)
 
