@@ -174,6 +174,28 @@ def test_wrong_reads_are_refused(path, new_loop):
 
 
 @in_both_loops
+def test_a_follower_looks_again_before_its_loop_is_told_of_a_cut(path, new_loop):
+    """The call that tells the loop comes after this task: it must not wait for it by looking at the old extent."""
+    async def main():
+        async with seglog.aio.open(path, config=CONFIG) as log:
+            ahead, behind = log.follow("start"), log.follow("start")
+            waiting = [asyncio.ensure_future(anext(reader)) for reader in (ahead, behind)]
+            await asyncio.sleep(0.02)
+            await log.append(b"0")
+            await asyncio.gather(*waiting)      # both have waited: the loop itself reads for them now
+            for value in (b"1", b"2"):
+                await log.append(value)
+                await asyncio.sleep(0.1)        # the loop is told of it
+                assert await taken(ahead, 1) == [value]
+            log.blocking.truncate_to(2)
+            assert (await anext(behind)).value == b"1"      # in this turn: a task of its own would let the loop be told
+            await log.append(b"2, again")
+            assert await taken(behind, 1) == await taken(ahead, 1) == [b"2, again"]
+
+    run_in(new_loop, main())
+
+
+@in_both_loops
 @pytest.mark.parametrize("is_own", [True, False], ids=["the log itself", "a follower"])
 def test_followers_see_appends_rolls_cuts_and_deletions(path, new_loop, is_own):
     async def main():
