@@ -214,7 +214,7 @@ def _no_times(writer):
             log.append_batch(seglog.build_batch([(b"k", b"v" * 60)], timestamp=-1))
 
 
-@kind("minute-index", time_index_minute_enabled=True)
+@kind("minute-index", seglog_time_index_minute_enabled=True)
 def _minute_index(writer):
     with writer.open() as log:
         writer.fill(log)
@@ -222,7 +222,7 @@ def _minute_index(writer):
         writer.fill(log)
 
 
-@kind("time-ranges", time_index_ranges_enabled=True)
+@kind("time-ranges", seglog_time_index_ranges_enabled=True)
 def _time_ranges(writer):
     with writer.open() as log:
         writer.fill(log)
@@ -268,7 +268,7 @@ def _roll_by_hand(writer):
             log.roll()
 
 
-@kind("roll-idle", segment_idle_roll=True, segment_ms=1_000_000)
+@kind("roll-idle", seglog_segment_idle_roll=True, segment_ms=1_000_000)
 def _roll_idle(writer):
     with writer.open() as log:
         for _ in range(3):
@@ -359,7 +359,7 @@ def _truncated_transactions(writer):
         Producer(writer, 200, sequence=0, epoch=5).send(log, transactional=True)
 
 
-@kind("linger", linger_ms=3_600_000, linger_bytes=900)
+@kind("linger", linger_ms=3_600_000, seglog_linger_bytes=900)
 def _linger(writer):
     with writer.open() as log:
         for _ in range(60):
