@@ -286,7 +286,8 @@ def test_levels_come_from_the_configuration():
     st.booleans(),
 )
 def test_one_record_is_the_batch_of_many_with_one(key, value, headers, timestamp, log_append_time):
-    log = encoder(message_timestamp_type="LogAppendTime" if log_append_time else "CreateTime", seglog_timestamp_check=False)
+    timestamp_type = "LogAppendTime" if log_append_time else "CreateTime"
+    log = encoder(message_timestamp_type=timestamp_type, seglog_timestamp_check=False)
     one = log.one(BASE, NOW, key, value, headers, timestamp)
     many = log.many([(key, value, headers, timestamp)], NOW, BASE)
     if log_append_time:
