@@ -5,6 +5,7 @@
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import resource
 import socket
@@ -245,6 +246,8 @@ class Server:
                     oldest.cancel()
             self.traffic.connections = len(self._tasks)
             task.add_done_callback(self._ended)
+            # A task that is cancelled before its first step, as by `stop`, does not come to close its socket.
+            task.add_done_callback(functools.partial(_close, sock))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
@@ -306,6 +309,10 @@ class Server:
                     connection.idle_s(now) > max_s or (self._answers.is_short and connection.is_stuck(now))
                 ):
                     task.cancel()
+
+
+def _close(sock: socket.socket, _: object) -> None:
+    sock.close()
 
 
 def _connections_room() -> int:
