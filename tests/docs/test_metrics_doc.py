@@ -21,7 +21,7 @@ def table(metrics):
 
 
 @pytest.mark.parametrize(
-    ("page", "module"), [("delayed.md", delayed), ("embedded_log.md", cleaner), ("embedded_log.md", log_metrics)],
+    ("page", "module"), [("delayed.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics)],
     ids=["delayed", "cleaner", "logs"],
 )
 def test_the_page_holds_the_table_of_the_code(page, module):

@@ -43,12 +43,12 @@ def examples_of(page, *, printing=False):
     return [(code, output or "") for code, output in found if output is not None or not printing]
 
 
-def run_examples(page, capsys, *, printing=False):
+def run_examples(page, capsys, *, printing=False, names=None):
     """Run the examples one after the other, each prints what stands below it: how many, and the names that they made.
 
-    They write files: the caller has gone to a directory for them.
+    They write files: the caller has gone to a directory for them. `names`: what a reader of the page has imported.
     """
-    names = {}
+    names = dict(names or {})
     examples = examples_of(page, printing=printing)
     for code, output in examples:
         exec(compile(code, page.name, "exec"), names)

@@ -1,4 +1,4 @@
-"""Metrics of a process's open logs for Prometheus (docs/embedded_log.md), and counts of what opening them repaired."""
+"""Metrics of a process's open logs for Prometheus (docs/monitoring.md), and counts of what opening them repaired."""
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,9 @@ METRICS = (
     Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the next offset that a named reader reads"),
     Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "number of offsets from there to the end of the log"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
-    Metric("seglog_log_end_offset", "gauge", _LABELS, "one past the last offset that readers see; its rate is records"),
+    Metric(
+        "seglog_log_end_offset", "gauge", _LABELS,
+        "one past the last offset that readers see; rate() of it is records per second"),
     Metric("seglog_log_last_stable_offset", "gauge", _LABELS, "where the oldest open transaction begins, or the end"),
     Metric("seglog_log_durable_offset", "gauge", _LABELS, "one past the last offset that is known to be on the disk"),
     Metric("seglog_log_bytes", "gauge", _LABELS, "bytes of the .log files"),
@@ -38,7 +40,7 @@ METRICS = (
     Metric("seglog_log_lingering_records", "gauge", _LABELS, "records that wait in memory (linger.ms)"),
     Metric("seglog_log_appends_total", "counter", _LABELS, "batches written since opening"),
     Metric("seglog_log_appended_bytes_total", "counter", _LABELS, "bytes of these batches"),
-    Metric("seglog_log_listeners", "gauge", _LABELS, "followers and callbacks of the process that are told of appends"),
+    Metric("seglog_log_listeners", "gauge", _LABELS, "followers and callbacks in the process that await new records"),
     Metric("seglog_log_syncs_total", "counter", _LABELS, "shared syncs since opening"),
     Metric("seglog_log_sync_seconds_total", "counter", _LABELS, "how long these took together"),
     Metric("seglog_log_failed", "gauge", _LABELS, "1: read-only since a write or a sync failed"),

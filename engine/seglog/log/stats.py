@@ -32,7 +32,7 @@ class LogStats:
     producers               number of idempotent producers that the log remembers
     lingering_records       records in memory, not written yet (linger.ms)
     appends, appended_bytes batches written since opening, and their bytes
-    listeners               followers and callbacks of on_published in this process that are told of appends
+    listeners               followers and callbacks of on_published in this process that wait for new records
     syncs, sync_seconds     shared syncs of the active segment since opening, and the time they took together
     failure                 the error since which the log is read-only; None: it is not
     uncleanable             why retention or compaction failed when it was last tried; None: it did not

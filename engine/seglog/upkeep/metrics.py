@@ -1,4 +1,4 @@
-"""The metrics of a LogCleaner (docs/embedded_log.md)."""
+"""The metrics of a LogCleaner (docs/retention.md)."""
 from seglog.counters import Metric
 
 METRICS = (
