@@ -17,7 +17,6 @@ from seglog.endpoint.leader_epoch_check import epoch_fault
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import Topics
 from seglog.errors import OffsetOutOfRangeError, SeglogError
-from seglog.format.batch_layout import CODEC_MASK, CODEC_ZSTD, LOG_OVERHEAD, LOW_ATTRIBUTES_POS, MAGIC_POS, SIZE_POS
 from seglog.log.log import Log
 from seglog.loop.long_polls import LongPolls
 from seglog.reading.arguments import Isolation
@@ -29,8 +28,6 @@ from seglog.wire.messages import ApiKey, FetchRequest, FetchResponse
 _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
 _HARD_LIMIT_UP_TO = 2       # up to this version a client's limit is strict, even if the first batch is larger
 _FINAL_EPOCH = -1           # closes a session
-# Looking through the batches of a larger slice takes milliseconds.
-_LOOKED_AT_AT_ONCE_BYTES = 128 << 10
 
 _Row = FetchResponse.PartitionData
 
@@ -98,6 +95,10 @@ class Fetch:
                     log = None if name is None else await self._topics.opened(name, part.partition)
                     if log is None:
                         row.error_code = unknown if name is None else Errors.UNKNOWN_TOPIC_OR_PARTITION
+                    elif context.version < _WITH_ZSTD and log.config.compression_type == "zstd":
+                        # As in Kafka, whatever lies in the log (KafkaApis.handleFetchRequest). Of other topics, zstd
+                        # is sent as it lies there: many clients know it, although they ask in an older version.
+                        row.error_code, row.records = Errors.UNSUPPORTED_COMPRESSION_TYPE, None
                     else:
                         row.error_code = epoch_fault(log, part.current_leader_epoch)
                         if not row.error_code and not _diverges(log, part, row):
@@ -126,16 +127,9 @@ class Fetch:
         isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
         magic: int | None = None if version >= _WITH_V2 else 1 if version >= _WITH_V1 else 0
         if magic is None and log.dialect.is_tagged:
-            # No client knows messages with tags. v2 may contain zstd, which some clients that know v2 cannot read.
-            magic = 2 if version >= _WITH_ZSTD else 1
+            magic = 2       # no client knows messages with tags
         if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)
-            if version < _WITH_ZSTD and isinstance(fetched, FetchSlice) and (
-                _cut_before_zstd(fetched) if fetched.size_bytes <= _LOOKED_AT_AT_ONCE_BYTES
-                else await context.work.in_thread(_cut_before_zstd, fetched)
-            ):
-                row.error_code = Errors.UNSUPPORTED_COMPRESSION_TYPE
-                return 0
         else:
             fetched = await asyncio.get_running_loop().run_in_executor(
                 self._converters,
@@ -177,16 +171,3 @@ def _diverges(log: Log, part: FetchRequest.FetchPartition, row: _Row) -> bool:
     row.high_watermark, row.log_start_offset = log.high_watermark, log.log_start_offset
     row.last_stable_offset = log.last_stable_offset
     return True
-
-
-def _cut_before_zstd(fetched: FetchSlice) -> bool:
-    """End the slice before its first batch compressed with zstd, which the client does not know. Returns whether the
-    slice begins with such a batch."""
-    view = fetched.view()
-    at = 0
-    while at + LOW_ATTRIBUTES_POS < len(view):
-        if view[at + MAGIC_POS] == 2 and view[at + LOW_ATTRIBUTES_POS] & CODEC_MASK == CODEC_ZSTD:
-            fetched.size_bytes = at
-            return at == 0
-        at += LOG_OVERHEAD + int.from_bytes(view[at + SIZE_POS : at + LOG_OVERHEAD], "big")
-    return False

@@ -285,6 +285,29 @@ class Conversation:
             if version >= 12:
                 ask("an epoch that was never", 5, last_fetched_epoch=7)
 
+    def on_fetch_of_zstd(self):
+        """Below version 10 a topic whose compression.type is zstd is refused, whatever lies in it; every other one is
+        sent as it lies there, zstd too. Conversion for still older clients stops before zstd."""
+        for name, config in {"stored-as-zstd": {"compression_type": "zstd"}, "zstd-in-between": {}}.items():
+            self.topic(name, **config)
+        for version in versions(m.FetchRequest):
+
+            def ask(label, offset, topic, version=version):
+                how = {"topic_id": self.id_of(topic)} if version > 12 else {}
+                self.say(label, fetch(topic, offset, **how), version)
+
+            if version == 0:
+                ask("an empty topic of zstd", 0, "stored-as-zstd")
+                self.produced("stored-as-zstd", batch())
+                self.produced("zstd-in-between", batch(), batch(3, codec="zstd"), batch(6))
+            if version < 10:    # later, bytes that two libraries compressed
+                ask("a topic of zstd", 0, "stored-as-zstd")
+            ask("a topic of zstd, at its end", 3, "stored-as-zstd")
+            ask("a topic of zstd, behind its end", 4, "stored-as-zstd")
+            ask("a batch of zstd between others", 0, "zstd-in-between")
+            ask("a batch of zstd, and another", 3, "zstd-in-between")
+            ask("the batch behind the one of zstd", 6, "zstd-in-between")
+
     def on_fetch_of_formats(self):
         """Messages of the old formats, kept so by the topic or converted for old clients."""
         for version in (0, 1, 2, 3, 4):

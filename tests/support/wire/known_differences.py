@@ -28,10 +28,6 @@ KNOWN = [
         "no sessions of fetches: id 0 tells a client to ask in full",
     ),
     (
-        r"^Fetch v\d: zstd\.",
-        "Kafka looks at compression.type of the topic alone and sends zstd to clients that cannot read it: error 76",
-    ),
-    (
         r"^Fetch v11: what Produce v[012] stored\.",
         "Kafka 3 stores old messages as v2; ours as they came, unless a topic says",
     ),
