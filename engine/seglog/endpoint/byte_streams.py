@@ -41,8 +41,6 @@ class ByteStream(Protocol):
     async def send_slice(self, slice: FetchSlice) -> None:
         """Send a slice of a log. Raises OSError, also if the file was truncated."""
 
-    def close(self) -> None: ...
-
 
 class PlainStream:
     """A non-blocking socket."""
@@ -265,9 +263,6 @@ class TlsStream:
     async def _flush(self, *, more: bool = False) -> None:
         if self._out.pending:
             await self._stream.send(self._out.read(), more=more)
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _wake(future: "asyncio.Future[None]") -> None:

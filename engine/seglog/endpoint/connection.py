@@ -90,7 +90,6 @@ class Connection:
         finally:
             self._has_ended = True
             self._frames.done()
-            self._stream.close()
 
     async def _serve_one(self) -> bool:
         """Read and answer one request. Returns whether another one may follow."""

@@ -9,6 +9,7 @@ It is read-only. Each connection gets one answer, and is then closed.
 import asyncio
 import base64
 import contextlib
+import functools
 import ipaddress
 import json
 import ssl
@@ -73,7 +74,8 @@ class Page:
         self._tls = tls
         self._names = frozenset(one.lower() for one in ("localhost", *names))
         self._security = security or SecurityLog()
-        self._open = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
         self._topics = topics
         self._traffic = traffic
         self._groups = groups
@@ -87,16 +89,19 @@ class Page:
         """Start listening. Raises StorageError if the address is not available."""
         try:
             self._server = await asyncio.start_server(
-                self._answer, host, port, limit=_HEAD_BYTES_MAX, ssl=self._tls)
+                self._connected, host, port, limit=_HEAD_BYTES_MAX, ssl=self._tls)
         except OSError as error:
             raise storage_error(error, "listen", f"{host}:{port}") from error
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
         self._sampling = asyncio.get_running_loop().create_task(self._sample())
 
     async def stop(self) -> None:
-        self._sampling.cancel()
+        self._is_stopped = True
         self._server.close()
-        await asyncio.gather(self._sampling, return_exceptions=True)
+        tasks = [self._sampling, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sample(self) -> None:
         while True:
@@ -106,39 +111,39 @@ class Page:
 
     # --- HTTP ------------------------------------------------------------------------------------
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = b""
-        if self._open >= _CONNECTIONS_MAX:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped or len(self._tasks) >= _CONNECTIONS_MAX:
             writer.close()
             return
-        self._open += 1
-        try:
-            await self._answer_one(reader, writer, head)
-        finally:
-            self._open -= 1
+        task = asyncio.get_running_loop().create_task(self._answer(reader, writer))
+        self._tasks.add(task)
+        # This closes it, and not the task, which may be cancelled before its first step.
+        task.add_done_callback(functools.partial(self._ended, writer))
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+    def _ended(self, writer: asyncio.StreamWriter, task: "asyncio.Task[None]") -> None:
+        writer.close()
+        self._tasks.discard(task)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b""
         with contextlib.suppress(OSError, TimeoutError):
-            try:
-                async with asyncio.timeout(_REQUEST_S_MAX):
-                    try:
-                        head = await reader.readuntil(b"\r\n\r\n")
-                        refusal = await self._refusal(head, writer)
-                        status, kind, body = refusal or self._made(head)
-                    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                        status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP request"
-                    data = body.encode()
-                    writer.write(
-                        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
-                        f"Content-Length: {len(data)}\r\nContent-Security-Policy: {_POLICY}\r\n"
-                        f"{_ASK if status is HTTPStatus.UNAUTHORIZED else ''}"
-                        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
-                        .encode())
-                    if not head.startswith(b"HEAD "):
-                        writer.write(data)
-                    await writer.drain()
-            finally:
-                writer.close()
+            async with asyncio.timeout(_REQUEST_S_MAX):
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    refusal = await self._refusal(head, writer)
+                    status, kind, body = refusal or self._made(head)
+                except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP request"
+                data = body.encode()
+                writer.write(
+                    f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
+                    f"Content-Length: {len(data)}\r\nContent-Security-Policy: {_POLICY}\r\n"
+                    f"{_ASK if status is HTTPStatus.UNAUTHORIZED else ''}"
+                    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+                    .encode())
+                if not head.startswith(b"HEAD "):
+                    writer.write(data)
+                await writer.drain()
 
     async def _refusal(self, head: bytes, writer: asyncio.StreamWriter) -> tuple[HTTPStatus, str, str] | None:
         """Why the page is not shown. A page of another site whose name was made to lead here sends that name as Host;

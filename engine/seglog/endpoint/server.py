@@ -4,7 +4,6 @@
 """
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
 import resource
@@ -105,6 +104,7 @@ class Server:
         self._logging_in_max = max(1, min(options.config.max_connections_logging_in, self._connections_max // 4))
         self._services: list[asyncio.Task[None]] = []
         self._listener: socket.socket | None = None
+        self._listening: asyncio.TimerHandle | None = None      # when it does so again, after a pause
         self.page: Page | None = None
         self.host, self.port = options.host, options.port
 
@@ -164,8 +164,8 @@ class Server:
                 names=[options.http[0], *([] if options.advertised is None else [options.advertised[0]])])
             await page.start(*options.http)
             self.page = page
+        self._listen()
         self._services = [
-            loop.create_task(self._accept(listener)),
             loop.create_task(self._close_idle()),
             loop.create_task(self._load(deleted)),
             loop.create_task(self.topics.open_all()),
@@ -193,13 +193,12 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, close every connection, and wait until pending writes to files are done."""
+        self._stop_listening()
         for task in [*self._services, *self._tasks]:
             task.cancel()
         await asyncio.gather(*self._services, *self._tasks, return_exceptions=True)
         if self.page is not None:
             await self.page.stop()
-        if self._listener is not None:
-            self._listener.close()
         await self.transactions.stop()
         await self.groups.stop()
         self._polls.close()
@@ -220,74 +219,88 @@ class Server:
 
     # --- connections -----------------------------------------------------------------------------
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, peer = await loop.sock_accept(listener)
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
-                    raise
-                _LOG.warning("could not accept a connection: %s", error)
-                await asyncio.sleep(_NO_FILES_PAUSE_S)
-                continue
-            if len(self._tasks) >= self._connections_max:
-                sock.close()
-                continue
-            self.traffic.accepted += 1
-            task = loop.create_task(self._serve(sock, f"/{peer[0]}"))
-            self._tasks[task] = None
-            if self._asks_for_login:
-                self._logging_in[task] = time.monotonic()
-                if len(self._logging_in) > self._logging_in_max:
-                    # The oldest, not the newest: idle connections must not keep anybody out.
-                    oldest = next(iter(self._logging_in))
-                    del self._logging_in[oldest]
-                    oldest.cancel()
-            self.traffic.connections = len(self._tasks)
-            task.add_done_callback(self._ended)
-            # A task that is cancelled before its first step, as by `stop`, does not come to close its socket.
-            task.add_done_callback(functools.partial(_close, sock))
+    def _listen(self) -> None:
+        assert self._listener is not None
+        self._listening = None
+        # Not by `sock_accept`: a task that is cancelled in it may lose a connection that has just been accepted.
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept, self._listener)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept a connection: the listener is readable."""
+        loop = asyncio.get_running_loop()
+        try:
+            sock, peer = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):       # the client has left again
+            return
+        except OSError as error:    # mostly no descriptor is free, and the listener stays readable
+            _LOG.warning("could not accept a connection: %s", error)
+            loop.remove_reader(listener.fileno())
+            self._listening = loop.call_later(_NO_FILES_PAUSE_S, self._listen)
+            return
+        if len(self._tasks) >= self._connections_max:
+            sock.close()
+            return
+        self.traffic.accepted += 1
+        sock.setblocking(False)
+        stream = PlainStream(sock, loop)
+        task = loop.create_task(self._serve(sock, stream, f"/{peer[0]}"))
+        self._tasks[task] = None
+        if self._asks_for_login:
+            self._logging_in[task] = time.monotonic()
+            if len(self._logging_in) > self._logging_in_max:
+                # The oldest, not the newest: idle connections must not keep anybody out.
+                oldest = next(iter(self._logging_in))
+                del self._logging_in[oldest]
+                oldest.cancel()
+        self.traffic.connections = len(self._tasks)
+        # This closes the stream, and not the task, which may be cancelled before its first step.
+        task.add_done_callback(functools.partial(self._ended, stream))
+
+    def _ended(self, stream: PlainStream, task: "asyncio.Task[None]") -> None:
+        stream.close()
         self._tasks.pop(task, None)
         self._logging_in.pop(task, None)
         self.traffic.connections = len(self._tasks)
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("a connection failed", exc_info=error)
 
-    async def _serve(self, sock: socket.socket, client_host: str) -> None:
-        loop, options = asyncio.get_running_loop(), self._options
-        sock.setblocking(False)
-        plain = PlainStream(sock, loop)
-        with contextlib.closing(plain):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            task = asyncio.current_task()
-            assert task is not None
-            stream: ByteStream = plain
-            principal = ANONYMOUS
-            if options.tls is not None:
-                stream = tls = TlsStream(plain, options.tls)
-                try:
-                    await tls.shake_hands()
-                except OSError as error:        # ssl.SSLError is one
-                    self.requests.security.refused(client_host, error)
-                    return
-                if (subject := tls.subject()) is not None:
-                    principal = f"User:{subject}"
-                if options.users is None:
-                    self._logging_in.pop(task, None)
-                    if subject is not None:
-                        self.requests.security.logged_in(client_host, principal)
-            here = sock.getsockname()[:2]
-            connection = Connection(
-                stream, self.requests, options.config, self._memory, self._converters, self.traffic,
-                Authentication(options.users, principal), client_host, options.advertised or (here[0], here[1]),
-                Peer(sock.fileno()), lambda: self._logging_in.pop(task, None),
-            )
-            self._tasks[task] = connection
-            await connection.run()
+    async def _serve(self, sock: socket.socket, plain: PlainStream, client_host: str) -> None:
+        options = self._options
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        task = asyncio.current_task()
+        assert task is not None
+        stream: ByteStream = plain
+        principal = ANONYMOUS
+        if options.tls is not None:
+            stream = tls = TlsStream(plain, options.tls)
+            try:
+                await tls.shake_hands()
+            except OSError as error:        # ssl.SSLError is one
+                self.requests.security.refused(client_host, error)
+                return
+            if (subject := tls.subject()) is not None:
+                principal = f"User:{subject}"
+            if options.users is None:
+                self._logging_in.pop(task, None)
+                if subject is not None:
+                    self.requests.security.logged_in(client_host, principal)
+        here = sock.getsockname()[:2]
+        connection = Connection(
+            stream, self.requests, options.config, self._memory, self._converters, self.traffic,
+            Authentication(options.users, principal), client_host, options.advertised or (here[0], here[1]),
+            Peer(sock.fileno()), lambda: self._logging_in.pop(task, None),
+        )
+        self._tasks[task] = connection
+        await connection.run()
 
     @property
     def _asks_for_login(self) -> bool:
@@ -309,10 +322,6 @@ class Server:
                     connection.idle_s(now) > max_s or (self._answers.is_short and connection.is_stuck(now))
                 ):
                     task.cancel()
-
-
-def _close(sock: socket.socket, _: object) -> None:
-    sock.close()
 
 
 def _connections_room() -> int:
