@@ -238,12 +238,17 @@ def test_a_window_of_committed_records_leaves_the_other_segments_there(transacti
 
 
 def test_transactions_that_nobody_can_tell_of_are_an_error(transactions, monkeypatch):
+    right = committed("s3://bucket/orders-0")
     index = min(transactions.glob("*.txnindex"))
-    raw = index.read_bytes()
+    raw, log = index.read_bytes(), index.with_suffix(".log")
     index.write_bytes(raw[:-1])
+    assert committed("s3://bucket/orders-0") == right       # by the log itself
+    whole = log.read_bytes()
+    log.write_bytes(bytes(100) + whole[100:])
     with pytest.raises(CorruptIndexError) as caught:
         committed("s3://bucket/orders-0")
     assert caught.value.file == f"s3://bucket/orders-0/{index.name}"
+    log.write_bytes(whole)
     index.write_bytes(raw)
     read = ObjectStore.read
     monkeypatch.setattr(

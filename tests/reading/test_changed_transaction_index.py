@@ -9,8 +9,8 @@ from seglog.errors import IdleTimeoutError
 from seglog.format import names
 from seglog.reading.follower import Follower
 from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import ENTRY_SIZE
 from seglog.verification.verify import verify
+from support.flipped import changed_transaction_indexes
 from support.golden import golden_cases
 from support.waiting import wait_for
 
@@ -24,18 +24,6 @@ def partition(request, tmp_path):
     name = f"{request.param.name}-0"
     (tmp_path / names.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
     return shutil.copytree(request.param / name, tmp_path / name)
-
-
-def changed(directory):
-    """Yield once for each byte of the .txnindex files, with one of its bits flipped in the directory."""
-    for path in sorted(directory.glob(f"*{names.TRANSACTION_INDEX_SUFFIX}")):
-        right = path.read_bytes()
-        for at in range(len(right)):
-            raw = bytearray(right)
-            raw[at] ^= 1 << at % 8
-            path.write_bytes(raw)
-            yield f"{path.name}, entry {at // ENTRY_SIZE}, byte {at % ENTRY_SIZE} ^ {1 << at % 8:#x}"
-        path.write_bytes(right)
 
 
 def read(directory):
@@ -106,7 +94,7 @@ DOORS = [read, read_late, read_from_each_offset, batches, columns, follower, fol
 def test_a_changed_byte_changes_nothing_that_is_read(partition, door):
     right = door(partition)
     assert right or door is read_late       # in some cases, everything late is undecided
-    wrong = [where for where in changed(partition) if not is_same(door(partition), right, door)]
+    wrong = [where for where in changed_transaction_indexes(partition) if not is_same(door(partition), right, door)]
     assert not wrong, wrong
 
 
@@ -120,7 +108,7 @@ def is_same(found, right, door):
 def test_verify_finds_every_changed_byte(partition):
     assert not verify(partition, config=SMALL).findings
     silent = [
-        where for where in changed(partition)
+        where for where in changed_transaction_indexes(partition)
         if not any(finding.code.startswith("txnindex") for finding in verify(partition, config=SMALL).findings)
     ]
     assert not silent, silent
@@ -173,7 +161,10 @@ def test_without_a_snapshot_the_segments_before_are_walked(partition):
     for path in partition.glob(f"*{names.SNAPSHOT_SUFFIX}"):
         path.unlink()
     assert [read(partition), read_late(partition)] == right
-    assert not [where for where in changed(partition) if [read(partition), read_late(partition)] != right]
+    wrong = [
+        where for where in changed_transaction_indexes(partition) if [read(partition), read_late(partition)] != right
+    ]
+    assert not wrong, wrong
 
 
 def test_what_is_appended_later_is_walked_alone(tmp_path, monkeypatch):

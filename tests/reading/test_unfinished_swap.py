@@ -5,9 +5,6 @@ end in `.swap`, and the segments that they replace are still there, or partly go
 of the cleaner whose file system failed at one change after the other; what a reader must see is what a writer finds
 that opens a copy.
 """
-import contextlib
-import errno
-import itertools
 import os
 import shutil
 import time
@@ -16,57 +13,15 @@ import pytest
 
 import seglog
 from seglog.conversion.directory import convert
-from seglog.errors import StorageError, UnfinishedChangeError
+from seglog.errors import UnfinishedChangeError
 from seglog.format import names
-from seglog.fs.files import OsFileSystem
 from seglog.log.log import Log
 from seglog.log.mirror import mirror
 from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
-from seglog.upkeep.cleaner import clean
 from support.command import seglog as command
 from support.command import seglog_json
-from support.faultfs import FailingFs
-
-CONFIG = {"cleanup.policy": "compact", "segment.bytes": 3000, "index.interval.bytes": 200}
-
-
-def fill(log):
-    """Segments with old values of all keys, an aborted transaction among them, and a value that stays."""
-    for n in range(150):
-        if n == 70:
-            with log.producer(7) as producer:
-                producer.begin()
-                producer.append_many([(b"key 3", b"never"), (b"once", b"never")])
-                producer.abort()
-        log.append(b"%d." % n + b"v" * 40, key=b"key %d" % (n % 11) if n % 5 else b"once %d" % n)
-    return log
-
-
-def dead_in_the_swap(path):
-    """Directories as a cleaner leaves them that dies between two changes, from the first .swap to the last one."""
-    fill(Log(path / "whole" / "orders-0", config=CONFIG, fsync="never")).close()
-    for fail_at in itertools.count():
-        directory = shutil.copytree(path / "whole", path / f"dead{fail_at}") / "orders-0"
-        fs = FailingFs(OsFileSystem())
-        log = Log(directory, config=CONFIG, fsync="never", fs=fs)
-        fs.fail(len(fs.calls) + fail_at, errno.EIO)
-        with contextlib.suppress(StorageError):
-            clean(log)
-        is_over = not fs.failed
-        with contextlib.suppress(StorageError):
-            log.close()
-        if any(name.endswith(names.SWAP_SUFFIX) for name in os.listdir(directory)):
-            quiet(directory)
-            yield directory
-        if is_over:
-            return
-
-
-def quiet(directory):
-    """Nothing has changed there for a while: readers wait for a living writer."""
-    long_ago = time.time() - 60
-    os.utime(directory, (long_ago, long_ago))
+from support.dead_swaps import CONFIG, dead_in_the_swap, quiet
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 Indexes are small and are fetched whole, a .log only where they lead. While a segment is read, its bytes are in a local
 sparse file, at their original positions. An index is only a hint here, too: the fetched batches are checked, and if the
-index was misleading, the whole segment is fetched.
+index was misleading, the whole segment is fetched. Two rare files are checked against the whole .log, as on a disk: a
+.txnindex, and a .swap that a compaction left.
 """
 import fnmatch
 from bisect import bisect_left
@@ -19,17 +20,19 @@ from seglog._kernels.window import Window
 from seglog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
+    CorruptRecordError,
+    CorruptSettingsError,
     CorruptSnapshotError,
     InvalidArgumentError,
     NotALogError,
     SeglogError,
     StorageError,
-    UnfinishedChangeError,
     UnsupportedVersionError,
 )
 from seglog.format import names
 from seglog.format.batch_layout import MAGIC_POS
 from seglog.format.compression import decompressor
+from seglog.format.dialect import KAFKA
 from seglog.frames.limits import Limits, Spans, spans_by_stats, spans_by_times
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import POOL, Rows, ScanPart, Work
@@ -37,14 +40,18 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.scratch import scratch_directory
 from seglog.reading.arguments import is_read_committed
-from seglog.segment.aborted_transactions import IndexedAborts
+from seglog.reading.gaps import has_hole, is_compaction, missing_segments
+from seglog.reading.listing import check_swap
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeRanges
 from seglog.segment.transaction_index import TransactionIndex
+from seglog.state import kept_settings
+from seglog.state.checked_aborts import checked_aborts
 from seglog.state.checkpoints import parse_offset_checkpoint
+from seglog.state.leftovers import survey
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState
 from seglog.stores.open_store import open_store
@@ -53,6 +60,8 @@ from seglog.stores.tiered_store import TieredStore, is_tiered, tiered_partitions
 
 # One request fetches at most this much into memory.
 _PIECE_BYTES = 8 << 20
+_SWAPPED_LOG = names.LOG_SUFFIX + names.SWAP_SUFFIX
+_COPIED_SWAPS = (_SWAPPED_LOG, names.TRANSACTION_INDEX_SUFFIX + names.SWAP_SUFFIX)
 _DECOMPRESS = decompressor()
 
 
@@ -97,16 +106,13 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
 
 
 def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) -> Iterator["StoredPart"]:
-    """The segments of a partition that may have rows, with the spans to read. Raises NotALogError, StorageError.
+    """The segments of a partition that may have rows, with the spans to read.
 
-    With read_committed, also raises CorruptIndexError for a .txnindex.
+    Raises NotALogError, StorageError, UnfinishedChangeError; with read_committed, also CorruptIndexError for a
+    .txnindex that cannot be read beside a .log that cannot be read.
     """
-    files = {file.name: file for file in source.store.files(source.path)}
+    files = _files_once_swapped(source)
     for name in files:
-        if name.endswith(names.SWAP_SUFFIX):
-            raise UnfinishedChangeError(
-                "found a compacted segment that was not yet renamed into place", file=f"{source.path}/{name}"
-            )
         if name.endswith(names.TAGGED_LOG_SUFFIX):
             raise InvalidArgumentError(
                 "messages with tags can only be read from mounted paths", file=f"{source.path}/{name}",
@@ -124,12 +130,44 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
     if not parts:
         return
     stop = _StableEnd(source, segments, files).up_to(max(part.stop_offset for part in parts))
-    first = next(segment for segment in segments if segment.end_offset > start)
-    aborted = IndexedAborts(segments[segments.index(first) :], stop)
+    read = (segment for segment in segments if segment.base_offset >= parts[0].base_offset)
+    aborted = checked_aborts(read, stop)
     for part in parts:
         if part.start_offset < stop:
             here = min(part.stop_offset, stop)
             yield replace(part, stop_offset=here, aborted=tuple(aborted.between(part.start_offset, here)))
+
+
+def _files_once_swapped(source: StoredPartition) -> dict[str, StoredFile]:
+    """The files of a partition directory by name; if a compaction died while it put its segments in place, by the names
+    that they have once the next writer has completed that. (The names in the StoredFiles are the present ones.)
+
+    Only the new segments know which ones they replace, so they are fetched. Raises UnfinishedChangeError if one of them
+    is damaged, StorageError.
+    """
+    files = {file.name: file for file in source.store.files(source.path)}
+    swaps = [file for name, file in files.items() if name.endswith(names.SWAP_SUFFIX)]
+    if not swaps:
+        return files
+    with scratch_directory() as here:
+        for file in swaps:
+            if file.name.endswith(_COPIED_SWAPS):
+                for _ in _copied(source.store, f"{source.path}/{file.name}", here / file.name, ((0, file.size_bytes),)):
+                    pass
+        try:
+            left = survey(here, KAFKA, list(files))
+            for name, _ in left.swapped:
+                if name.endswith(_SWAPPED_LOG):
+                    check_swap(here / name)
+        except SeglogError as error:
+            if error.file is not None:
+                error.file = error.file.replace(str(here), source.path)
+            raise error from None
+    for name in (*left.removed, *left.cleaned, *left.replaced, *left.orphans):
+        files.pop(name, None)
+    for name, final in left.swapped:
+        files[final] = files.pop(name)
+    return files
 
 
 def _extents(logs: Sequence[str]) -> Iterator[tuple[str, int, int]]:
@@ -151,7 +189,7 @@ def _found(
                 yield found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _StoredSegment:
     """A .log of a partition, and the files of its directory. `files`: all of them, by name."""
 
@@ -160,12 +198,13 @@ class _StoredSegment:
     base_offset: int
     end_offset: int
     files: Mapping[str, StoredFile]
+    _checked_transactions: object | None = None
 
     def part(self, options: ReadOptions, limits: Limits, start: int) -> "StoredPart | None":
         """The part of it that may have rows from offset `start` on; None if there are none."""
         source, file = self.source, self.files[self.name]
         part = StoredPart(
-            source.topic, source.partition, f"{source.path}/{self.name}", self.base_offset, ((0, file.size_bytes),),
+            source.topic, source.partition, f"{source.path}/{file.name}", self.base_offset, ((0, file.size_bytes),),
             max(start, self.base_offset), min(limits.to_offset, self.end_offset), options,
             is_last=self.end_offset == OFFSET_MAX, end_offset=max(self.end_offset, file.end_offset or 0),
             store=source.store, log_bytes=file.size_bytes,
@@ -179,14 +218,26 @@ class _StoredSegment:
     def transaction_index(self) -> TransactionIndex | None:
         """The .txnindex; None if it does not exist (no transaction was aborted). Raises CorruptIndexError,
         StorageError."""
-        name = self.name.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX
-        if name not in self.files:
+        file = self.files.get(names.file_name(self.base_offset, names.TRANSACTION_INDEX_SUFFIX))
+        if file is None:
             return None
-        path = f"{self.source.path}/{name}"
+        path = f"{self.source.path}/{file.name}"
         raw = self.source.store.read(path)
         if raw is None:     # without its entries, aborted records would look committed
             raise StorageError("was listed, but no longer exists", file=path, hint="run again when it is at rest")
         return TransactionIndex(raw, path=path)
+
+    @property
+    def producer_snapshot(self) -> bytes | None:
+        """The bytes of the .snapshot at the segment's start; None if there is none. Raises StorageError."""
+        file = self.files.get(names.file_name(self.base_offset, names.SNAPSHOT_SUFFIX))
+        return None if file is None else self.source.store.read(f"{self.source.path}/{file.name}")
+
+    def tables(self, position: int = 0, *, check_crc: bool = True) -> Iterator[BatchTable]:
+        """The batch headers from `position` on, for which the rest of the .log is fetched."""
+        part = self.part(ReadOptions(), Limits(), self.base_offset)
+        if part is not None and position < part.log_bytes:
+            yield from replace(part, spans=((position, part.log_bytes),)).tables(check_crc=check_crc)
 
 
 class _StableEnd:
@@ -200,13 +251,16 @@ class _StableEnd:
     ) -> None:
         self._source = source
         self._segments = segments
-        found = (names.parse_file_name(name) for name in files if name.endswith(names.SNAPSHOT_SUFFIX))
-        self._snapshots = sorted((file.offset for file in found if file is not None), reverse=True)
+        parsed = ((names.parse_file_name(name), file) for name, file in files.items())
+        self._snapshots = {
+            found.offset: file.name for found, file in parsed
+            if found is not None and found.suffix == names.SNAPSHOT_SUFFIX and not found.state
+        }
 
     def up_to(self, stop: int) -> int:
         """The start of the oldest transaction that is open at the log's end, but at most `stop`."""
         first_base, last_base = self._segments[0].base_offset, self._segments[-1].base_offset
-        for offset in [*self._snapshots, None]:
+        for offset in [*sorted(self._snapshots, reverse=True), None]:
             producers = ProducerSnapshot() if offset is None else self._snapshot(offset)
             if producers is None:
                 continue
@@ -222,7 +276,7 @@ class _StableEnd:
         raise AssertionError("the log begins at its first segment")
 
     def _snapshot(self, offset: int) -> ProducerSnapshot | None:
-        path = f"{self._source.path}/{names.file_name(offset, names.SNAPSHOT_SUFFIX)}"
+        path = f"{self._source.path}/{self._snapshots[offset]}"
         raw = self._source.store.read(path)
         try:
             return None if raw is None else ProducerSnapshot.parse(raw, file=path)
@@ -273,10 +327,37 @@ class StoredPart(ScanPart):
                 named = None if lost is None else _NamedLost(lost, self.path)
                 for work in local.work(named, pool, threads=threads):
                     yield partial(self._told, work, copy)
+                if lost is not None:
+                    lost.extend(self._gap_behind(copy, spans))
             except SeglogError as error:
                 raise self._named(error, copy) from None
 
-    def tables(self) -> Iterator[BatchTable]:
+    def _gap_behind(self, copy: Path, spans: Spans) -> Iterator[LostRange]:
+        """The requested offsets between the last batch of this segment and the next segment, if the spans reach to the
+        end of the .log and nothing says that a compaction left the gap.
+
+        reading.gaps, by what was fetched anyway: other segments are not looked through for traces of a compaction.
+        """
+        if self.is_last or spans[-1][1] != self.log_bytes:
+            return
+        segment = Segment(copy)
+        try:
+            *_, last = (table for table in segment.tables(spans[-1][0], check_crc=False) if len(table))
+            begin = max(last[-1].last_offset + 1, self.start_offset)
+            if begin >= self.stop_offset or has_hole(segment, self.start_offset, spans[-1][0]):
+                return
+        except (CorruptRecordError, ValueError):
+            # Damage at its end: reading it has told that, and nobody knows where it ended.
+            return
+        finally:
+            segment.close()
+        directory = self.path.rpartition("/")[0]
+        assert self.store is not None
+        if not _is_told_compacted(StoredPartition(self.topic, self.partition, directory, self.store)):
+            after = f"{directory}/{names.file_name(self.end_offset, names.LOG_SUFFIX)}"
+            yield missing_segments(after, begin, self.stop_offset - 1)
+
+    def tables(self, *, check_crc: bool = True) -> Iterator[BatchTable]:
         """The batch headers from the start of the first span to the segment's end."""
         with scratch_directory() as here:
             copy = here / self.path.rpartition("/")[2]
@@ -284,7 +365,7 @@ class StoredPart(ScanPart):
                 *_, spans = self._fetched(copy)
                 segment = Segment(copy, is_last=self.is_last)
                 try:
-                    yield from (table for table in segment.tables(spans[0][0]) if len(table))
+                    yield from (table for table in segment.tables(spans[0][0], check_crc=check_crc) if len(table))
                 finally:
                     segment.close()
             except SeglogError as error:
@@ -302,26 +383,11 @@ class StoredPart(ScanPart):
     def _fetched(self, copy: Path) -> Iterator[Spans]:
         """Copy the spans to their positions in a file, and yield them after each request. If they turn out not to be
         whole batches with the requested offsets, copy and yield the whole .log."""
-        OsFileSystem().create(copy).close()
-        yield from self._copied(copy, self.spans)
+        assert self.store is not None
+        yield from _copied(self.store, self.path, copy, self.spans)
         whole = ((0, self.log_bytes),)
         if self.spans != whole and not self._are_right(copy):
-            yield from self._copied(copy, whole)
-
-    def _copied(self, copy: Path, spans: Spans) -> Iterator[Spans]:
-        assert self.store is not None
-        for begin, end in spans:
-            with OsFileSystem().open_write(copy, begin) as file:
-                while begin < end:
-                    piece = self.store.part(self.path, begin, min(_PIECE_BYTES, end - begin))
-                    if not piece:
-                        raise StorageError(
-                            f"ends at byte {begin}, but had at least {end} bytes when it was listed", file=self.path,
-                            hint="run again when it is at rest",
-                        )
-                    file.append(piece)
-                    begin += len(piece)
-                    yield spans
+            yield from _copied(self.store, self.path, copy, whole)
 
     def _are_right(self, copy: Path) -> bool:
         """Whether the spans are whole batches, in order, that begin at or below the requested offset."""
@@ -344,6 +410,25 @@ class StoredPart(ScanPart):
             if position != end:
                 return False
         return True
+
+
+def _copied(store: ReadableStore, path: str, copy: Path, spans: Spans) -> Iterator[Spans]:
+    """Copy spans of a file to their positions in `copy`, and yield them after each request. Raises StorageError."""
+    fs = OsFileSystem()
+    if not copy.exists():
+        fs.create(copy).close()
+    for begin, end in spans:
+        with fs.open_write(copy, begin) as file:
+            while begin < end:
+                piece = store.part(path, begin, min(_PIECE_BYTES, end - begin))
+                if not piece:
+                    raise StorageError(
+                        f"ends at byte {begin}, but had at least {end} bytes when it was listed", file=path,
+                        hint="run again when it is at rest",
+                    )
+                file.append(piece)
+                begin += len(piece)
+                yield spans
 
 
 def _nothing() -> Rows:
@@ -454,19 +539,36 @@ class _SpanSearch:
         return (table[0].last_offset + 1, table[0].crc) == (next_offset, checksum)
 
     def _read(self, suffix: str) -> bytes | None:
-        name = self._name.removesuffix(names.LOG_SUFFIX) + suffix
+        file = self._files.get(names.file_name(self._part.base_offset, suffix))
         assert self._part.store is not None
-        return self._part.store.read(f"{self._directory}/{name}") if name in self._files else None
+        return None if file is None else self._part.store.read(f"{self._directory}/{file.name}")
 
 
 def _log_start_offset(source: StoredPartition) -> int:
-    """The one in the log dir's checkpoint; 0 without a checkpoint."""
-    above = source.path.rpartition("/")[0]
-    path = f"{above}/{names.LOG_START_OFFSET_CHECKPOINT}"
+    """The one in the log dir's checkpoint; 0 without a checkpoint, as for a directory on a disk: the log then starts
+    with its first segment."""
+    return _log_dirs_offset(source, names.LOG_START_OFFSET_CHECKPOINT) or 0
+
+
+def _is_told_compacted(source: StoredPartition) -> bool:
+    """As reading.gaps: whether something beside the records says that the topic is compacted."""
+    if source.topic in names.BROKER_TOPICS or _log_dirs_offset(source, names.CLEANER_CHECKPOINT) is not None:
+        return True
+    path = f"{source.path}/{kept_settings.FILE_NAME}"
+    raw = source.store.read(path)
+    try:
+        return raw is not None and is_compaction(kept_settings.parse_settings(raw, Path(path)))
+    except (CorruptSettingsError, UnsupportedVersionError):
+        return False
+
+
+def _log_dirs_offset(source: StoredPartition, checkpoint: str) -> int | None:
+    """The partition's offset in a checkpoint of the log dir; None if there is none."""
+    path = f"{source.path.rpartition('/')[0]}/{checkpoint}"
     raw = source.store.read(path)
     if raw is None:
-        return 0
+        return None
     try:
-        return parse_offset_checkpoint(raw, file=path).get((source.topic, source.partition), 0)
+        return parse_offset_checkpoint(raw, file=path).get((source.topic, source.partition))
     except (CorruptCheckpointError, UnsupportedVersionError):
-        return 0        # as for a directory on a disk: the log then starts with its first segment
+        return None

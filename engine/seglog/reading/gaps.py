@@ -9,7 +9,7 @@ partition directory does not say which topic is compacted, so we look for traces
     a topic of the broker       __consumer_offsets and its like are always compacted
     a hole inside a segment     a batch with fewer records than offsets, or that does not follow the batch before it
 """
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def is_told_compacted(directory: Path, config: LogConfig) -> bool:
     if config.is_compacted or (where is not None and where.topic in names.BROKER_TOPICS):
         return True
     try:
-        if "compact" in read_settings(directory).get(_POLICY, ""):
+        if is_compaction(read_settings(directory)):
             return True
     except (CorruptSettingsError, UnsupportedVersionError, StorageError):
         pass        # verify reports it
@@ -49,6 +49,11 @@ def is_told_compacted(directory: Path, config: LogConfig) -> bool:
     except StorageError:
         return False
     return cleaned is not None and where is not None and (where.topic, where.partition) in cleaned
+
+
+def is_compaction(settings: Mapping[str, str]) -> bool:
+    """Whether the settings kept with a log make it a compacted one."""
+    return "compact" in settings.get(_POLICY, "")
 
 
 class GapFinder:
@@ -79,7 +84,7 @@ class GapFinder:
         last = min(after.base_offset, OFFSET_LIMIT if stop is None else stop) - 1
         if first > last or self.is_compacted:
             return None
-        return missing_segments(after, first, last)
+        return missing_segments(str(after.path), first, last)
 
     @property
     def is_compacted(self) -> bool:
@@ -90,19 +95,20 @@ class GapFinder:
         return self._is_compacted
 
 
-def missing_segments(after: Segment, first: int, last: int) -> LostRange:
-    """The range that is missing before the segment `after`: no bytes are left of it."""
+def missing_segments(after: str, first: int, last: int) -> LostRange:
+    """The range that is missing before the segment with the path `after`: no bytes are left of it."""
     return LostRange(
-        str(after.path), 0, 0, first, last,
+        after, 0, 0, first, last,
         f"no segment holds offsets {first} to {last}: files before this one are missing or were cut short",
     )
 
 
-def has_hole(segment: Segment, log_start_offset: int) -> bool:
-    """Whether compaction has removed a record of the segment. Wrappers are opened: their headers hide it."""
-    next_offset, position = max(segment.base_offset, log_start_offset), 0
+def has_hole(segment: Segment, log_start_offset: int, begin: int = 0) -> bool:
+    """Whether compaction has removed a record of the segment, from position `begin` on. Wrappers are opened: their
+    headers hide it."""
+    next_offset, position = -1 if begin else max(segment.base_offset, log_start_offset), begin
     try:
-        for table in segment.tables(check_crc=False, on_lost=lambda _: None):
+        for table in segment.tables(begin, check_crc=False, on_lost=lambda _: None):
             # (Behind damage, a hole is not the cleaner's.)
             expected = next_offset if table[0].position == position else -1
             if first_hole(table, expected) >= 0 or _has_hole_in_wrapper(table, expected):

@@ -78,7 +78,7 @@ def _log_files_once_swapped(directory: Path) -> dict[Path, int] | None:
         for log in logs:
             if log.name.endswith(names.SWAP_SUFFIX):
                 status = os.stat(log)
-                _check_swap(log, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                check_swap(log, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         return {log: os.stat(log).st_ino for log in logs}
     except FileNotFoundError:
         return None
@@ -89,8 +89,11 @@ def _log_files_once_swapped(directory: Path) -> dict[Path, int] | None:
 
 
 @functools.lru_cache(maxsize=_KNOWN_SWAPS)
-def _check_swap(log: Path, *_identity: int) -> None:
-    """Check every batch of a .log.swap, and its transaction index. Raises UnfinishedChangeError, StorageError."""
+def check_swap(log: Path, *_identity: int) -> None:
+    """Check every batch of a .log.swap, and its transaction index. `_identity`: of the file, if it may change.
+
+    Raises UnfinishedChangeError, StorageError.
+    """
     segment = Segment(log, is_last=False)
     try:
         for _ in segment.tables():

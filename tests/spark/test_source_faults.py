@@ -1,0 +1,59 @@
+"""What the source of Spark reads of directories that are not whole; no Spark is needed."""
+import pickle
+import shutil
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+import seglog
+from seglog.spark.offset_ranges import ranges
+from seglog.spark.source_options import SourceOptions
+from seglog.spark.source_splits import read_split, splits
+from support.dead_swaps import dead_in_the_swap
+from support.flipped import changed_transaction_indexes
+from support.golden import golden_cases
+
+CASES = [pytest.param(case, id=case.name) for case in golden_cases() if case.name.startswith("txn-v2-")]
+
+
+def rows_of(path, **given):
+    """The offsets that the tasks of a batch read, each from a pickled split as an executor gets it."""
+    options = SourceOptions.of(CaseInsensitiveDict({"path": str(path), **given}))
+    found = []
+    for split in splits(options, ranges(options)):
+        for batch in read_split(pickle.loads(pickle.dumps(split))):
+            found += batch["offset"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_compaction_that_died_in_its_swap_is_read_as_it_would_have_ended(tmp_path, isolation):
+    states = list(dead_in_the_swap(tmp_path))
+    assert len(states) > 10
+    for state in states:
+        expected = seglog.scan(state, isolation=isolation).to_arrow()["offset"].to_pylist()
+        assert rows_of(state, isolation=isolation) == expected, state
+
+
+@pytest.mark.parametrize("on_corrupt", ["failfast", "skip"])
+def test_the_report_of_a_task_has_the_offsets_that_no_segment_holds(tmp_path, caplog, on_corrupt):
+    path = tmp_path / "orders-0"
+    with seglog.open(path, config={"segment.bytes": 1000}, fsync="never") as log:
+        for n in range(60):
+            log.append(b"%d" % n + b"v" * 30)
+        bases = [segment.base_offset for segment in log.segments]
+    for file in path.glob(f"{bases[1]:020d}.*"):
+        file.unlink()
+    assert rows_of(path, onCorrupt=on_corrupt) == [*range(bases[1]), *range(bases[2], 60)]
+    assert f"no segment holds offsets {bases[1]} to {bases[2] - 1}" in caplog.text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_changed_byte_of_a_transaction_index_changes_nothing_that_is_read(case, tmp_path):
+    here = shutil.copytree(case / f"{case.name}-0", tmp_path / f"{case.name}-0")
+    right = rows_of(here, isolation="read_committed")
+    assert right
+    wrong = [
+        where for where in changed_transaction_indexes(here) if rows_of(here, isolation="read_committed") != right
+    ]
+    assert not wrong, wrong
