@@ -1,4 +1,4 @@
-"""Records and batches as lines: JSON with the fields of docs/cli.md, or text for people.
+"""Records and batches as lines: JSON with the fields of docs/commands/dump.md, or text for people.
 
 The JSON of a record is put together by hand, since a dump writes millions: what the records of a batch share is
 formatted once a batch, numbers and base64 need no escaping, and the C encoder of `json` escapes the rest.

@@ -1,4 +1,4 @@
-"""docs/cli.md and README.md: their examples are what the commands print, their option tables what they take.
+"""Pages that show commands: their examples are what the commands print, their option tables what they take.
 
     SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes them anew
 """
@@ -17,17 +17,19 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
-from seglog.tools.cli import COMMANDS, cli
+from seglog.tools.cli import COMMANDS, GROUPS, HIDDEN, cli
 from seglog.tools.terminal import display_options
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import golden_lines
 from support.golden import golden_cases
 from support.keyed_topic import keyed_batch
+from support.pages import check_part
 from support.topics import batch, delayed
 
 TOP = Path(__file__).parents[2]
-PAGE = TOP / "docs/cli.md"
+OVERVIEW = TOP / "docs/cli.md"
+PAGES = sorted((TOP / "docs/commands").glob("*.md"))
 README = TOP / "README.md"
 TUTORIAL = TOP / "docs/tutorial.md"
 SAMPLE = TOP / "tools/sample/orders-0"
@@ -120,7 +122,7 @@ DISPLAY = {option.name for option in display_options()}
 def options(words):
     lines = ["| option | what it does |", "|---|---|"]
     for parameter in command_of(words).params:
-        if isinstance(parameter, click.Option) and parameter.name not in DISPLAY:
+        if isinstance(parameter, click.Option) and not parameter.hidden and parameter.name not in DISPLAY:
             name = ", ".join(parameter.opts)
             if not parameter.is_flag:
                 name += f" {parameter.make_metavar(click.Context(cli))}".replace("|", " or ")
@@ -128,7 +130,7 @@ def options(words):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("file", [PAGE, README, TUTORIAL], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [*PAGES, README, TUTORIAL], ids=lambda file: file.name)
 def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
     page = file.read_text()
     assert BLOCK.search(page)
@@ -164,22 +166,39 @@ def leaves():
             yield words
 
 
-def test_every_command_has_a_section_an_example_and_its_options():
-    page = PAGE.read_text()
+def page_of(command):
+    return (TOP / f"docs/commands/{command}.md").read_text()
+
+
+def test_every_command_has_a_page_an_example_and_its_options():
     for words in leaves():
-        assert f"\n## {words[0]}\n" in page
+        page = page_of(words[0])
+        assert page.startswith(f"# seglog {words[0]}\n")
         assert f"<!-- seglog {shlex.join(words)}" in page or words in NO_EXAMPLE
         assert f"<!-- options of {shlex.join(words)} -->" in page, words
 
 
-def test_what_every_command_takes_stands_on_the_page():
-    page = PAGE.read_text()
+def test_every_page_belongs_to_a_command():
+    assert {page.stem for page in PAGES} == set(COMMANDS)
+
+
+def test_the_overview_lists_the_commands_as_help_does():
+    lines = ["| | command | what it does |", "|---|---|---|"]
+    for group, commands in {**GROUPS, "Set up": HIDDEN}.items():
+        for n, (name, line) in enumerate(commands.items()):
+            lines.append(f"| {'' if n else group} | [`{name}`](commands/{name}.md) | {line} |")
+    begin = "<!-- made from tools/cli.py by tests/docs/test_cli_page.py -->\n"
+    check_part(OVERVIEW, begin, "\n".join(lines) + "\n", "<!-- end of commands -->\n")
+
+
+def test_what_every_command_takes_stands_in_the_overview():
+    page = OVERVIEW.read_text()
     for option in display_options():
         assert f"`{', '.join(option.opts)}" in page, option.opts
 
 
-def test_every_field_of_records_and_batches_is_on_the_page():
-    page = PAGE.read_text()
+def test_every_field_of_records_and_batches_is_on_the_page_of_dump():
+    page = page_of("dump")
     for case in golden_cases():
         for name in ("expected", "batches"):
             for field in {field for line in golden_lines(case, name) for field in line}:
