@@ -40,12 +40,15 @@ class WriteGate(ChangeGate):
         return LogFailedError.since(first, self._subject)
 
     def settle(self, error: BaseException) -> None:
-        """Handle `error`, which left the log read-only or torn. Raises LogFailedError instead of SeglogErrors."""
+        """Handle `error`, which left the log read-only or torn. Raises LogFailedError instead of SeglogErrors, and an
+        interrupt that comes meanwhile instead of any error: otherwise ^C would have no effect."""
         if self.failure is None:
             try:
                 self.reload()
-            except BaseException:       # the next caller tries again, and gets the error
+            except BaseException as another:        # the next caller tries again, and gets the error
                 self.is_told = False
+                if not isinstance(another, Exception):
+                    raise
             return
         if error is self.failure:
             _LOG.error("%s is read-only until it is opened again: %s", self.path, error)

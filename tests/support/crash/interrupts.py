@@ -51,13 +51,13 @@ class Interrupter:
         self.where = None
 
     def run(self, action):
-        """Whether it was interrupted."""
+        """Do it. An interrupt that whoever called does not get is a failure: ^C would have no effect."""
         try:
             with self._monitoring() if BY_MONITORING else self._tracing():
                 action()
         except Interrupted:
-            return True
-        return self.where is not None
+            return
+        assert self.where is None, f"an interrupt at {self.where} was lost"
 
     def _before_instruction(self, code, offset, frame):
         if self.where is None and not Interrupter.paused and offset not in _leaves_with(code):
