@@ -32,18 +32,21 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport (
     NOWAIT_LOCK,
     PY_LOCK_ACQUIRED,
-    PY_LOCK_FAILURE,
     WAIT_LOCK,
     PyLockStatus,
     PyThread_acquire_lock,
     PyThread_allocate_lock,
     PyThread_free_lock,
+    PyThread_get_thread_ident,
     PyThread_release_lock,
+    PyThread_type_lock,
 )
 
 from .ending cimport is_last_thread, others_run
 from .shield cimport is_in_background
 
+import os
+import threading
 from time import perf_counter
 
 from seglog.errors import SeglogError
@@ -54,7 +57,33 @@ cdef extern from "pythread.h" nogil:
 cdef enum:
     # After waiting in vain, 1, 3, 7 ... syncs are led at once before a leader waits again; at most this many.
     REST_SYNCS_MAX = 63
+    # A signal does not wake the main thread if it is just falling asleep, or if another thread ran the system's
+    # handler: then Python's own handler runs after this time at most.
+    SLICE_US = 1_000_000
     NO_LIMIT = -1
+
+# The one in which Python's handlers of signals run.
+cdef unsigned long main_thread = threading.main_thread().ident
+
+
+def _forked():
+    global main_thread
+    main_thread = <unsigned long>PyThread_get_thread_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+cdef PyLockStatus wait_at(PyThread_type_lock door, double seconds) noexcept:
+    """Wait for a lock for so long, or until a signal comes, or until it is time to look for signals; below 0: without a
+    limit."""
+    cdef PyLockStatus status
+    cdef long long microseconds = NO_LIMIT if seconds < 0 else <long long>(seconds * 1e6)
+    if <unsigned long>PyThread_get_thread_ident() == main_thread and not 0 <= microseconds <= SLICE_US:
+        microseconds = SLICE_US
+    with nogil:
+        status = PyThread_acquire_lock_timed(door, microseconds, 1)
+    return status
 
 
 cdef class CallLock:
@@ -73,14 +102,11 @@ cdef class CallLock:
             PyThread_free_lock(self.door)
 
     cdef int take(self) except -1:
-        cdef PyLockStatus status
         if PyThread_acquire_lock(self.door, NOWAIT_LOCK):
             return 0
         while True:
             others_run()
-            with nogil:
-                status = PyThread_acquire_lock_timed(self.door, NO_LIMIT, 1)
-            if status == PY_LOCK_ACQUIRED:
+            if wait_at(self.door, -1) == PY_LOCK_ACQUIRED:
                 return 0
             PyErr_CheckSignals()
 
@@ -125,19 +151,21 @@ cdef class Turn:
             PyThread_free_lock(self.door)
 
     cdef int wait(self, double seconds) except -1:
-        cdef PyLockStatus status
-        cdef long long microseconds = NO_LIMIT if seconds < 0 else <long long>(seconds * 1e6)
-        if microseconds == NO_LIMIT and is_last_thread():
-            microseconds = 0        # if it was not woken yet, nobody will
+        """Below 0: until it is woken, or no other thread runs any more. Returns whether it was woken."""
+        cdef double left = seconds, until = 0
+        if seconds >= 0:
+            until = perf_counter() + seconds
         while True:
-            with nogil:
-                status = PyThread_acquire_lock_timed(self.door, microseconds, 1)
-            if status == PY_LOCK_ACQUIRED:
+            if seconds < 0:
+                left = 0 if is_last_thread() else -1        # if it was not woken yet, nobody will
+            if wait_at(self.door, left) == PY_LOCK_ACQUIRED:
                 self.is_open = False
                 return True
-            if status == PY_LOCK_FAILURE:
-                return False
             PyErr_CheckSignals()
+            if seconds >= 0:
+                left = max(0, until - perf_counter())
+            if left == 0:
+                return False
 
     cdef void go(self) noexcept:
         if not self.is_open:

@@ -1,27 +1,11 @@
 """`follow` in the writer's process while segments are being changed, or after that was interrupted."""
-import queue
-import threading
+import signal
 
 import pytest
 
 import seglog
 from seglog.errors import IdleTimeoutError
-
-
-def in_time(call, seconds=20):
-    answers = queue.SimpleQueue()
-
-    def run():
-        try:
-            answers.put(call())
-        except BaseException as error:
-            answers.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return answers.get(timeout=seconds)
-    except queue.Empty:
-        pytest.fail(f"hangs for {seconds} s")
+from support.waiting import in_time
 
 
 def test_whoever_follows_completes_a_change_that_an_interrupt_left_in_the_middle(in_memory):
@@ -33,7 +17,8 @@ def test_whoever_follows_completes_a_change_that_an_interrupt_left_in_the_middle
         tail.is_torn = True
         following = log.follow("start", timeout=0.05)
         assert in_time(lambda: next(following).value) == b"x"
-        assert isinstance(in_time(lambda: next(following)), IdleTimeoutError)
+        with pytest.raises(IdleTimeoutError):
+            in_time(lambda: next(following))
         assert not tail.is_torn
         log.append(b"y")
         assert [r.value for r in log.read()] == [b"x", b"y"]
@@ -46,6 +31,27 @@ def test_a_timeout_is_kept_while_segments_are_being_cut(in_memory, is_open):
         following = log.follow("end", timeout=0.05) if is_open else None
         tail = log._tail
         tail.live.begin()       # a cut that takes its time
-        answer = in_time(lambda: list(following or log.follow("end", timeout=0.05)))
-        assert isinstance(answer, IdleTimeoutError)
+        with pytest.raises(IdleTimeoutError):
+            in_time(lambda: list(following or log.follow("end", timeout=0.05)))
         tail.live.end(log._shown, log.last_stable_offset)
+
+
+def test_a_timeout_is_kept_though_signals_come(in_memory):
+    """As a program's own timer sends them: each one began the wait anew."""
+    signals = []
+
+    def handle(*_):
+        signals.append(None)
+        if len(signals) == 100:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with seglog.open(in_memory / "orders-0") as log:
+            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+            with pytest.raises(IdleTimeoutError):
+                next(log.follow("end", timeout=0.3))
+            assert len(signals) < 100
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

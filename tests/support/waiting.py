@@ -1,6 +1,11 @@
 """Waiting for what another thread or process does."""
+import queue
 import threading
 import time
+
+
+class HangsError(AssertionError):
+    """A call did not return in time."""
 
 
 def wait_for(what, seconds=120):
@@ -9,6 +14,27 @@ def wait_for(what, seconds=120):
     while not what():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.01)
+
+
+def in_time(call, seconds=30, where=""):
+    """What `call` returns or raises, in a thread of its own; HangsError if it takes longer. `where`: for messages."""
+    answers = queue.SimpleQueue()
+
+    def run():
+        try:
+            answers.put((call(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise HangsError(f"hangs for {seconds} s {where}") from None
+    if error is not None:
+        error.add_note(where)
+        raise error
+    return answer
 
 
 def line_of(process, seconds=180):

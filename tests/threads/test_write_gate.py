@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,35 @@ def test_what_could_not_be_mended_is_mended_by_whoever_comes_next(disk, monkeypa
     assert (disk.reloaded, disk.is_torn, disk.committed) == (1, False, 1)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
+def test_an_interrupt_while_a_torn_change_is_mended_reaches_the_caller(disk, monkeypatch, error):
+    """Whatever tore it: an error of the program would hide ^C, and the program go on."""
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "reload", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            disk.change(change_and_raise, disk, error)
+    assert disk.is_torn
+    assert disk.change(int) == 0
+    assert (disk.reloaded, disk.is_torn, disk.failure) == (1, False, None)
+
+
+def test_an_interrupt_behind_a_refusal_that_meets_a_torn_change_reaches_the_caller(disk, monkeypatch):
+    """Another thread may have torn it meanwhile, in a sync."""
+    def refuse():
+        disk.is_torn = True
+        raise StorageError("not now")
+
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(disk, "reload", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        disk.alone(refuse)
+
+
 def test_a_gate_that_was_closed_refuses_and_gives_the_lock_back(disk):
     disk.refusal = lambda: LogClosedError("closed")
     for _ in range(2):
@@ -391,6 +421,69 @@ def test_who_is_interrupted_in_his_sync_hands_on(disk, monkeypatch):
         append_and_wait(disk)()
     assert threads[0]() == [None] * 2
     assert (disk.synced, disk.committed, disk.failure) == (1, 3, None)
+
+
+# --- signals -----------------------------------------------------------------------------------------
+
+
+def test_a_wait_with_a_limit_ends_though_signals_come_meanwhile():
+    signals = []
+
+    def handle(*_):
+        signals.append(None)
+        if len(signals) == 100:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        assert not write_gate.Bell().wait(0.3)
+        assert len(signals) < 100
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def interrupted_through_another_thread():
+    """^C, a moment later, for whose signal the system wakes another thread than the main one: soon even so."""
+    is_over, began_s = threading.Event(), time.monotonic()
+
+    def take():
+        is_over.wait(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_over.wait(60)
+
+    finish = in_threads(take)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        is_over.set()
+        finish()
+        assert time.monotonic() - began_s < 10
+
+
+def test_an_interrupt_ends_a_wait_that_its_signal_did_not_wake():
+    """As if it came just before the thread fell asleep."""
+    with pytest.raises(KeyboardInterrupt), interrupted_through_another_thread():
+        write_gate.Bell().wait(20)
+
+
+def test_an_interrupt_ends_a_wait_for_a_lock_that_its_signal_did_not_wake():
+    lock, is_held, is_over = write_gate.CallLock(), threading.Event(), threading.Event()
+
+    def hold():
+        is_held.set()
+        is_over.wait(20)
+
+    holder = in_threads(lambda: lock.run(hold))
+    assert is_held.wait(20)
+    with pytest.raises(KeyboardInterrupt), interrupted_through_another_thread():
+        lock.run(int)
+    is_over.set()
+    holder()
 
 
 # --- gathering: who leads waits for those whom the last sync let go ----------------------------------
