@@ -21,6 +21,7 @@ import seglog
 from seglog.errors import LogClosedError
 from support.outside.fork_server import Forked
 from support.outside.silence import next_line
+from support.waiting import in_time
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 # 200 000 in all, or a twentieth. (A thread alone has to wait for each one: that takes ten times longer.)
@@ -242,7 +243,7 @@ def test_one_interrupt_at_every_moment_of_opening(in_memory, is_new, fsync):
             log = seglog.open(path, fsync=fsync)
         if log is not None:
             log.close()
-        log = within(120, lambda path=path: opened(path, fsync, interrupt))
+        log = in_time(lambda path=path: opened(path, fsync, interrupt), seconds=120)
         look_again(log, path, fsync, interrupt, "open", is_new)
 
 
@@ -258,11 +259,11 @@ def look_again(log, path, fsync, interrupt, call, is_new=False):
     """The log is usable or closed, and what it holds is whole."""
     try:
         try:
-            within(120, lambda: log.append(b"after"))
+            in_time(lambda: log.append(b"after"), seconds=120)
             is_open = True
         except LogClosedError:
             is_open = False
-        within(120, log.close)
+        in_time(log.close, seconds=120)
         with seglog.open(path, fsync=fsync) as again:
             values = [bytes(record.value) for record in again.read()]
     except BaseException as error:
@@ -273,23 +274,3 @@ def look_again(log, path, fsync, interrupt, call, is_new=False):
     assert is_new or values[0] == b"0" + b"." * 60, interrupt.where
     assert len(kept) == 3 * (not is_new) or call == "truncate_to", (interrupt.where, values)
     assert not is_open or values[-1] == b"after", (interrupt.where, values)
-
-
-def within(seconds, call):
-    """`call` in a thread of its own: its answer, or a failure if it hangs."""
-    answers = queue.SimpleQueue()
-
-    def run():
-        try:
-            answers.put((call(), None))
-        except BaseException as error:
-            answers.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
-        pytest.fail(f"hangs for {seconds} s")
-    if error is not None:
-        raise error
-    return answer

@@ -1,36 +1,14 @@
 """^C anywhere in a call of a cursor: no lock stays taken, the name is free when nobody has the cursor, and what was
 committed is there."""
 import os
-import queue
-import threading
 
 import pytest
 
 import seglog
 from support.interrupts import interrupted_at_each_opcode
+from support.waiting import in_time
 
 STEP = 1 if os.environ.get("SEGLOG_TORTURE") else 3
-
-
-def in_time(call, where, seconds=30):
-    """What `call` returns, in a thread of its own; a failure if it hangs."""
-    answers = queue.SimpleQueue()
-
-    def run():
-        try:
-            answers.put((call(), None))
-        except BaseException as error:
-            answers.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
-        pytest.fail(f"hangs after an interrupt at {where}")
-    if error is not None:
-        error.add_note(f"after an interrupt at {where}")
-        raise error
-    return answer
 
 
 @pytest.fixture
@@ -51,20 +29,20 @@ def test_an_interrupt_at_any_instruction_of_a_commit_leaves_every_lock_free(log,
             committed.append(committed[-1] + 1)
 
         def check(_, where):
-            at = in_time(lambda: cursor.position, where)
+            at = in_time(lambda: cursor.position, where=where)
             assert at in (committed[-1], committed[-1] + 1), where
             cursor.commit(at if at < 90 or shared else 0)
             committed.append(at if at < 90 else 0)
-            in_time(lambda: seglog.open(beside).close(), where)
+            in_time(lambda: seglog.open(beside).close(), where=where)
 
         if shared:      # which goes forward only
             def commit(_):
                 cursor.commit(5)
 
             def check(_, where):
-                in_time(lambda: cursor.commit(5), where)
+                in_time(lambda: cursor.commit(5), where=where)
                 assert cursor.position == 5, where
-                in_time(lambda: seglog.open(beside).close(), where)
+                in_time(lambda: seglog.open(beside).close(), where=where)
 
         assert interrupted_at_each_opcode(lambda: None, commit, check, step=STEP) > 30
 
@@ -75,7 +53,7 @@ def test_an_interrupt_at_any_instruction_of_opening_and_closing_leaves_the_name_
             next(cursor.read())
 
     def check(_, where):
-        in_time(lambda: log.cursor("mailer").close(), where)
+        in_time(lambda: log.cursor("mailer").close(), where=where)
 
     interrupted_at_each_opcode(lambda: None, use, check, step=STEP)
 
@@ -86,7 +64,7 @@ def test_a_cursor_whose_close_was_interrupted_can_be_closed_again(log):
 
     def check(cursor, where):
         cursor.close()
-        in_time(lambda: log.cursor("mailer").close(), where)
+        in_time(lambda: log.cursor("mailer").close(), where=where)
 
     interrupted_at_each_opcode(lambda: log.cursor("mailer"), close, check, step=STEP)
 
@@ -107,6 +85,6 @@ def test_an_interrupt_of_whoever_opens_a_log_dir_leaves_it_free(in_memory):
             log_dir.log("orders").append(b"x")
 
     def check(_, where):
-        in_time(lambda: seglog.open_dir(path).close(), where)
+        in_time(lambda: seglog.open_dir(path).close(), where=where)
 
     interrupted_at_each_opcode(lambda: None, use, check, step=STEP * 7)

@@ -7,10 +7,8 @@ Prints what interrupted_worker prints. `seconds` ends it earlier.
 import itertools
 import json
 import os
-import queue
 import signal
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +23,7 @@ from seglog.errors import (
 )
 from seglog.upkeep.cleaner import clean
 from support.outside.pester import Storm
+from support.waiting import HangsError, in_time
 
 SMALL = {"segment.bytes": 4000, "index.interval.bytes": 500}
 KEPT_RECORDS = 200
@@ -94,25 +93,13 @@ class Doors(Storm):
 
     def in_time(self, call, what):
         """What `call` returns, in a thread that nobody interrupts; if it hangs, the stacks of all and the end."""
-        answers = queue.SimpleQueue()
-
-        def run():
-            try:
-                answers.put((call(), None))
-            except BaseException as error:
-                answers.put((None, error))
-
-        threading.Thread(target=run, daemon=True).start()
         try:
-            answer, error = answers.get(timeout=HANG_S)
-        except queue.Empty:
+            return in_time(call, HANG_S)
+        except HangsError:
             print(f"{what} hangs", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGUSR1)
             time.sleep(1)
             os._exit(9)
-        if error is not None:
-            raise error
-        return answer
 
     def run(self):
         self.blow()
