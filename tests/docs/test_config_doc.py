@@ -23,24 +23,49 @@ TABLES = [
 ]
 
 
-def shown(value):
-    return str(value).lower() if isinstance(value, bool) else str(value)
+SIZES = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+SPANS = [("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1000)]
 
 
-def table(config, in_words):
-    lines = ["| key | unit | default | limits | what it says | source |", "|---|---|---|---|---|---|"]
-    defaults = {name: shown(value) for name, value in config().items()} | in_words
-    lines += [
-        f"| `{key.name}` | {key.unit} | {defaults[key.name]} | {key.limits} | {key.meaning} | {key.source} |"
-        for _, key in keys(config)
-    ]
+def in_words(value, unit):
+    """A number of bytes or ms as one says it, or None if that is no whole number of a larger unit."""
+    for name, size in {"bytes": SIZES, "ms": SPANS}.get(unit, ()):
+        if value >= size and value % size == 0:
+            return f"{value // size} {name[:-1] if value == size and name != 's' and unit == 'ms' else name}"
+    return None
+
+
+def shown(value, unit):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value == 2**63 - 1:
+        return "no limit"
+    if isinstance(value, int) and (words := in_words(value, unit)):
+        return f"{words} ({value})"
+    return str(value)
+
+
+def limits_of(key):
+    limits = key.limits.replace("-1 or 0 to 9223372036854775807", "-1 or more")
+    limits = limits.replace(" to 9223372036854775807", " or more")
+    return f"{limits} {key.unit}" if key.unit in {"bytes", "ms"} else limits
+
+
+def table(config, said):
+    """Three columns, so that a screen shows a whole line: what is looked for less often stands below in small print."""
+    lines = ["| key | default | what it says |", "|---|---|---|"]
+    values = dict(config().items())
+    for _, key in keys(config):
+        default = said.get(key.name) or shown(values[key.name], key.unit)
+        small = f"{limits_of(key)} · {key.source}"
+        lines.append(f"| `{key.name}` | {default} | {key.meaning}<br><small>{small}</small> |")
     return "\n".join(lines) + "\n"
 
 
 @pytest.mark.parametrize(
-    ("config", "file", "end", "in_words"), TABLES,
+    ("config", "file", "end", "said"), TABLES,
     ids=["log", "cleaner", "server", "coordinators", "managed ledger", "delayed"],
 )
-def test_the_page_holds_the_table_of_the_code(config, file, end, in_words):
+def test_the_page_holds_the_table_of_the_code(config, file, end, said):
     begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"
-    check_part(DOC, begin, table(config, in_words), f"<!-- {end} -->\n")
+    check_part(DOC, begin, table(config, said), f"<!-- {end} -->\n")
