@@ -170,9 +170,10 @@ def test_levels_are_those_of_the_codecs():
         assert (key.low, key.high, dict(LogConfig().items())[key.name]) == (low, high, default)
 
 
-# The constants of org.apache.kafka.common.config.TopicConfig, 3.9.1.
+# The constants of org.apache.kafka.common.config.TopicConfig, 3.9.1 and 4.4.0.
 TOPIC_CONFIG = {
-    "cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type",
+    "errors.deadletterqueue.group.enable", "max.decompressed.message.bytes", "remote.copy.lag.bytes",
+    "remote.copy.lag.ms", "cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type",
     "compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
     "index.interval.bytes", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
     "max.message.bytes", "message.downconversion.enable", "message.format.version",

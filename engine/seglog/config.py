@@ -510,12 +510,14 @@ class LogConfig(Settings):
         return spelling.replace("_", ".")
 
 
-# Kafka's other topic settings (TopicConfig of 3.9.1, 4.1.1 and older versions): a log stores them, seglog ignores them.
+# Kafka's other topic settings (TopicConfig of 3.9.1, 4.1.1, 4.4.0 and older versions): a log stores them, seglog
+# ignores them.
 OTHER_TOPIC_SETTINGS = frozenset({
-    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
-    "local.retention.ms", "message.timestamp.difference.max.ms", "min.insync.replicas", "preallocate",
-    "remote.copy.disable", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
-    "unclean.leader.election.enable",
+    "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "message.timestamp.difference.max.ms", "min.insync.replicas", "preallocate", "remote.copy.disable",
+    "remote.copy.lag.bytes", "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
+    "remote.storage.enable", "unclean.leader.election.enable",
 })
 
 

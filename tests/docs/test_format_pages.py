@@ -35,11 +35,13 @@ from seglog.coordinators.producer_ids import ProducerIds
 from seglog.endpoint import topic_creation
 from seglog.endpoint.topic_deletion import FILE_NAME as DELETION_FILE
 from seglog.endpoint.topic_deletion import mark
+from seglog.format.checked_json import format_json
 from seglog.format.compression import Codec, decompress
 from seglog.format.dialect import TAGGED
 from seglog.format.live_ends import FILE_NAME as LIVE_FILE
 from seglog.format.live_ends import latest_of
 from seglog.format.tagged import scan_tagged
+from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_partition
 from seglog.segment.column_stats import ColumnStats, column_stats_bytes
@@ -57,6 +59,9 @@ from seglog.spark.segment_task import convert_task
 from seglog.spark.sink_journal import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
 from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
+from seglog.state.cluster_id import FILE_NAME as CLUSTER_ID_FILE
+from seglog.state.cluster_id import FORMAT as CLUSTER_ID_FORMAT
+from seglog.state.cluster_id import cluster_id as made_cluster_id
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_hold import PartitionHold
@@ -625,6 +630,16 @@ def producer_ids():
     return f"After the first producer of a directory came, on 14 November 2023:\n\n{text}"
 
 
+def cluster_id():
+    with tempfile.TemporaryDirectory() as log_dir:
+        write_atomically(OsFileSystem(), Path(log_dir) / CLUSTER_ID_FILE, format_json(
+            CLUSTER_ID_FORMAT, 1, cluster_id="luiW-m1uQL628wOzy_7ttQ"))
+        assert made_cluster_id(OsFileSystem(), Path(log_dir)) == "luiW-m1uQL628wOzy_7ttQ"
+        raw = (Path(log_dir) / CLUSTER_ID_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"Of a log dir that was served:\n\n{text}"
+
+
 def creation():
     topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
     with tempfile.TemporaryDirectory() as log_dir:
@@ -811,6 +826,7 @@ EXAMPLES = {
     "live_ends.md": {"live-ends": live_ends},
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
+    "cluster_id.md": {"cluster-id": cluster_id},
     "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},

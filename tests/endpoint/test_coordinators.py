@@ -349,6 +349,24 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
     run(wait, in_memory, TOPIC, clock=clock)
 
 
+@pytest.mark.parametrize("down_ms", [5_000, 120_000])
+def test_a_transaction_whose_time_passed_while_the_server_was_down_is_aborted_after_loading(in_memory, down_ms):
+    clock = ManualClock(NOW)
+
+    async def leave_open(asked):
+        await begin(asked, producer=await asked.init("x", timeout_ms=10_000))
+
+    async def look(asked):
+        while down_ms > 10_000 and asked.transactions.open_transactions():
+            await asyncio.sleep(0.01)
+        assert asked.topics.log(*T0).last_stable_offset == (2 if down_ms > 10_000 else 0)
+        assert asked.committed(T0) == []
+
+    run(leave_open, in_memory, TOPIC, clock=clock, stop=False)
+    clock.advance(down_ms)
+    run(lambda asked: asyncio.wait_for(look(asked), 10), in_memory, TOPIC, clock=clock)
+
+
 @pytest.mark.parametrize(("timeout_ms", "error"), [(0, 50), (900_001, 50), (900_000, 0)])
 def test_a_timeout_beyond_the_limits_is_refused(in_memory, timeout_ms, error):
     async def init(asked):

@@ -70,3 +70,31 @@ def test_the_limit_is_the_servers_own_value_or_what_the_topic_has(in_memory):
         # A tool that reads all settings and writes them back changes nothing.
         assert alter(client, "kept", {"compression.zstd.level": "15"}).error_code == 0
         assert alter(client, "kept", {"compression.zstd.level": "16"}).error_code == Errors.INVALID_CONFIG
+
+
+def test_no_client_asks_for_a_tier_that_the_server_does_not_have(in_memory):
+    """But a log that a broker kept there in part is served, with what is left of it here."""
+    with seglog.open(in_memory / "tiered-0") as log:
+        log.configure({"remote.storage.enable": "true"})
+        log.append(b"here")
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        for row in (
+            create(client, "new", {"remote.storage.enable": "true"}),
+            create(client, "new", {"remote.storage.enable": " TRUE "}, validate_only=True),
+            alter(client, "orders", {"remote.storage.enable": "true"}),
+            alter_one(client, "orders", "remote.storage.enable", "true"),
+        ):
+            assert (row.error_code, "no tiered storage" in row.error_message) == (Errors.INVALID_CONFIG, True)
+        assert server.log("new") is None
+        assert create(client, "new", {"remote.storage.enable": "false"}).error_code == 0
+        assert alter_one(client, "tiered", "retention.ms", "1000000").error_code == 0
+        assert server.log("tiered").settings["remote.storage.enable"].value == "true"
+        assert server.log("tiered").log_end_offset == 1
+
+
+def test_settings_of_later_brokers_are_kept_for_them(served, client):
+    given = {"errors.deadletterqueue.group.enable": "true", "remote.copy.lag.ms": "-1", "remote.copy.lag.bytes": "-1"}
+    assert create(client, "new", given).error_code == 0
+    kept = served.log("new").settings
+    assert {name: (kept[name].value, kept[name].is_used) for name in given} == {
+        name: (value, False) for name, value in given.items()}

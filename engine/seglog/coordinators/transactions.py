@@ -85,7 +85,7 @@ class TransactionCoordinator:
                 self._write_markers(transaction)
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=_RECOVERY_WAIT_S)
-        self._abort_later()
+        self._abort_overdue()       # of those whose time passed while the server was down, too
         self._expire_later()
 
     async def stop(self) -> None:

@@ -1,7 +1,8 @@
 """Settings of logs that protect the server. They are the operator's: a client may lower them for its topics, and raise
 them no further than the server's own value.
 
-All other settings say how much of the disk a topic takes and for how long, which is the clients' affair as in Kafka.
+All other settings say how much of the disk a topic takes and for how long, which is the clients' affair as in Kafka;
+but none can move its records to a tier of storage that the server does not have.
 """
 from collections.abc import Callable, Mapping
 
@@ -23,6 +24,7 @@ COSTS: Mapping[str, Callable[[int], int]] = {
     "compression.lz4.level": lambda level: 0 if level == _LZ4_FAST else level,      # all others are slower
     "compression.zstd.level": lambda level: level or _ZSTD_DEFAULT,     # 22 is a hundred times as slow
 }
+_TIERED = "remote.storage.enable"      # (LogConfig.validateRemoteStorageOnlyIfSystemEnabled)
 _ATTRIBUTES = {key.name: attribute for attribute, key in keys(LogConfig)}
 
 
@@ -37,6 +39,9 @@ class OperatorLimits:
     def check(self, changes: Mapping[str, object], current: Mapping[str, object] | None = None) -> None:
         """Check a client's changes, in the keys' units (log.configuring.checked_changes). `current`: values of the
         topic now, which it may keep. Raises InvalidConfigError."""
+        if str(changes.get(_TIERED, "")).strip().lower() == "true":
+            raise InvalidConfigError(
+                f"{_TIERED}: this server has no tiered storage, as a broker without remote.log.storage.system.enable")
         for name, value in changes.items():
             cost = COSTS.get(name)
             if cost is None or not isinstance(value, int):

@@ -48,10 +48,10 @@ from seglog.fs.refusals import storage_error
 from seglog.log.open_dir import LogDir
 from seglog.loop.durability import Durability
 from seglog.loop.long_polls import LongPolls
+from seglog.state.cluster_id import cluster_id
 
 _LOG = logging.getLogger(__name__)
 
-CLUSTER_ID = "seglog"
 _BACKLOG = 1024
 _CONVERTERS = 2
 _IDLE_LOOK_S = 1.0
@@ -126,6 +126,7 @@ class Server:
         self._memory = RequestMemory(options.config.queued_max_request_bytes)
         self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
         self._heavy = HeavyWork()
+        known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
         produce = Produce(self.topics, self._durability, self.transactions.verify)
         self.requests = Requests(
             produce.HANDLERS,
@@ -134,7 +135,7 @@ class Server:
                 options.config.connections_max_idle_ms,
             ).HANDLERS,
             Offsets(self.topics).HANDLERS,
-            ClusterFacts(self.topics, options.config, CLUSTER_ID, str(self._log_dir.path)).HANDLERS,
+            ClusterFacts(self.topics, options.config, known_as, str(self._log_dir.path)).HANDLERS,
             TopicAdmin(self.topics, options.config, self._deleted).HANDLERS,
             Configs(self.topics, options.config).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
