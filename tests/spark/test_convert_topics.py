@@ -144,8 +144,31 @@ def test_finalizing_leaves_the_result_and_nothing_else(log_dir, tmp_path):
 def test_a_rollback_leaves_nothing(log_dir, tmp_path):
     spark_convert(log_dir, tmp_path / "new")
     assert rollback_topics(tmp_path / "new") == ["orders-0", "orders-1", "payments-0"]
+    nothing_else(tmp_path)
+
+
+def test_a_rollback_leaves_a_target_that_was_there_before(log_dir, tmp_path):
+    (tmp_path / "new").mkdir()
+    spark_convert(log_dir, tmp_path / "new")
+    rollback_topics(tmp_path / "new")
     assert partitions(tmp_path / "new") == {}
     nothing_else(tmp_path, "new")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "payments-7", "bootstrap.checkpoint"])
+def test_a_rollback_leaves_what_others_put_into_the_target(log_dir, tmp_path, name):
+    spark_convert(log_dir, tmp_path / "new", topics=["orders"])
+    (tmp_path / "new" / name).mkdir()
+    rollback_topics(tmp_path / "new")
+    assert (tmp_path / "new" / name).is_dir()
+    nothing_else(tmp_path, "new")
+
+
+def test_a_run_that_goes_on_still_knows_that_the_target_was_made(log_dir, tmp_path):
+    spark_convert(log_dir, tmp_path / "new", topics=["orders"])
+    spark_convert(log_dir, tmp_path / "new")
+    rollback_topics(tmp_path / "new")
+    nothing_else(tmp_path)
 
 
 def test_records_that_came_later_are_not_rolled_back(log_dir, tmp_path):
@@ -425,7 +448,7 @@ def test_an_end_may_be_interrupted_at_any_step(how, log_dir, tmp_path):
         if (tmp_path / "new.seglog-spark").exists():
             how(tmp_path / "new", fs=UnsyncedFs())
         assert partitions(tmp_path / "new") == ({} if how is rollback_topics else whole), step
-        nothing_else(tmp_path, "new")
+        nothing_else(tmp_path, *([] if how is rollback_topics else ["new"]))
 
 
 # --- the report ------------------------------------------------------------------------------

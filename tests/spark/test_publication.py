@@ -308,7 +308,7 @@ def test_a_rollback_that_goes_on_refuses_what_has_appeared_since(log_dir, tmp_pa
         steps += 1
         if (target / "orders-0").exists():
             continue
-        (target / "orders-0").mkdir()
+        (target / "orders-0").mkdir(parents=True)
         for log in (kept / "new/orders-0").iterdir():       # of the same sizes
             (target / "orders-0" / log.name).write_bytes(b"n" * log.stat().st_size)
         before = everything(target / "orders-0")

@@ -140,7 +140,9 @@ def convert_topics(
     )
     if dry_run:
         return job.dry_run()
-    target_of(workplace).make()
+    goal = target_of(workplace)
+    job.makes_target = goal.is_missing()
+    goal.make()
     with source_locked(source_store, source, EXCLUSIVE if remove_source else SHARED):
         return job.run()
 
@@ -193,6 +195,7 @@ class _Job:
     resume: bool
     finalize_each: bool
     remove_source: bool
+    makes_target: bool = False      # it is a local directory that did not exist before
     _tagged: set[str] = field(default_factory=set)      # the source's partitions that contain messages with tags
     _rows: dict[str, PartitionRow] = field(default_factory=dict)
     _tasks: int = 0
@@ -256,7 +259,7 @@ class _Job:
             store.make_directory(workplace.path)
             journal = Journal(
                 CONVERTING, workplace.source, workplace.target, options.to_dict(), prefix=goal.new_prefix(),
-                run=workplace.run,
+                run=workplace.run, made_target=self.makes_target,
             )
         elif not self.resume:
             raise InvalidArgumentError(

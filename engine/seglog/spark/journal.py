@@ -8,10 +8,11 @@ from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogLocke
 from seglog.format.checked_json import format_json, parse_json
 from seglog.format.foreign_names import Shape, judged
 from seglog.spark.options import ConversionOptions
-from seglog.spark.workplace import VERSION, members
+from seglog.spark.workplace import members
 from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
 JOURNAL_FILE = "journal.json"
+VERSION = 2
 _KIND = "seglog-spark-journal"
 
 # converting -> publishing, for each wave; from the last one -> committed; from each of these -> rolling back; from
@@ -29,7 +30,8 @@ class Journal:
     at the last attempt, with the reason.
 
     `prefix`: where the result is collected in an object store; empty in others. `run`: of the last driver of the
-    conversion.
+    conversion. `made_target`: the conversion made the target, a directory on a mounted file system, so a rollback
+    removes it.
     """
 
     state: str
@@ -42,6 +44,7 @@ class Journal:
     failed: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     run: str = ""
+    made_target: bool = False
 
     @classmethod
     def read(cls, store: Store, target: str) -> "Journal | None":
@@ -64,11 +67,13 @@ class Journal:
             ConversionOptions.of_dict(journal.options)      # raises if they are invalid
             if journal.state not in _STATES:
                 raise ValueError(f"unknown state {journal.state!r}")
+            if not isinstance(journal.made_target, bool):
+                raise ValueError(f"made_target is {journal.made_target!r}")
             if journal.prefix:
                 judged(journal.prefix, Shape.VERSION, path, CorruptCheckpointError)
             return journal
 
-        journal = parse_json(raw, _KIND, VERSION, path, make)
+        journal = parse_json(raw, _KIND, VERSION, path, make, oldest=1)
         # Rollback and removal find files by this path.
         if journal.target != target:
             raise CorruptCheckpointError(
@@ -81,7 +86,8 @@ class Journal:
         final: dict[str, Any] = {"final": self.final} if self.final else {}
         return format_json(
             _KIND, VERSION, state=self.state, source=self.source, target=self.target, options=self.options,
-            seglog=self.seglog, published=self.published, failed=self.failed, prefix=self.prefix, run=self.run, **final,
+            seglog=self.seglog, published=self.published, failed=self.failed, prefix=self.prefix, run=self.run,
+            made_target=self.made_target, **final,
         )
 
     def made_final(self, partitions: Iterable[str]) -> Self:

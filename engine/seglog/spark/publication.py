@@ -6,7 +6,7 @@ which are ours. Each step can be repeated: work that is already done is skipped.
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from seglog.errors import InvalidArgumentError, LogLockedError
@@ -66,7 +66,8 @@ def rollback_topics(
 ) -> list[str]:
     """Undo the conversion into the log dir `target`, finished or not. Returns the partitions that were taken out of it.
 
-    Nothing is left of the conversion then; an object store has the previous version again. With `partitions`
+    Nothing is left of the conversion then: a target directory that it made is gone, unless something else is in it by
+    now, and an object store has the previous version again. With `partitions`
     ("orders-3") only these are taken out and forgotten: the next run converts them again, unless it is told which
     partitions to convert. If it did not complete, call it again. Partitions that the conversion has made final
     (`finalize_each`) stay, and a warning is logged that names them. Raises InvalidArgumentError if there is no
@@ -78,7 +79,8 @@ def rollback_topics(
     _check_under_way(store, path)
     found = _workplace(store, path)
     goal = target_of(found)
-    with goal.held():
+    # (A call that was interrupted may have removed the target.)
+    with nullcontext() if goal.is_missing() else goal.held():
         journal = _journal(store, path)
         if journal is None:
             return []
@@ -108,11 +110,14 @@ def rollback_topics(
         if not is_part:
             journal = journal.now(store, ROLLING_BACK)
         taken = goal.take_back(chosen)
-    goal.forget(chosen)
+    if not goal.is_missing():
+        goal.forget(chosen)
     if is_part:
         _forget_partitions(goal, journal, chosen)
     else:
         goal.discard(None)
+        if journal.made_target and not journal.final:
+            goal.unmake()
         remove_workplace(goal.workplace)
     if journal.final and not is_part:
         _LOG.warning("these partitions are final and stay in %s: %s", path, ", ".join(journal.final))

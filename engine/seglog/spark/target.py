@@ -3,6 +3,7 @@
 If the store can rename directories (a disk, HDFS), each partition gets its name by one rename. Object stores cannot:
 there one manifest, put at the end, names the current version of each partition.
 """
+import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from seglog.conversion.proof import PROOF_FILE, Proof
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format import names
-from seglog.fs.lock import lock_log_dir
+from seglog.fs.lock import LOG_DIR_LOCK, TURNS_LOCK, lock_log_dir
 from seglog.fs.refusals import refusals
+from seglog.fs.removal import remove_tree
 from seglog.spark.manifest import MANIFEST_FILE, TopicsManifest, files_path, files_to_bytes
 from seglog.spark.workplace import Workplace
 from seglog.state.carried_offsets import (
@@ -26,6 +28,9 @@ from seglog.state.carried_offsets import (
 )
 from seglog.state.checkpoints import format_offset_checkpoint, merged_offsets, parse_offsets_or_none
 from seglog.stores.store import LocalStore, RenamingStore, Store
+
+# What `LocalTarget` and the lock leave in a log dir besides partitions.
+_MADE = frozenset({*names.OFFSET_CHECKPOINTS, names.CLEAN_SHUTDOWN, names.META_PROPERTIES, LOG_DIR_LOCK, TURNS_LOCK})
 
 Offsets = Mapping[str, int | None]
 """{checkpoint: the offset that it should have for a partition; None: no line}."""
@@ -41,6 +46,15 @@ class Target(ABC):
     @abstractmethod
     def make(self) -> None:
         """Create the target, before anything else. Raises InvalidArgumentError if it cannot be used."""
+
+    def is_missing(self) -> bool:
+        """Whether there is no directory, so that `make` creates one that `unmake` can remove. Only true on a mounted
+        file system."""
+        return False
+
+    @abstractmethod
+    def unmake(self) -> None:
+        """Remove a target that `is_missing` before `make`, unless somebody else has put something there."""
 
     def held(self) -> AbstractContextManager[object]:
         """Keep brokers and writers out of the target. Raises LogLockedError. A remote store has no locks."""
@@ -165,6 +179,9 @@ class RenamedTarget(Target):
         if meta is not None and not self._store.directories(self.path) and not self._store.exists(path):
             self._store.write(path, meta)
 
+    def unmake(self) -> None:
+        """Does nothing: HDFS keeps the directory."""
+
     def check_free(self, partitions: Iterable[str]) -> None:
         there = set(self._store.directories(self.path))
         for partition in partitions:
@@ -274,6 +291,22 @@ class LocalTarget(RenamedTarget):
                 hint="name a directory inside it: the workplace is created next to the target",
             )
 
+    def is_missing(self) -> bool:
+        return not os.path.lexists(self.path)
+
+    def unmake(self) -> None:
+        try:
+            with refusals("list", self.path):
+                there = set(os.listdir(self.path))
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return
+            raise
+        if there <= _MADE and not os.path.islink(self.path):
+            above, name = os.path.split(self.path)
+            remove_tree(self._fs, above, name)
+            self._fs.sync_directory(above)
+
     def held(self) -> AbstractContextManager[object]:
         return lock_log_dir(self._fs, self.path)
 
@@ -308,6 +341,9 @@ class ManifestTarget(Target):
 
     def make(self) -> None:
         """Does nothing: a prefix exists as soon as it has an object."""
+
+    def unmake(self) -> None:
+        """Does nothing: a prefix is gone with its last object."""
 
     def new_prefix(self) -> str:
         return TopicsManifest.read(self._store, self.path).next_prefix(self._store.directories(self.path))
