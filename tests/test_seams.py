@@ -103,6 +103,7 @@ REMOVES_TREES = {
     "engine/seglog/fs/staging.py": {"remove_tree"},         # stagings; partitions, renamed before
     "engine/seglog/ledger/ledger.py": {"remove_tree"},      # ledgers, renamed before, and snapshots
     "engine/seglog/spark/sink_commit.py": {"remove_tree"},  # what tasks have staged
+    "engine/seglog/spark/target.py": {"remove_tree"},       # a target that the conversion made
     "engine/seglog/stores/store.py": {"remove_file", "remove_tree"},    # of workplaces
 }
 # Methods of a store: a workplace, or what a conversion has made in an object store. LocalStore's is listed above.
