@@ -182,6 +182,11 @@ class KafkaOracle:
         """`bad`: index entries by which a lookup could go wrong; `notes`: loose ones, as real Kafka writes them."""
         return self._lines("index-check", dirs, may_fail=True)
 
+    def clean(self, cases: Path) -> None:
+        """One round of the real cleaner for each case in this directory, `before/` and `meta.json`. It leaves `after-`
+        and the version, and its answer among the results in `meta.json` (Pairs.java)."""
+        self._java("Pairs", "clean-all", str(cases))
+
     def run(self, programs: Mapping[Path, str]) -> dict[Path, list[dict]]:
         """Run programs on logs of the real class (Program.java): the answers to their steps, by directory.
 
