@@ -7,7 +7,6 @@ tests/tools/test_dump.py compares it with the lines of the real decoder.
 import struct
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from json.encoder import encode_basestring_ascii as json_string
 
 from seglog._kernels.record_batch import Record, RecordBatch
@@ -108,7 +107,7 @@ def record_lines(
         if value is None:
             value_part = '"value":null'
         elif len(value) > limit:
-            value_part = f'"value_size":{len(value)},"value_sha256":"{sha256(value).hexdigest()}"'
+            value_part = f'"value_size":{len(value)},"value_sha256":"{_sha256(value)}"'
         elif decode is None or is_control:
             value_part = f'"value":"{b2a_base64(value, newline=False).decode()}"'
         else:
@@ -218,9 +217,15 @@ def _shown(data: bytes) -> str:
     return "base64:" + b2a_base64(data, newline=False).decode()
 
 
+def _sha256(value: bytes) -> str:
+    from hashlib import sha256  # it loads OpenSSL, and few values are too long to be shown
+
+    return sha256(value).hexdigest()
+
+
 def value_shown(value: bytes | None, max_value_bytes: int | None) -> str:
     if value is not None and max_value_bytes is not None and len(value) > max_value_bytes:
-        return f"{len(value)} bytes, sha256 {sha256(value).hexdigest()}"
+        return f"{len(value)} bytes, sha256 {_sha256(value)}"
     return shown(value)
 
 

@@ -5,7 +5,6 @@ SEGLOG_CRC=table|sse42|avx512|armv8 forces a level; forcing one that this machin
 ImportError, never a silent fallback: it is used for measuring, or to find a bug in a level.
 """
 import os
-import platform
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stddef cimport size_t
@@ -42,6 +41,8 @@ cdef const seg_crc_level* find_level(str name) except NULL:
             found = level
         level += 1
     if found == NULL:
+        import platform
+
         raise ImportError(
             f"SEGLOG_CRC={name}: this machine ({platform.machine()}) lacks this level, only {', '.join(levels())}"
         )

@@ -8,7 +8,6 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Self
 
 from seglog.errors import InvalidConfigError
@@ -533,6 +532,8 @@ def _metadata(f: "Field[Any]") -> Key:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known names closest to it. Empty if none is close."""
+    from difflib import get_close_matches  # only a wrong name needs it
+
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""
 

@@ -4,7 +4,6 @@ They are above `log/` and `upkeep/`, and pass the retention rule and the cleaner
 the code that examines or rewrites logs.
 """
 import os
-import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,16 @@ from seglog.config import Fsync, LogConfig, Settings, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.log import Log
-from seglog.log.open_dir import LogDir
 from seglog.reading.arguments import check_mapping, checked_config
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
-from seglog.upkeep.retention import expired
 
 if TYPE_CHECKING:
+    import ssl
+
     from seglog.endpoint.local_server import LocalServer
+    from seglog.log.expiry import LogAge, Verdict
+    from seglog.log.open_dir import LogDir
 
 
 def open(
@@ -45,8 +46,14 @@ def open(
     """
     return Log(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
-        retention=expired, keeper_of=_cleaner_of_its_own,
+        retention=_expired, keeper_of=_cleaner_of_its_own,
     )
+
+
+def _expired(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":
+    from seglog.upkeep.retention import expired  # a process that only opens a log and appends never needs it
+
+    return expired(log, config, now_ms)
 
 
 def _cleaner_of_its_own(config: LogConfig) -> LogCleaner | None:
@@ -62,19 +69,21 @@ def open_dir(
     clock: Clock | None = None,
     fs: FileSystem | None = None,
     cleaner: Mapping[str, object] | CleanerConfig | None = None,
-) -> LogDir:
+) -> "LogDir":
     """Open a log dir such as `data`, which holds `orders-0` and others, and create it if it does not exist.
 
     `log_dir.log(topic, partition)` opens or creates one of its logs. The arguments are those of `seglog.open`, for
     every log. `cleaner`: keys for all logs together, such as seglog.retention.total.bytes (docs/config.md); one thread,
     `log_dir.cleaner`, cleans the logs that are open. Raises what `LogDir` raises.
     """
+    from seglog.log.open_dir import LogDir
+
     if not isinstance(cleaner, CleanerConfig):
         check_mapping(cleaner)
         cleaner = CleanerConfig.of(cleaner or {})
     return LogDir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
-        retention=expired, keeper=LogCleaner(cleaner, stays=True),
+        retention=_expired, keeper=LogCleaner(cleaner, stays=True),
     )
 
 
@@ -86,7 +95,7 @@ def serve(
     config: Mapping[str, object] | None = None,
     fsync: Fsync = "batch",
     users: Mapping[str, str] | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: "ssl.SSLContext | None" = None,
     advertise: str | None = None,
     http: str | None = None,
     insecure: bool = False,
@@ -130,8 +139,11 @@ def serve(
 
 
 def _check_access(users: object, tls: object) -> None:
-    if tls is not None and not isinstance(tls, ssl.SSLContext):
-        raise InvalidArgumentError(f"tls must be an ssl.SSLContext, not {type(tls).__name__}")
+    if tls is not None:
+        import ssl
+
+        if not isinstance(tls, ssl.SSLContext):
+            raise InvalidArgumentError(f"tls must be an ssl.SSLContext, not {type(tls).__name__}")
     if users is not None and not (isinstance(users, Mapping) and all(
         isinstance(text, str) for pair in users.items() for text in pair
     )):

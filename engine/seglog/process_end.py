@@ -9,13 +9,14 @@ A child of multiprocessing that was forked runs no atexit handlers and finalizes
 memory. A process that is killed, or calls os._exit, does nothing.
 """
 import atexit
-import logging
 import os
 import sys
 import time
 from typing import Protocol
 
-_LOG = logging.getLogger(__name__)
+from seglog.logger import Logger
+
+_LOG = Logger(__name__)
 
 # How long the threads get, all together: a disk may hang. A thread that is late is stopped anywhere, as the program's
 # own are, and the kernels that wait find out (_kernels.ending).

@@ -146,9 +146,9 @@ def test_partitions_of_one_log_dir_have_writers_of_their_own(tmp_path, other):
 
 
 def test_a_partition_s_lock_file_says_who_holds_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("socket.gethostname", lambda: "a-host-with-a-long-name")
+    monkeypatch.setattr("seglog.fs.kept_lock.host_name", lambda: "a-host-with-a-long-name")
     lock_partition(FS, tmp_path).release()
-    monkeypatch.setattr("socket.gethostname", lambda: "short")
+    monkeypatch.setattr("seglog.fs.kept_lock.host_name", lambda: "short")
     with lock_partition(FS, tmp_path):
         note = (tmp_path / ".seglog.lock").read_bytes()     # drops the lock: nobody but a test may do this
     assert note.decode().split()[:2] == [str(os.getpid()), "short"]

@@ -8,7 +8,6 @@ It belongs to the server's loop: everything that waits is a coroutine or a timer
 """
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,9 +20,10 @@ from seglog.coordinators.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import Rebalancing
 from seglog.coordinators.timer import Timer
+from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class GroupOverview(NamedTuple):

@@ -1,6 +1,5 @@
 """A topic of the coordinators, such as __consumer_offsets: they write to its logs, and read them when they start."""
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,9 +10,10 @@ from seglog.errors import SeglogError
 from seglog.format.batch import build_batch
 from seglog.log.append import AppendResult, PendingAppend
 from seglog.log.log import Log
+from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # In a key or value, the length of a name has 16 bits; newer versions of requests allow 32.
 _NAME_BYTES_MAX = 2**15 - 1

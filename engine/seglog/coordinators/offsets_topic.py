@@ -7,7 +7,6 @@
 Offsets of a transaction are in batches of its producer, and take effect at its marker. Newer brokers also write other
 keys, for the new consumer groups: they are ignored.
 """
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from seglog.coordinators.group_member import Member
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.internal_topic import APPEND_ERRORS, InternalTopic, KeyValue, ProducerOfBatch
 from seglog.errors import SeglogError
+from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
@@ -23,7 +23,7 @@ from seglog.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCom
 if TYPE_CHECKING:
     from seglog._kernels.record_batch import Record, RecordBatch
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

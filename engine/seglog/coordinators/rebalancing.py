@@ -3,7 +3,6 @@
 Answers are callbacks, since a join waits for the other members. This module uses no sockets and no files: the log is a
 `GroupStore`, time is a `Timer`. A group is changed only in the timer's loop, one call at a time.
 """
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,9 +12,10 @@ from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import Joined, JoinResult, Member, Protocols, Synced, SyncResult
 from seglog.coordinators.timer import Timer
+from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # GroupCoordinator.NewMemberJoinTimeoutMs: how long a new member may wait for its first generation. An older client
 # learns its id only then, so it cannot leave before, and nothing else would remove a member whose client is gone.

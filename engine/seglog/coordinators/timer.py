@@ -6,12 +6,12 @@ ends no session. Tests advance a ManualClock and call `run_due`.
 import asyncio
 import contextlib
 import heapq
-import logging
 from collections.abc import Callable
 
 from seglog.clock import Clock
+from seglog.logger import Logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class Due:

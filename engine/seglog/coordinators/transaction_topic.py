@@ -3,17 +3,17 @@
     TransactionLogKey 0 ── TransactionLogValue 0     the new state of a transactional id
                         ── no value                  it has expired
 """
-import logging
 from collections.abc import Callable
 
 from seglog.coordinators.internal_topic import APPEND_ERRORS, InternalTopic
 from seglog.coordinators.transaction import NO_EPOCH, Transaction, TransactionState, TransactionStep
 from seglog.errors import SeglogError
+from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import TransactionLogKey, TransactionLogValue
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 _VERSION = 0

@@ -9,7 +9,6 @@ missing markers. Like the group coordinator, it belongs to the server's loop.
 """
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -26,9 +25,10 @@ from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, Fenced, Tr
 from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC, TransactionTopic
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, SeglogError
 from seglog.fs.files import FileSystem
+from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # A marker that cannot be written is retried: its log may be read-only, or its disk full.
 _MARKER_RETRY_MS = 1_000

@@ -1,5 +1,4 @@
 """The sealed buckets of a tracker: their pending messages, and which segment is loaded next."""
-import logging
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
@@ -16,8 +15,9 @@ from seglog.delayed.metrics import BucketStats
 from seglog.delayed.snapshot import decode_rows
 from seglog.delayed.storage import DAMAGE, FAILURES, BucketSnapshotStorage
 from seglog.errors import CorruptDelayedIndexError
+from seglog.logger import Logger
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 # Segments are read one after the other until there are this many rows, and at most this many at once: later ones may be
 # larger than those before.

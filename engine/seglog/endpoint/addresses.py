@@ -1,13 +1,13 @@
 """Parsing of addresses as users write them, and a check of which ones other machines can reach."""
 import ipaddress
-import logging
 import socket
 import ssl
 from collections.abc import Mapping
 
 from seglog.errors import InvalidArgumentError
+from seglog.logger import Logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -3,7 +3,6 @@
 So the server stops reading from a client that does not take its answers, and other clients are not affected.
 """
 import asyncio
-import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -18,12 +17,13 @@ from seglog.endpoint.peer import Peer
 from seglog.endpoint.requests import DroppedError, Requests
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import ProtocolError, SeglogError
+from seglog.logger import Logger
 from seglog.reading.fetch_result import FetchSlice
 
 if TYPE_CHECKING:
     from seglog.endpoint.server_metrics import ServerCounters
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # For so long a client may take nothing of its answer while others wait for the memory that it has.
 _STUCK_S = 5.0

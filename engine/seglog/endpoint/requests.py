@@ -4,7 +4,6 @@ As in Kafka, the connection is closed after malformed bytes, an unsupported API 
 authentication.
 """
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,12 +17,13 @@ from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.workload import LIGHT_ROWS, AnswerTooLargeError, HeavyWork, Workload
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
+from seglog.logger import Logger
 from seglog.wire.codec import API_VERSIONS, decode_request, encode_response
 from seglog.wire.coders import TooManyElementsError
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import ApiKey, ApiVersionsResponse, RequestHeader
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class DroppedError(Exception):

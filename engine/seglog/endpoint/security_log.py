@@ -2,11 +2,12 @@
 
 What clients send is escaped: a name cannot forge a line, nor send escape sequences to a terminal.
 """
-import logging
 import time
 from collections.abc import Callable
 
-_LOG = logging.getLogger("seglog.security")
+from seglog.logger import Logger
+
+_LOG = Logger("seglog.security")
 _TEXT_MAX = 200
 _LINES_PER_SECOND = 20      # of each kind: a flood of bad requests must not fill the disk
 

@@ -5,7 +5,6 @@
 import asyncio
 import contextlib
 import functools
-import logging
 import resource
 import socket
 import ssl
@@ -46,11 +45,12 @@ from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import storage_error
 from seglog.log.open_dir import LogDir
+from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.loop.long_polls import LongPolls
 from seglog.state.cluster_id import cluster_id
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 _BACKLOG = 1024
 _CONVERTERS = 2

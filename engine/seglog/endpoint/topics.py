@@ -8,7 +8,6 @@ the order of the requests.
 """
 import asyncio
 import contextlib
-import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from seglog.fs.files import FileSystem
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
+from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.reading.settings import as_text, checked_changes
 from seglog.state.kept_settings import read_settings
@@ -39,7 +39,7 @@ INTERNAL_TOPICS = frozenset(names.BROKER_TOPICS)
 _COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ZERO_ID = bytes(16)
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 _Done = TypeVar("_Done")
 

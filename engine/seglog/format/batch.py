@@ -19,7 +19,6 @@ from seglog.errors import (
     RecordTooLargeError,
     UnsupportedForMessageFormatError,
 )
-from seglog.format.arrow_columns import plain_columns
 from seglog.format.compression import Codec, compress
 from seglog.format.names import MAX_OFFSET
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
@@ -297,6 +296,8 @@ class BatchEncoder:
         columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to lists, Arrow arrays
         or buffers: see cext/build/column_source.pyx and format.arrow_columns. A null timestamp means none.
         """
+        from seglog.format.arrow_columns import plain_columns
+
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)
         most = self.uncompressed_bytes_max(most)
         made: list[EncodedBatch] = []

@@ -5,7 +5,6 @@ Sources: LogFileUtils, LocalLog.parseTopicPartitionName, org.apache.kafka.common
 """
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -175,8 +174,7 @@ MAX_PARTITION = 2**31 - 1
 _MARKED = re.compile(r"(?P<partition_dir>\S+-\S+)\.(?P<unique_id>\S+)-(?P<mark>delete|future|stray)")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDir:
+class PartitionDir(NamedTuple):
     """The parts of a name such as `orders-3` or `orders-3.<32 hex>-delete`. `mark` is "", or one of the three above."""
 
     topic: str

@@ -10,7 +10,6 @@ synced, and renamed. `.seglog.lock` excludes other runs.
 """
 import hashlib
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -32,10 +31,11 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
 from seglog.fs.refusals import storage_error
 from seglog.fs.removal import remove_files
+from seglog.logger import Logger
 from seglog.reading.gaps import missing_offsets
 from seglog.segment.positions import LostRange
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1

@@ -13,8 +13,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
-import socket
 import struct
 import sys
 import time
@@ -31,7 +29,7 @@ FLOCK_FIELDS = (
 )
 FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 NOTE_BYTES = 128                        # a fixed size, so that a shorter note covers a longer one
-_MARK_FROM, _MARK_BITS = 1 << 40, 40
+_MARK_FROM, _MARK_BYTES = 1 << 40, 5
 _PID_DIGITS_MAX = 9                     # Linux counts to 4 194 304; os.kill may not accept longer numbers
 # A killed process may keep its maps for a moment after it is gone, while another one reads its memory.
 _DEAD_WAIT_S, _RETRY_S = 1.0, 0.001
@@ -75,6 +73,11 @@ class KeptLock:
         self._file.close()
 
 
+def host_name() -> str:
+    """As socket.gethostname, without importing socket: opening a log needs nothing else of it."""
+    return os.uname().nodename
+
+
 def try_lock(file: WritableFile) -> KeptLock | None:
     """Lock all of `file`, if the system has such locks; otherwise None, and the caller must use a record lock.
 
@@ -86,7 +89,7 @@ def try_lock(file: WritableFile) -> KeptLock | None:
     fd = file.fileno()
     if os.fstat(fd).st_dev in _forgetful:
         return None
-    mark = _MARK_FROM + secrets.randbits(_MARK_BITS)
+    mark = _MARK_FROM + int.from_bytes(os.urandom(_MARK_BYTES))
     try:
         _lock_patiently(fd)
         flock(fd, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, mark, 1)
@@ -117,7 +120,7 @@ def _lock_patiently(fd: int) -> None:
 def _is_gone(note: bytes) -> bool:
     """Whether the process that wrote the note ran on this machine, and has ended."""
     pid, host = noted_process(note)
-    if pid is None or host != socket.gethostname():
+    if pid is None or host != host_name():
         return False
     try:
         os.kill(pid, 0)

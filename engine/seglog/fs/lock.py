@@ -31,8 +31,6 @@ import enum
 import errno
 import fcntl
 import os
-import secrets
-import socket
 import threading
 import time
 from collections import deque
@@ -40,12 +38,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
 from seglog._kernels.write_gate import CallLock
 from seglog.errors import ForkedHandleError, LogLockedError, StorageError
+from seglog.fs import kept_lock
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_lock
 from seglog.fs.refusals import refusals, storage_error
@@ -76,8 +75,7 @@ class LockMode(enum.IntEnum):
 SHARED, EXCLUSIVE = LockMode.SHARED, LockMode.EXCLUSIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """The holder of a lock: its process id, None if the system does not tell it, and its name, if known."""
 
     pid: int | None
@@ -260,13 +258,13 @@ def lock_partition(fs: FileSystem, partition_dir: AnyPath) -> Lock:
     it in between. Brokers ignore this lock: hold the log dir's lock, shared, as well. Raises what lock_log_dir raises.
     """
     path = os.path.join(os.path.abspath(partition_dir), PARTITION_LOCK)
-    note = f"{os.getpid()} {socket.gethostname()}\n{secrets.token_hex(8)}\n"
+    note = f"{os.getpid()} {kept_lock.host_name()}\n{os.urandom(8).hex()}\n"
     return _REGISTRY.acquire(fs, path, EXCLUSIVE, note=note, is_kept=True)
 
 
 def lock_file(fs: FileSystem, path: AnyPath, mode: LockMode) -> Lock:
     """Lock a separate file for any other purpose; it is created if missing. Raises what lock_log_dir raises."""
-    note = f"{os.getpid()} {socket.gethostname()}\n" if mode is EXCLUSIVE else ""
+    note = f"{os.getpid()} {kept_lock.host_name()}\n" if mode is EXCLUSIVE else ""
     return _REGISTRY.acquire(fs, os.path.abspath(path), mode, note=note)
 
 

@@ -19,7 +19,6 @@ directory beside it is not.
 """
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -333,7 +332,7 @@ def _free(target: AnyPath) -> Path:
 
 
 def _token() -> str:
-    return _OURS + secrets.token_hex((_HEX_DIGITS - len(_OURS)) // 2)
+    return _OURS + os.urandom((_HEX_DIGITS - len(_OURS)) // 2).hex()
 
 
 def _beside_name(target: Path) -> Path:

@@ -10,7 +10,6 @@ ledger.entry_writer adds to it. Beside the segment is ledger.json, which says wh
 ledger that was not sealed, because its writer died, is recovered and sealed when it is next opened.
 docs/formats/ledger.md
 """
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,13 +40,14 @@ from seglog.ledger.entry_writer import SEGMENT, EntryWriter
 from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
 from seglog.ledger.position import checked_int
+from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 LOG_NAME = names.file_name(0, names.LOG_SUFFIX)
 # The suffix of a ledger's directory that is being removed.

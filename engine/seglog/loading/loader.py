@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
@@ -40,16 +40,16 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.loading import replay
 from seglog.loading.index_trust import indexes_are_sound, sound_end
-from seglog.segment.missing_sectors import lacks_a_sector
 from seglog.segment.positions import LostRange
-from seglog.segment.recovery import Damage, Run, SegmentCheck, check_segment, check_segments
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.leftovers import FoundSegment, Leftovers, Listed, survey
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import ProducerState
-from seglog.state.quarantine import put_into_quarantine
+
+if TYPE_CHECKING:
+    from seglog.segment.recovery import Damage, Run, SegmentCheck
 
 _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # compared at a time
@@ -119,9 +119,9 @@ class PlannedSegment:
     """
 
     files: FoundSegment
-    check: SegmentCheck | None = None
+    check: "SegmentCheck | None" = None
     is_recovered: bool = False
-    runs: tuple[Run, ...] | None = None
+    runs: "tuple[Run, ...] | None" = None
     foreign_magics: tuple[int, ...] = ()
     next_offset: int | None = None
 
@@ -160,7 +160,7 @@ class LoadPlan:
     next_offset: int = 0
     segments: list[PlannedSegment] = field(default_factory=list)
     removed: list[FoundSegment] = field(default_factory=list)
-    quarantined: list[tuple[FoundSegment, Damage]] = field(default_factory=list)
+    quarantined: "list[tuple[FoundSegment, Damage]]" = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
 
@@ -221,6 +221,10 @@ class LoadPlan:
             write_again(fs, segment.path, _position_of(segment, self.unsynced_from))
 
     def _keep_damaged_bytes(self, fs: FileSystem) -> None:
+        if not self.quarantined:
+            return
+        from seglog.state.quarantine import put_into_quarantine
+
         for files, damage in self.quarantined:
             with Mapping(files.log.path) as whole:
                 raw = memoryview(whole)[damage.start : damage.stop]
@@ -354,6 +358,10 @@ def _check(plan: LoadPlan, first: int) -> None:
             segments[slot].next_offset is None and not indexes_are_sound(segments[slot].files, plan.config)
         )
     ]
+    if not to_check:
+        return
+    from seglog.segment.recovery import check_segments  # a log that was closed cleanly never needs it
+
     ends = [segments[slot + 1].base_offset if slot + 1 < len(segments) else names.MAX_OFFSET for slot in to_check]
     checks = check_segments(
         [
@@ -421,7 +429,9 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
         )
 
 
-def _never_arrived(segment: PlannedSegment, damage: Damage) -> bool:
+def _never_arrived(segment: PlannedSegment, damage: "Damage") -> bool:
+    from seglog.segment.missing_sectors import lacks_a_sector
+
     with Mapping(segment.files.log.path) as whole:
         return lacks_a_sector(memoryview(whole), damage)
 
@@ -438,6 +448,8 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
         return
     is_last = not check.has_run_behind_damage and len(check.damages) == 1
     last_offset = damage.last_offset if is_last else check.next_offset - 1
+    from seglog.segment.recovery import Damage
+
     plan.lost.append(Damage(
         damage.start, check.size_bytes, damage.first_offset, last_offset, damage.reason).of(segment.path))
     for later in behind:
@@ -462,7 +474,7 @@ def _quarantine_all(plan: LoadPlan, checked: list[PlannedSegment]) -> None:
                 plan.quarantined.append((segment.files, damage))
 
 
-def _is_zeros(segment: PlannedSegment, damage: Damage) -> bool:
+def _is_zeros(segment: PlannedSegment, damage: "Damage") -> bool:
     """Whether the bytes were never written, so that there is nothing to keep."""
     with Mapping(segment.files.log.path) as whole:
         raw = memoryview(whole)[damage.start : damage.stop]
@@ -507,12 +519,12 @@ def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
         write_atomically(fs, segment.path, *_pieces(memoryview(whole), runs, segment.foreign_magics))
 
 
-def _is_prefix(runs: tuple[Run, ...]) -> bool:
+def _is_prefix(runs: "tuple[Run, ...]") -> bool:
     """Whether the runs are just the first bytes of the file."""
     return len(runs) == 0 or (len(runs) == 1 and runs[0].start == 0)
 
 
-def _pieces(raw: memoryview, runs: tuple[Run, ...], foreign_magics: tuple[int, ...]) -> Iterator[bytes | memoryview]:
+def _pieces(raw: memoryview, runs: "tuple[Run, ...]", foreign_magics: tuple[int, ...]) -> Iterator[bytes | memoryview]:
     mended = iter([*(position + MAGIC_POS for position in foreign_magics), len(raw)])
     at = next(mended)
     for run in runs:
@@ -546,6 +558,8 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
     check = _checked(segment)
     if segment.is_changed:
         if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
+            from seglog.segment.recovery import check_segment
+
             check = check_segment(segment.path, segment.base_offset, names.MAX_OFFSET, config)
         if names.MINUTE_INDEX_SUFFIX in segment.files.indexes and not config.time_index_minute_enabled:
             # It describes bytes that are gone.
@@ -571,6 +585,6 @@ def _holds(path: Path, raw: bytes) -> bool:
         return False
 
 
-def _checked(segment: PlannedSegment) -> SegmentCheck:
+def _checked(segment: PlannedSegment) -> "SegmentCheck":
     assert segment.check is not None
     return segment.check

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -19,13 +20,15 @@ from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.segment import transaction_index
 from seglog.segment.batches import SCAN_BATCHES
-from seglog.segment.recovery import SegmentCheck
 from seglog.segment.segment import Segment
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot
 from seglog.state.producer_snapshots import ProducerSnapshots, rebuild
 from seglog.state.producer_state import ProducerState
+
+if TYPE_CHECKING:
+    from seglog.segment.recovery import SegmentCheck
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class ReplaySegment:
 
     directory: Path
     base_offset: int
-    check: SegmentCheck | None
+    check: "SegmentCheck | None"
     log_suffix: str = names.LOG_SUFFIX
 
     @property

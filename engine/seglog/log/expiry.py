@@ -72,8 +72,3 @@ class Retention(Protocol):
     """A retention rule: Kafka's, or another one."""
 
     def __call__(self, log: LogAge, config: LogConfig, now_ms: int, /) -> Verdict: ...
-
-
-def keep_all(log: LogAge, config: LogConfig, now_ms: int) -> Verdict:
-    """The rule of a log that deletes nothing by itself."""
-    return Verdict((), log.log_start_offset)

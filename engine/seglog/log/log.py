@@ -30,17 +30,11 @@ from seglog.errors import LogClosedError, SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
-from seglog.log.configuring import use_config
 from seglog.log.cutting import LogCutter
-from seglog.log.expiry import Retention, keep_all
-from seglog.log.hot_backup import back_up
 from seglog.log.keeper import KeeperOf
 from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.maintenance import LogMaintenance, is_other_care
-from seglog.log.own_source import OwnSource
-from seglog.log.producer import Producer
-from seglog.log.retaining import LogRetainer, Retained, make_room_to_open
-from seglog.log.stats import DirectorySizes, LogStats, stats_of
+from seglog.log.retaining import LogRetainer, Retained, keep_all, make_room_to_open
 from seglog.log.tail import LogTail
 from seglog.log.tail_opening import open_tail
 from seglog.log.transactions import LogTransactions
@@ -49,7 +43,6 @@ from seglog.reading.arguments import checked_config, checked_path, misplaced_err
 from seglog.reading.following import Followable, FollowedLog
 from seglog.reading.notices import Listening, checked_callback, checked_token
 from seglog.reading.open_logs import OPEN_LOGS, open_logs
-from seglog.reading.partition import Partition, reopened
 from seglog.reading.settings import LogSettings
 from seglog.reading.times import Time
 from seglog.segment.segment import Segment
@@ -64,6 +57,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record
+    from seglog.log.expiry import Retention
+    from seglog.log.producer import Producer
+    from seglog.log.stats import DirectorySizes, LogStats
+    from seglog.reading.partition import Partition
 
 
 class Log(Followable, Unclosed):
@@ -94,7 +91,7 @@ class Log(Followable, Unclosed):
         fs: FileSystem | None = None,
         create: bool = True,
         log_dir: LogDirState | None = None,
-        retention: Retention = keep_all,
+        retention: "Retention" = keep_all,
         keeper_of: KeeperOf = lambda config: None,
     ) -> None:
         """See `seglog.open`. `log_dir`: the state of the `LogDir` that opens it. `retention`: the rule for what the log
@@ -131,7 +128,7 @@ class Log(Followable, Unclosed):
             self._transactions = LogTransactions(tail, self._appender)
             self._cutter = LogCutter(tail)
             self._retainer = LogRetainer(tail, self._cutter, retention)
-            self._sizes = DirectorySizes(self.path)
+            self._sizes: DirectorySizes | None = None
             OPEN_LOGS[id(self)] = weakref.ref(self)
             self._care.begin(self, self._retainer, self._appender)
             self._is_unclosed = True
@@ -144,7 +141,9 @@ class Log(Followable, Unclosed):
             return f"<Log {self.path.name}: closed>"
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
-    def _reopening(self) -> tuple[Callable[..., Partition], tuple[object, ...]]:
+    def _reopening(self) -> "tuple[Callable[..., Partition], tuple[object, ...]]":
+        from seglog.reading.partition import reopened
+
         # The writer stays in this process: unpickling gives a reader (`open_partition`).
         return reopened, (str(self.path.absolute()), self.config)
 
@@ -371,7 +370,7 @@ class Log(Followable, Unclosed):
 
     # --- transactions ----------------------------------------------------------------------------
 
-    def producer(self, producer_id: int) -> Producer:
+    def producer(self, producer_id: int) -> "Producer":
         """A transactional producer, with the next epoch of its id: its records are committed or aborted together.
 
         A transaction that an earlier producer with this id left open is aborted, and the earlier one gets
@@ -380,6 +379,8 @@ class Log(Followable, Unclosed):
         Raises InvalidArgumentError, InvalidProducerEpochError after 32 768 producers of an id,
         UnsupportedForMessageFormatError below format v2, LogClosedError, LogFailedError.
         """
+        from seglog.log.producer import Producer
+
         return Producer(self._transactions, producer_id)
 
     @overload
@@ -465,6 +466,8 @@ class Log(Followable, Unclosed):
 
         Raises InvalidConfigError, InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
+        from seglog.log.configuring import use_config
+
         tail = self._tail
         tail.check()
         before = self.config
@@ -517,13 +520,19 @@ class Log(Followable, Unclosed):
 
     @property
     def _source(self) -> FollowedLog:
+        from seglog.log.own_source import OwnSource
+
         return OwnSource(self, self._tail)
 
     # --- looking and keeping -----------------------------------------------------------------------
 
-    def stats(self) -> LogStats:
+    def stats(self) -> "LogStats":
         """The state of the log, and what it has done since it was opened: a few system calls, however large it is.
         Raises LogClosedError."""
+        from seglog.log.stats import DirectorySizes, stats_of
+
+        if self._sizes is None:
+            self._sizes = DirectorySizes(self.path)
         return stats_of(self, self._tail, self._sizes, self._care.reason(self))
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
@@ -539,6 +548,8 @@ class Log(Followable, Unclosed):
         """
         target = Path(os.path.abspath(checked_path(dst)))
         self._tail.check()
+        from seglog.log.hot_backup import back_up
+
         return self._tail.files_lock.run(back_up, self._tail, target)
 
     # --- closing ---------------------------------------------------------------------------------

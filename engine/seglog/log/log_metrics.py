@@ -1,17 +1,19 @@
 """Metrics of a process's open logs for Prometheus (docs/monitoring.md), and counts of what opening them repaired."""
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from seglog.counters import Counter, Metric, Sample
 from seglog.errors import SeglogError
 from seglog.loading.loader import Loaded
-from seglog.log.stats import LogStats
+from seglog.logger import Logger
 from seglog.reading.open_readers import CURSORS, FOLLOW_CALLS, FOLLOWERS, FollowCall
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from seglog.log.stats import LogStats
+
+_LOG = Logger(__name__)
 
 _LABELS = ("path", "topic", "partition")
 _CURSOR_LABELS = ("path", "name")
@@ -81,7 +83,7 @@ class StatsSource(Protocol):
 
     path: Path
 
-    def stats(self) -> LogStats: ...
+    def stats(self) -> "LogStats": ...
 
 
 class OpenLogs:
@@ -143,7 +145,7 @@ def _cursor_samples() -> Iterator[Sample]:
         yield Sample("seglog_cursor_lag", labels, lag)
 
 
-def _values(stats: LogStats) -> Iterator[tuple[str, float]]:
+def _values(stats: "LogStats") -> Iterator[tuple[str, float]]:
     yield "start_offset", stats.log_start_offset
     yield "end_offset", stats.log_end_offset
     yield "last_stable_offset", stats.last_stable_offset

@@ -7,7 +7,6 @@ rebuilt if they get other offsets. Two options cost more (log.mirror_routes): cl
 and codec stay as they are, whatever the target's message.format.version says, as for any follower; so do producer ids
 and transactions.
 """
-import logging
 import os
 from collections.abc import Sequence
 from typing import SupportsIndex
@@ -16,11 +15,12 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, SeglogErr
 from seglog.log.log import Log
 from seglog.log.mirror_routes import BatchRouter
 from seglog.log.mirror_run import Mirrored, MirrorRun
+from seglog.logger import Logger
 from seglog.reading.arguments import checked_offset
 from seglog.reading.gaps import GapFinder, missing_offsets
 from seglog.reading.reader import LogReader
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 __all__ = ["Mirrored", "check_begin", "mirror"]
 

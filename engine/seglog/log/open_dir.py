@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
@@ -26,13 +26,16 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_deleted_partition, remove_partition
-from seglog.log.expiry import Retention, keep_all
 from seglog.log.keeper import Keeper
 from seglog.log.log import Log
+from seglog.log.retaining import keep_all
 from seglog.reading.arguments import checked_config, checked_path
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way
+
+if TYPE_CHECKING:
+    from seglog.log.expiry import Retention
 
 _LOGS_BEFORE_A_LOOK = 64
 
@@ -50,7 +53,7 @@ class LogDir(OpenHandle):
         leader_epoch: int = 0,
         clock: Clock | None = None,
         fs: FileSystem | None = None,
-        retention: Retention = keep_all,
+        retention: "Retention" = keep_all,
         keeper: Keeper | None = None,
     ) -> None:
         """The arguments are those of `seglog.open`, for every log. `retention`: the rule for what logs delete by

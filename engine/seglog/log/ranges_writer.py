@@ -3,20 +3,20 @@
 A whole segment is read without any lock; the file is put beside the segment with the files lock, if the log still has
 that segment. It is only a hint: if it cannot be made, searches walk the headers.
 """
-import logging
 from pathlib import Path
 
 from seglog._kernels.write_gate import CallLock
 from seglog.errors import SeglogError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
+from seglog.logger import Logger
 from seglog.reading.extent import Shown
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import time_ranges_path
 from seglog.threads.background_work import BackgroundWork
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class RangesWriter(BackgroundWork[Segment]):

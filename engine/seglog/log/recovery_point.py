@@ -3,13 +3,13 @@
 It moves at each roll, and each time a fixed number of bytes has been synced. After a roll with fewer bytes, it is
 written together with other changes of the log dir.
 """
-import logging
 
 from seglog.errors import StorageError
+from seglog.logger import Logger
 from seglog.segment.published_end import End
 from seglog.state.partition_hold import PartitionHold
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # After a writer died, the bytes after the recovery point are checked and written to the disk again: that must take only
 # a fraction of a second, however large segments are.

@@ -11,11 +11,11 @@ Readers that hold a segment's files finish reading it.
 """
 import contextlib
 import errno
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
@@ -26,17 +26,18 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
 from seglog.loading.loader import LoadPlan
 from seglog.log.cutting import LogCutter
-from seglog.log.expiry import Expired, LogAge, Retention, Verdict
-from seglog.log.head_rewrite import rewritten_from
 from seglog.log.removal import remove_cleaned
 from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
+from seglog.logger import Logger
 from seglog.reading.extent import Extent
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment
-from seglog.state.reader_cursor import committed_cursors
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from seglog.log.expiry import Expired, LogAge, Retention, Verdict
+
+_LOG = Logger(__name__)
 
 # With room for fewer segments than this, .deleted files do not wait for file.delete.delay.ms.
 _SPARE_SEGMENTS = 4
@@ -51,7 +52,7 @@ class Retained:
     .deleted file may be removed; None: there is none.
     """
 
-    expired: tuple[Expired, ...] = ()
+    expired: "tuple[Expired, ...]" = ()
     log_start_offset: int = 0
     linked_bytes: int = 0
     rewritten_bytes: int = 0
@@ -62,8 +63,7 @@ class Retained:
         return sum(expired.size_bytes for expired in self.expired)
 
 
-@dataclass(frozen=True, slots=True)
-class _Deleted:
+class _Deleted(NamedTuple):
     """Segments that are no longer in the log, and their .deleted files, which are removed from `due_ms` on."""
 
     due_ms: int
@@ -132,7 +132,7 @@ class AgedSegment:
 class LogRetainer:
     """Implements `Log.delete_old_segments`. Code that writes .cleaned files holds `cleaning`."""
 
-    def __init__(self, tail: LogTail, cutter: LogCutter, retention: Retention) -> None:
+    def __init__(self, tail: LogTail, cutter: LogCutter, retention: "Retention") -> None:
         self._tail = tail
         self._cutter = cutter
         self._retention = retention
@@ -167,8 +167,10 @@ class LogRetainer:
         self._ages = {age.segment: age for age in ages}
         return ages
 
-    def judge(self, ages: Sequence[AgedSegment]) -> Verdict:
+    def judge(self, ages: Sequence[AgedSegment]) -> "Verdict":
         """What to delete now."""
+        from seglog.log.expiry import LogAge
+
         tail = self._tail
         extent = tail.current()
         end = extent.log_end_offset
@@ -196,7 +198,7 @@ class LogRetainer:
             None if waits_ms is None else max(waits_ms - self._tail.now_ms(), 0),
         )
 
-    def _judged(self) -> tuple[list[AgedSegment], Verdict]:
+    def _judged(self) -> "tuple[list[AgedSegment], Verdict]":
         """`judge` of all segments; again if a compaction removed the files of some meanwhile."""
         while True:
             before = self._tail.current().segments
@@ -221,7 +223,7 @@ class LogRetainer:
             if not is_left or self._tail.current().segments[0] is ages[len(done.expired)].segment:
                 return replace(done, expired=before, linked_bytes=linked)
 
-    def delete(self, verdict: Verdict, ages: Sequence[AgedSegment]) -> Retained:
+    def delete(self, verdict: "Verdict", ages: Sequence[AgedSegment]) -> Retained:
         """Carry out a verdict, as far as the log is still what was judged."""
         tail = self._tail
         start = tail.current().log_start_offset
@@ -240,7 +242,7 @@ class LogRetainer:
                     raise
         return shielded(tail.files_lock.run, tail.with_lock, self._make_room, verdict, judged)
 
-    def _delete(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained | None:
+    def _delete(self, verdict: "Verdict", judged: Sequence[Segment]) -> Retained | None:
         """None: the log has rolled, and the snapshot of that must be written first."""
         tail = self._tail
         tail.write_lingering()
@@ -266,7 +268,7 @@ class LogRetainer:
             self._deleted.append(_Deleted(tail.now_ms() + tail.config.file_delete_delay_ms, gone, tuple(files)))
         return Retained(expired, start, linked)
 
-    def _make_room(self, verdict: Verdict, judged: Sequence[Segment]) -> Retained:
+    def _make_room(self, verdict: "Verdict", judged: Sequence[Segment]) -> Retained:
         """With the lock, if no space is left: nothing can be written before something is removed.
 
         Segment by segment, each removed durably before the next one: a crash leaves a log that begins at a segment, so
@@ -348,6 +350,8 @@ class LogRetainer:
             if extent.segments[0].path != head.path or len(extent.segments) == 1:
                 return 0
             head = extent.segments[0]
+        from seglog.log.head_rewrite import rewritten_from
+
         new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
         # (After an error, the .cleaned file makes the next opening undo the rewrite.)
         if self._cutter.replace_head(head, new):
@@ -365,11 +369,13 @@ def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end
     """
     if not config.retention_respect_cursors:
         return log_end_offset
+    from seglog.state.reader_cursor import committed_cursors
+
     unread = min((cursor.offset for cursor in committed_cursors(directory)), default=log_end_offset)
     return min(max(unread, log_start_offset), log_end_offset)
 
 
-def _still(extent: Extent, expired: Sequence[Expired], judged: Sequence[Segment]) -> tuple[Expired, ...]:
+def _still(extent: Extent, expired: "Sequence[Expired]", judged: Sequence[Segment]) -> "tuple[Expired, ...]":
     """Those of `expired` with which the log still begins: a cut replaces segments."""
     count = 0
     for before, now in zip(judged, extent.segments, strict=False):
@@ -398,12 +404,21 @@ def _linked_bytes(segments: Sequence[Segment]) -> int:
     return linked
 
 
-def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: Retention, now_ms: int) -> bool:
+def keep_all(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":
+    """The rule of a log that deletes nothing by itself."""
+    from seglog.log.expiry import Verdict
+
+    return Verdict((), log.log_start_offset)
+
+
+def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: "Retention", now_ms: int) -> bool:
     """Remove what retention no longer keeps from a log that cannot be opened because the disk is full. Returns whether
     anything was removed.
 
     Whole segments only, each removed durably before the next one; the last one stays.
     """
+    from seglog.log.expiry import LogAge
+
     segments = [Segment(planned.files.log.path) for planned in plan.segments]
     if len(segments) < 2:
         return False

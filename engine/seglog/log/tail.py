@@ -8,7 +8,6 @@ then, and opening again finds out (LogFailedError names the first error). After 
 from the disk again at once (`reload`), as by an opening (log.tail_opening).
 """
 import itertools
-import random
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -399,7 +398,7 @@ class LogTail(WriteGate, QuietTail):
 
     def created_at(self, base_offset: int) -> SegmentAppender:
         """Create a new, empty segment durably."""
-        jitter_ms = segment_jitter_ms(self.config, random.randrange)
+        jitter_ms = segment_jitter_ms(self.config)
         return SegmentAppender.create(self.fs, self.path, base_offset, self.config, self.now_ms(), jitter_ms=jitter_ms)
 
     def seal_active(self) -> None:
@@ -416,7 +415,7 @@ class LogTail(WriteGate, QuietTail):
 
     def take_up(self, before: list[Segment], base_offset: int, size_bytes: int, log_start_offset: int) -> None:
         """Append to the segment at `base_offset`, whose .log has `size_bytes`, from the next offset on."""
-        jitter_ms = segment_jitter_ms(self.config, random.randrange)
+        jitter_ms = segment_jitter_ms(self.config)
         active = SegmentAppender.open(
             self.fs, self.path, base_offset, self.config, size_bytes, self.next_offset, self.now_ms(),
             jitter_ms=jitter_ms,

@@ -8,7 +8,6 @@
 The state of a producer is what the log says about it (state.producer_state), so that later calls see the effect of an
 interrupt, a recovery or a truncation. Only epochs that have written nothing yet are known here alone: `LogTail.fences`.
 """
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from seglog.format.batch import build_batch, end_marker
 from seglog.log.append import LogAppender, PendingAppend
 from seglog.log.tail import LogTail
 from seglog.log.transaction_watch import WATCH
+from seglog.logger import Logger
 from seglog.reading.arguments import hint_of_records
 from seglog.state.producer_snapshot import ProducerEntry
 from seglog.state.producer_state import Origin
@@ -32,7 +32,7 @@ from seglog.state.producer_state import Origin
 if TYPE_CHECKING:
     from seglog._kernels.batch_encode import Record
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 _EPOCH_MAX = 2**15 - 1
 

@@ -7,7 +7,6 @@ A request and its answer are two thread switches, which cost more CPU time than 
 requests than syncs.
 """
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +15,9 @@ from typing import Any
 from seglog.config import Fsync
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
+from seglog.logger import Logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # Called in the loop: it is on the disk (None), or what `Log.when_durable` tells instead.
 Told = Callable[[BaseException | None], None]

@@ -1,8 +1,7 @@
 """Reading past damage: what is skipped, what is reported, and what is still read."""
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from seglog._kernels.columns import ArenaPool, Columns, chunks
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.status import Status, words
@@ -10,6 +9,9 @@ from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError
 from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from seglog._kernels.columns import ArenaPool, Columns
 
 OnCorrupt = Literal["raise", "skip"]
 OnLost = Callable[[LostRange], None]
@@ -46,11 +48,13 @@ def _check_begin(batch: RecordBatch, records: Iterable[Record], before: int) -> 
 
 def columns_of(
     tables: Iterable[tuple[Segment, BatchTable, int, int]],
-    pool: ArenaPool,
+    pool: "ArenaPool",
     chunk_bytes: int,
     control: bool,
     on_lost: OnLost | None,
-) -> Iterator[Columns]:
+) -> "Iterator[Columns]":
+    from seglog._kernels.columns import chunks
+
     for segment, table, first, last in tables:
         walk = chunks(
             table, pool, chunk_bytes=chunk_bytes, start=first, stop=last, check_crc=on_lost is None,

@@ -8,14 +8,13 @@ order. The caller must undo records that were returned and then cut away: the ne
 import abc
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.chained import Chained
 from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
-from seglog.fs.file_watch import AnyBell
 from seglog.reading.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.reading.extent import Extent
 from seglog.reading.lookup import out_of_range
@@ -23,7 +22,9 @@ from seglog.reading.open_readers import FOLLOW_CALLS
 from seglog.reading.reader import LogReader
 from seglog.reading.times import Time
 from seglog.segment.segment import Segment
-from seglog.state.checked_aborts import checked_aborts
+
+if TYPE_CHECKING:
+    from seglog.fs.file_watch import AnyBell
 
 # Thirty years: a longer timeout counts as none, so no clock or loop has to count it.
 _TIMEOUT_S_MAX = 1e9
@@ -70,7 +71,7 @@ class FollowedLog(Protocol):
     def has_moved(self, extent: Extent) -> bool:
         """Whether the extent is another one once no segments are being changed. Raises LogClosedError."""
 
-    def waiter(self, bell: AnyBell) -> Waiter:
+    def waiter(self, bell: "AnyBell") -> Waiter:
         """Raises LogClosedError."""
 
 
@@ -226,7 +227,11 @@ class Following:
         log, first = self.log, self.position
         self.is_outdated = False
         try:
-            aborted = checked_aborts(extent.segments_from(first), end) if self.is_committed else None
+            aborted = None
+            if self.is_committed:
+                from seglog.state.checked_aborts import checked_aborts
+
+                aborted = checked_aborts(extent.segments_from(first), end)
             # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):

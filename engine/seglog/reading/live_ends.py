@@ -6,7 +6,6 @@
 Appends never wait for this file, and its errors do not fail the log: if it cannot be written it is removed, and readers
 scan the .log itself. The epoch and the cuts are kept in any case: readers in the same process use them, too.
 """
-import logging
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 from seglog.errors import UnsupportedVersionError
 from seglog.format.live_ends import FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID, LiveFile
+from seglog.logger import Logger
 from seglog.reading.extent import Shown
 from seglog.segment.published_end import End, PublishedEnd
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 _NOWHERE = (0, 0, 0, 0, 0)
 

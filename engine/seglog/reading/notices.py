@@ -5,7 +5,6 @@
 While a log is announced already, an append only reads one field. The thread serves each log at most once every few
 milliseconds: several appends are then one call, and the first append after a quiet moment is reported at once.
 """
-import logging
 import queue
 import threading
 import time
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seglog.errors import InvalidArgumentError
+from seglog.logger import Logger
 from seglog.reading.extent import Shown
 from seglog.threads.process_queue import ProcessQueue
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # Between two rounds. More frequent calls would make a busy appender hand over the interpreter all the time.
 _PAUSE_S = 0.005

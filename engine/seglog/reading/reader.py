@@ -7,11 +7,10 @@ they are open; otherwise it raises OffsetOutOfRangeError.
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
 from seglog._kernels.chained import Chained
-from seglog._kernels.columns import ArenaPool, Columns
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog.clock import Clock, SystemClock
@@ -37,20 +36,21 @@ from seglog.reading.arguments import (
 )
 from seglog.reading.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
 from seglog.reading.extent import OFFSET_LIMIT, Extent
-from seglog.reading.fetch import LogFetch, aborted_transactions
-from seglog.reading.fetch_result import Fetched
 from seglog.reading.format_counters import FormatCounters
-from seglog.reading.gaps import GapFinder
 from seglog.reading.live_ends import told_ends
-from seglog.reading.log_cursor import LogCursor
 from seglog.reading.lookup import LogLookup, gone_is_out_of_range, out_of_range
 from seglog.reading.times import Time, to_timestamp_ms
-from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
-from seglog.state.checked_aborts import checked_aborts
-from seglog.state.leader_epochs import EpochEnd
+
+if TYPE_CHECKING:
+    from seglog._kernels.columns import ArenaPool, Columns
+    from seglog.reading.fetch_result import Fetched
+    from seglog.reading.gaps import GapFinder
+    from seglog.reading.log_cursor import LogCursor
+    from seglog.segment.aborted_transactions import IndexedAborts
+    from seglog.state.leader_epochs import EpochEnd
 
 
 class LogReader(LogLookup):
@@ -101,7 +101,7 @@ class LogReader(LogLookup):
             control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
         ), lost)
 
-    def cursor(self, name: str, *, shared: bool = False) -> LogCursor:
+    def cursor(self, name: str, *, shared: bool = False) -> "LogCursor":
         """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
         process or others, may use the name at the same time if all of them pass it; then a commit never moves back.
 
@@ -109,6 +109,8 @@ class LogReader(LogLookup):
         its file is damaged, StorageError if the directory cannot be written to.
         """
         self._current()
+        from seglog.reading.log_cursor import LogCursor
+
         return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
 
     def _told_ends(self) -> LiveEnds | None:
@@ -202,6 +204,8 @@ class LogReader(LogLookup):
         lost: list[LostRange] = []
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
+            from seglog._kernels.columns import ArenaPool
+
             self._pool = ArenaPool(chunk_bytes)
         extent = self._current()
         start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
@@ -220,7 +224,7 @@ class LogReader(LogLookup):
         magic: int | None = None,
         min_one: bool = True,
         isolation: Isolation = "read_uncommitted",
-    ) -> Fetched:
+    ) -> "Fetched":
         """The bytes that a broker sends to a client that fetches from `offset` and knows record formats up to `magic`.
 
         Returns a FetchSlice of one segment's file, at most `max_bytes`; the last batch may be cut, but with `min_one`
@@ -233,6 +237,8 @@ class LogReader(LogLookup):
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
         """
+        from seglog.reading.fetch import LogFetch
+
         offset = checked_offset(offset)
         if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
             raise InvalidArgumentError(f"magic must be 0, 1, 2 or None, not {magic!r}")
@@ -250,13 +256,15 @@ class LogReader(LogLookup):
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that reach into [start, stop)."""
+        from seglog.reading.fetch import aborted_transactions
+
         extent = self._current()
         first = extent.log_start_offset if start is None else checked_offset(start)
         last = extent.log_end_offset if stop is None else checked_offset(stop)
         with gone_is_out_of_range(self, first):
             return list(aborted_transactions(extent, first, last))
 
-    def end_offset_for(self, epoch: int) -> EpochEnd | None:
+    def end_offset_for(self, epoch: int) -> "EpochEnd | None":
         """The largest leader epoch that is not above `epoch`, and its end offset: up to there, a log that has this
         epoch agrees with this one. None if nothing is known. (OffsetsForLeaderEpoch, KIP-101)"""
         epoch, epochs = checked_epoch(epoch), self.leader_epochs
@@ -288,7 +296,7 @@ class LogReader(LogLookup):
         before, gaps = None, None
         for segment in extent.segments_from(first):
             if on_lost is not None and before is not None:
-                gaps = gaps or GapFinder(self.path, self.config, extent)
+                gaps = gaps or _gap_finder(self, extent)
                 gap = gaps.between(before, segment, first, stop)
                 if gap is not None:
                     on_lost(gap)
@@ -364,13 +372,21 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         return True     # the end is unknown
 
 
+def _gap_finder(log: LogReader, extent: Extent) -> "GapFinder":
+    from seglog.reading.gaps import GapFinder
+
+    return GapFinder(log.path, log.config, extent)
+
+
 def _bounds(
     log: LogReader, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
-) -> tuple[int, int | None, IndexedAborts | None]:
+) -> "tuple[int, int | None, IndexedAborts | None]":
     """Where a read begins and ends, and what it leaves out in between."""
     first = extent.log_start_offset if start is None else start
     aborted = None
     if is_read_committed(isolation):
+        from seglog.state.checked_aborts import checked_aborts
+
         stable = log.last_stable_offset
         stop = stable if stop is None else min(stop, stable)
         with gone_is_out_of_range(log, first):
@@ -480,7 +496,7 @@ def _up_to_format(
 
 
 def _cut(
-    tables: Iterable[tuple[Segment, BatchTable]], start: int, stop: int | None, aborted: IndexedAborts | None
+    tables: Iterable[tuple[Segment, BatchTable]], start: int, stop: int | None, aborted: "IndexedAborts | None"
 ) -> Iterator[tuple[Segment, BatchTable, int, int]]:
     start = within_int64(start)
     for segment, whole in tables:

@@ -6,7 +6,6 @@ message.format.version is kept as soon as it is given, so that the next opening 
 log. All other settings are kept only by `Log.configure`.
 """
 import functools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -15,6 +14,7 @@ from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
+from seglog.logger import Logger
 from seglog.reading.arguments import checked_config, decided, key_name
 from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seglog.config import Fsync
     from seglog.fs.files import FileSystem
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 _KEPT_WHEN_GIVEN = "message.format.version"
 _ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
 

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPosition:
+class BatchPosition(NamedTuple):
     """The position of a batch in its segment's .log: Kafka's LogOffsetPosition."""
 
     last_offset: int

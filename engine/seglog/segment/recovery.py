@@ -9,7 +9,6 @@ base. No CRC covers base offset and size, nor the magic of v2, so these are judg
 the walk without the GIL, a table of some thousand batches at a time.
 """
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +123,8 @@ def check_segments(
     threads = min(config.num_recovery_threads, len(tasks))
     if threads < 2:
         return [check_segment(path, base_offset, end_offset, config) for path, base_offset, end_offset in tasks]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads, thread_name_prefix="seglog-recovery") as pool:
         return list(pool.map(lambda task: check_segment(task[0], task[1], task[2], config), tasks))
 

@@ -80,7 +80,13 @@ def new_base_offset(first_offset: int | None, last_offset: int, log_end_offset: 
     return max(last_offset - RELATIVE_OFFSET_MAX if first_offset is None else first_offset, log_end_offset)
 
 
-def segment_jitter_ms(config: LogConfig, randrange: Callable[[int], int]) -> int:
+def segment_jitter_ms(config: LogConfig, randrange: Callable[[int], int] | None = None) -> int:
     """Return by how much one segment's segment.ms is shortened (LogConfig.randomSegmentJitter)."""
     most = min(config.segment_jitter_ms, config.segment_ms)
-    return randrange(most) if most > 0 else 0
+    if most <= 0:
+        return 0
+    if randrange is None:
+        import random  # (few logs have a jitter)
+
+        randrange = random.randrange
+    return randrange(most)

@@ -1,11 +1,11 @@
 """Counts the required tags that a segment's messages lack, as the segment is read, and logs them once."""
-import logging
 from pathlib import Path
 
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.tag_list import count_defaults
+from seglog.logger import Logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class TagDefaults:

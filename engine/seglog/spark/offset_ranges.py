@@ -1,16 +1,16 @@
 """The offsets of each partition to read: from options, a stream's offsets, and the limit of a trigger."""
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.frames.plan import PartitionSource, opened
+from seglog.logger import Logger
 from seglog.reading.arguments import is_read_committed
 from seglog.reading.reader import LogReader
 from seglog.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 Offsets = dict[TopicPartition, int]
 

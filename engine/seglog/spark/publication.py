@@ -3,7 +3,6 @@
 Before the first partition is published, the journal lists all that will be, so that after a crash the next run knows
 which are ours. Each step can be repeated: work that is already done is skipped.
 """
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, LockMode, holder, lock_log_dir
+from seglog.logger import Logger
 from seglog.spark.journal import COMMITTED, FINALIZING, JOURNAL_FILE, PUBLISHING, ROLLING_BACK, Journal
 from seglog.spark.manifest import removable
 from seglog.spark.options import ConversionOptions
@@ -20,7 +20,7 @@ from seglog.spark.workplace import Workplace
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.store import WORKPLACE_SUFFIX, LocalStore, RenamingStore, Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

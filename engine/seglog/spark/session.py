@@ -1,5 +1,4 @@
 """A Spark session for the command line: the one of spark-submit, or a new one."""
-import logging
 import os
 import re
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglog.errors import InvalidArgumentError, StorageError
+from seglog.logger import Logger
 from seglog.spark.cluster import context_of
 from seglog.spark.java import INSTALL, JAVA_MIN, find_java
 from seglog.spark.start_errors import cause_of, check_master, stderr_held
@@ -17,7 +17,7 @@ from seglog.spark.start_errors import cause_of, check_master, stderr_held
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 LOCAL = "local[*, 4]"       # all cores; a task that dies is retried, as on a cluster
 

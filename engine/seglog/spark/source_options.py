@@ -1,6 +1,5 @@
 """The options of `spark.read.format("seglog")`: those of Spark's Kafka source, and a few of seglog's."""
 import json
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from seglog.errors import InvalidArgumentError
 from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
 from seglog.frames.options import checked_columns
 from seglog.frames.plan import PartitionSource, partitions_of
+from seglog.logger import Logger
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 EARLIEST, LATEST = -2, -1       # as in the JSON of Spark's Kafka source
 SPLIT_BYTES = 64 << 20

@@ -1,5 +1,4 @@
 """Splits a read into tasks: pieces of some 64 MB that end between batches, with small ones combined."""
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +9,7 @@ from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.plan import parts_of
+from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
 from seglog.spark.offset_ranges import OffsetRange
@@ -17,7 +17,7 @@ from seglog.spark.row_schema import conformed
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 # Opening a file and looking up where to begin takes as long as reading this many bytes of records.
 _PART_WEIGHT_BYTES = 2 << 20
 

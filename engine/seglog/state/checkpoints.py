@@ -5,16 +5,16 @@
 Their names: `seglog.format.names`. Each file is for all partitions: a writer must merge its lines, under a lock
 (state.log_dir_state).
 """
-import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
 from seglog.fs.mapping import read_file
+from seglog.logger import Logger
 from seglog.state.text_files import checkpoint_head, decode, parse_checkpoint, parse_int
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 TopicPartition = tuple[str, int]
 

@@ -8,10 +8,8 @@ Formatting and parsing only; state.log_dir_state decides.
 """
 import enum
 import os
-import secrets
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.mapping import read_file
@@ -28,8 +26,7 @@ class PartitionState(enum.Enum):
     CLEAN = "clean"             # recovered and closed by us
 
 
-@dataclass(frozen=True, slots=True)
-class TakenMark:
+class TakenMark(NamedTuple):
     """Kafka's clean mark is away, because a writer of ours is active or has died."""
 
     period: str             # 32 hex digits, new each time the mark is removed
@@ -38,7 +35,7 @@ class TakenMark:
 
     @classmethod
     def new(cls, *, stood: bool, content: bytes = b"") -> Self:
-        return cls(secrets.token_hex(16), stood, content)
+        return cls(os.urandom(16).hex(), stood, content)
 
     def to_bytes(self) -> bytes:
         return format_json(
@@ -52,8 +49,7 @@ class TakenMark:
             _text(body["period"]), _truth(body["stood"]), bytes.fromhex(_text(body["content"]))))
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMark:
+class PartitionMark(NamedTuple):
     """The state of a partition in a period."""
 
     period: str

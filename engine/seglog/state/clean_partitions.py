@@ -18,7 +18,6 @@ must tell: a broker creates a missing `log-start-offset-checkpoint`, under its l
 (CheckpointFile's constructor, from LogManager's). So we remove this file if it would have no line: if it exists when we
 open a log dir that no process holds, our files are no longer valid.
 """
-import logging
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -29,10 +28,11 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
+from seglog.logger import Logger
 from seglog.state.checkpoints import offsets_or_none
 from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # The mtime of `.seglog.cleanshutdown` once another process than its creator writes in the same period.
 _SHARED_MTIME_NS = 10**9

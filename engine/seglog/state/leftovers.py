@@ -15,8 +15,8 @@ The first three passes of Kafka's LogLoader (3.x), and the orphans of the fourth
 """
 import os
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from seglog._kernels.mapping import file_size
 from seglog._kernels.segment_names import sorted_names
@@ -116,8 +116,7 @@ class FoundSegment:
         return {suffix: file for suffix, file in self.by_suffix.items() if suffix != self.suffixes[0]}
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     """The segments of a directory, by base offset, and the files that must be removed or renamed first."""
 
     directory: Path

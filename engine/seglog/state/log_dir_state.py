@@ -5,10 +5,9 @@ files that all partitions share: offsets (state.offset_checkpoints) and clean ma
 """
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from seglog._kernels.shield import shielded
 from seglog.errors import NotALogError
@@ -28,8 +27,7 @@ _LINES_OF_A_LOG = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What a log dir knows of one partition.
 
     clean               what is on the disk can be trusted; if not, recover before writing

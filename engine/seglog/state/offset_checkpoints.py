@@ -6,7 +6,6 @@ gathered here, and written together with one that must be written, once for many
 
 All methods are called within a turn (fs.lock.turns), during which no other process or thread changes the files.
 """
-import logging
 import os
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import Lock, lock_partition
 from seglog.fs.mapping import OpenedFile
+from seglog.logger import Logger
 from seglog.state.checkpoints import (
     TopicPartition,
     join_offset_checkpoint,
@@ -26,7 +26,7 @@ from seglog.state.checkpoints import (
     parse_offsets_or_none,
 )
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # Gathered changes are written with the first change that comes this long after the last write, or makes them this many.
 GATHER_S = 5.0

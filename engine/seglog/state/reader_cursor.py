@@ -1,5 +1,4 @@
 """`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md."""
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +14,9 @@ from seglog.fs.files import FileSystem
 from seglog.fs.lock import turns
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
+from seglog.logger import Logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 PREFIX = ".seglog.cursor-"
 LOCK_SUFFIX = ".lock"

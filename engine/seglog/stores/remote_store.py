@@ -4,7 +4,6 @@ A task copies a segment into its own local directory, converts it there, and sen
 twice one segment, and memory for a piece of it.
 """
 import ipaddress
-import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +15,11 @@ from seglog.format import names
 from seglog.format.foreign_names import Shape, judged
 from seglog.fs.files import OsFileSystem, WritableFile
 from seglog.fs.scratch import scratch_directory
+from seglog.logger import Logger
 from seglog.stores.side_by_side import Item, Result, side_by_side
 from seglog.stores.store import Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 PIECE_BYTES = 8 << 20
 # The limit for a file that is read whole: the plan of a partition of a million segments has about 80 MB.

@@ -2,7 +2,6 @@
 
 The process ends after they are done (process_end).
 """
-import logging
 from _thread import allocate_lock, start_new_thread
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
@@ -10,9 +9,10 @@ from typing import ClassVar, Generic, TypeVar
 from seglog._kernels.ending import check_others_run
 from seglog._kernels.shield import work_in_background
 from seglog._kernels.write_gate import Bell
+from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # An interrupted waiter may not have rung the bell for the others: they look again after this time.
 _LOOK_S = 1.0

@@ -13,7 +13,6 @@ it does not wait; one that comes while the thread pauses waits until the pause i
 
 Threads that wait (`WriteGate.wait`) lead their own syncs and need none of this.
 """
-import logging
 import queue
 import time
 from collections.abc import Callable
@@ -21,9 +20,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
+from seglog.logger import Logger
 from seglog.threads.process_queue import ProcessQueue
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 Callback = Callable[[BaseException | None], None]
 

@@ -10,14 +10,14 @@ How this stays consistent under ^C and other asynchronous exceptions: see _kerne
 because the state on disk is unknown (LogFailedError names the first error). Any other exception leaves the log torn,
 and `reload` reads it again from the disk, as the next opening would.
 """
-import logging
 from pathlib import Path
 
 from seglog._kernels.write_gate import ChangeGate
 from seglog.errors import LogFailedError
+from seglog.logger import Logger
 from seglog.threads.sync_thread import SYNC_CALLS, Callback
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 class WriteGate(ChangeGate):

@@ -8,7 +8,6 @@ questions about single messages are answered from the whole log. If a tracker lo
 damaged, they are found there again.
 """
 import enum
-import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -24,11 +23,12 @@ from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
+from seglog.logger import Logger
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 # The name of the cursor that builds a shared index. It does not prevent a ledger from being trimmed.
 BUILDING_CURSOR = "__delayed_index"

@@ -10,7 +10,6 @@ listed as uncleanable, with the reason, until a later step succeeds; it is retri
 """
 import contextlib
 import functools
-import logging
 import sys
 import threading
 import time
@@ -24,19 +23,15 @@ from seglog._kernels.write_gate import Bell, CallLock
 from seglog.config import LogConfig
 from seglog.counters import Sample
 from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
-from seglog.log.expiry import Expired, Verdict
 from seglog.log.keeper import KeptLog
 from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
+from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
-from seglog.upkeep.cleaner import clean, plan_for
 from seglog.upkeep.cleaner_config import CleanerConfig
-from seglog.upkeep.cleaning_plan import CleaningPlan, filthiest
-from seglog.upkeep.cleaning_round import CleaningLimits
 from seglog.upkeep.metrics import METRICS
-from seglog.upkeep.retention import over_total
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 NEVER = float("inf")
 # A log with a short retention.ms is checked this many times within it, but at most at this interval.
@@ -400,6 +395,9 @@ class LogCleaner:
         }
         if not any(task.clean_at <= now for task in waiting.values()):
             return None
+        from seglog.upkeep.cleaner import plan_for
+        from seglog.upkeep.cleaning_plan import CleaningPlan, filthiest
+
         plans: dict[int, CleaningPlan] = {}
         for key, task in waiting.items():
             log = task.log()
@@ -426,6 +424,9 @@ class LogCleaner:
         log = task.log()
         if not isinstance(log, Log) or task.leaves:
             return
+        from seglog.upkeep.cleaner import clean
+        from seglog.upkeep.cleaning_round import CleaningLimits
+
         limits = CleaningLimits(
             dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
             load_factor=self.config.log_cleaner_io_buffer_load_factor,
@@ -464,6 +465,9 @@ class LogCleaner:
 
     def _keep_total(self, now_ms: int) -> None:
         """seglog.retention.total.bytes."""
+        from seglog.log.expiry import Expired, Verdict
+        from seglog.upkeep.retention import over_total
+
         logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}
         limits: dict[int, int] = {}
         tasks = dict(self._tasks)

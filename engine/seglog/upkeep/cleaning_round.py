@@ -2,7 +2,6 @@
 
 Kafka's Cleaner.doClean: buildOffsetMap, groupSegmentsBySize, cleanSegments, cleanInto.
 """
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog.config import MAX_INT, LogConfig
 from seglog.errors import InvalidRecordError
 from seglog.format.compression import compress, decompressor
+from seglog.logger import Logger
 from seglog.segment.aborted_transactions import IndexedAborts
 from seglog.segment.segment import Segment
 from seglog.state.checked_aborts import checked_aborts
@@ -24,7 +24,7 @@ from seglog.upkeep.cleaning_plan import CleaningPlan
 from seglog.upkeep.cleaning_source import CleaningSource, mtime_ns
 from seglog.upkeep.merged_batches import MergedBatches
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 # How a BatchFilter compares keys (batch_filter.pyx).
 _EXACT = {"false": 0, "uncompressed": 1, "true": 2}

@@ -12,7 +12,6 @@ Keys that do not fit into memory (seglog.compaction.key.map.bytes) take several 
 former ledger or the new one, and nothing that the next opening does not remove. The topic's ledgers, its cursors and
 its delayed messages are not changed. docs/topic_compaction.md
 """
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -47,11 +46,12 @@ from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.message_position import MessagePosition, last_message
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
+from seglog.logger import Logger
 from seglog.topic.compaction_service import TopicCompactionService
 from seglog.upkeep.compacted_conversion import FORMS, ConversionRound
 from seglog.upkeep.compaction_phases import COMPACTED_BEFORE, CompactionCount, CompactionPhases
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 # Entries are added to the compacted ledger in pieces of this many bytes.
 _CHUNK_BYTES = 1 << 20

@@ -10,7 +10,6 @@ So a ledger with ".new" to which the cursor does not point was never used, and t
 has pointed to each ledger without ".new". If one of these is later than the pointer, or there is no pointer, the
 pointer was lost: this is an error, because without that ledger the topic lacks keys. docs/formats/compacted_ledger.md
 """
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +22,9 @@ from seglog.ledger.ledger import DELETED_SUFFIX, delete_ledger, remove_directory
 from seglog.ledger.managed.manifest import FILE_NAME as MANIFEST_NAME
 from seglog.ledger.managed.manifest import LEDGER_PREFIX
 from seglog.ledger.position import EARLIEST, Position
+from seglog.logger import Logger
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 # Pulsar's names: Compactor.COMPACTION_SUBSCRIPTION, COMPACTED_TOPIC_LEDGER_PROPERTY
 COMPACTION_CURSOR = "__compaction"

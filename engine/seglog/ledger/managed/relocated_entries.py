@@ -4,7 +4,6 @@ One message with a long delay would keep its ledger and all later ones from bein
 small ledger, and the cursors that still need it set it aside. It keeps its position, which identifies it, so one copy
 serves every subscription. Only the cursors count: a copy of an entry that no cursor has set aside is garbage.
 """
-import logging
 import os
 import struct
 import threading
@@ -21,11 +20,12 @@ from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.manifest import LEDGER_PREFIX
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
+from seglog.logger import Logger
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"

@@ -7,7 +7,6 @@
 ledger.managed.appender adds entries to the last ledger. For lock, refusal and failure, see threads.write_gate. A
 failure from a write on leaves the managed ledger read-only: opening it again finds out what is on the disk.
 """
-import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,10 +32,11 @@ from seglog.ledger.managed.manifest import (
     ledger_directory,
 )
 from seglog.ledger.position import Position
+from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.threads.write_gate import WriteGate
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 R = TypeVar("R")
 
