@@ -63,7 +63,7 @@ cdef class GroupCommit:
 cdef class ChangeGate(GroupCommit):
     cdef CallLock lock
     cdef public object refusal
-    cdef public bint is_changing
+    cdef readonly bint is_changing
     cdef public int64_t number
 
     cdef object call_and_give(self, object section, tuple args)

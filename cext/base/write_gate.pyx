@@ -4,9 +4,10 @@ A change is a function that runs with the lock (`change`), or alone with the fil
 acquired and released here, in C, where the interpreter delivers no exception: so whatever interrupts Python code, ^C or
 PyThreadState_SetAsyncExc, no thread waits at the gate forever.
 
-`is_changing` tells what the exception left behind: a function sets it before its first change, and its return resets
-it. After a SeglogError, the gate is closed for good (`failure`): the state on disk is unknown. After any other
-exception, the log is torn: the next caller, usually the interrupted thread itself, first calls `reload`.
+A function makes each change within `with gate.changing():`, so that the gate knows what an exception left behind: one
+that leaves such a block leaves a change in the middle. After a SeglogError, the gate is then closed for good
+(`failure`): the state on disk is unknown. After any other exception, the log is torn: the next caller, usually the
+interrupted thread itself, first calls `reload`. An exception outside of such a block has changed nothing.
 
 Appenders that wait for the disk share one sync. A thread that finds no sync running leads: its sync covers everything
 written before it began. Threads that come meanwhile queue up; after the sync, those that it covered continue, and the
@@ -468,18 +469,45 @@ cdef class GroupCommit:
         self.waiting -= 1
 
 
+@cython.final
+@cython.freelist(16)
+cdef class Changing:
+    """`ChangeGate.changing`: a block that changes the log, and is complete where it ends."""
+    cdef ChangeGate gate
+    cdef bint was_changing
+
+    def __enter__(self):
+        self.was_changing = self.gate.is_changing
+        self.gate.is_changing = True
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.gate.is_changing = self.was_changing
+
+    def refused(self):
+        """What the block raises now is a refusal: nothing has changed yet."""
+        self.gate.is_changing = False
+
+
 cdef class ChangeGate(GroupCommit):
     """Also has the lock of a log, and what prevents changes.
 
     number          of appends that a thread may wait for; counted with the lock
     refusal         makes the error for attempted changes; None: changes are possible. Read without the lock
                     first
-    is_changing     set by a section before its first change; a section that can still refuse resets it
+    is_changing     a section is within `changing`, or an exception left that
     is_torn         a change was left in the middle: `reload` is due
     """
 
     def __cinit__(self, *args, **named):
         self.lock = CallLock()
+
+    def changing(self):
+        """For a section: the context of what it changes. Blocks may be nested."""
+        cdef Changing block = Changing.__new__(Changing)
+        block.gate = self
+        return block
 
     def change(self, section, *args):
         """Call `section(*args)` with the lock, if a change is possible. Raises what `refusal` makes."""

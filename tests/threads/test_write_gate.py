@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -184,8 +184,8 @@ def test_who_wants_the_files_waits_for_the_sync_that_runs(disk):
 
 
 def change_and_raise(disk, error):
-    disk.is_changing = True
-    raise error
+    with disk.changing():
+        raise error
 
 
 def test_an_error_of_ours_in_the_middle_of_a_change_is_a_failure(disk):
@@ -205,6 +205,53 @@ def test_an_error_before_a_change_is_a_refusal(disk):
     with pytest.raises(StorageError, match="not now"):
         disk.change(refuse)
     assert (disk.change(int), disk.failure) == (0, None)
+
+
+def test_an_error_after_a_change_is_a_refusal_too(disk):
+    def change_and_refuse():
+        with disk.changing():
+            pass
+        raise StorageError("not now")
+
+    with pytest.raises(StorageError, match="not now"):
+        disk.change(change_and_refuse)
+    assert (disk.change(int), disk.failure) == (0, None)
+
+
+@pytest.mark.parametrize("kind", [StorageError, KeyboardInterrupt])
+def test_a_change_goes_on_after_one_within_it(disk, kind):
+    def changes():
+        with disk.changing():
+            with disk.changing():
+                pass
+            raise kind("in the middle")
+
+    with pytest.raises((LogFailedError, KeyboardInterrupt), match="in the middle"):
+        disk.change(changes)
+    assert (disk.failure is not None, disk.reloaded) == ((True, 0) if kind is StorageError else (False, 1))
+
+
+@pytest.mark.parametrize("kind", [StorageError, KeyboardInterrupt])
+def test_what_a_change_refuses_leaves_the_log_as_it_was(disk, kind):
+    def refuse():
+        with disk.changing() as change:
+            change.refused()
+            raise kind("not now")
+
+    with pytest.raises(kind, match="not now"):
+        disk.change(refuse)
+    assert (disk.change(int), disk.failure, disk.reloaded) == (0, None, 0)
+
+
+def test_a_section_that_caught_its_own_error_within_a_change_has_ended_it(disk):
+    def change_and_catch():
+        with suppress(StorageError), disk.changing():
+            raise StorageError("told to nobody")
+
+    disk.change(change_and_catch)
+    assert not disk.is_changing
+    with pytest.raises(AttributeError):
+        disk.is_changing = True
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])

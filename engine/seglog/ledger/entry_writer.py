@@ -87,13 +87,13 @@ class EntryWriter(WriteGate):
 
     def _put(self, entries: list[bytes], timestamps: list[int]) -> tuple[int, int]:
         most = self._check_room(len(entries), sum(map(len, entries)))
-        self.is_changing = True
-        try:
-            self._waiting.add(entries, timestamps)
-        except SeglogError:
-            self.is_changing = False    # a refused call has changed nothing
-            raise
-        return self._took(len(entries), most)
+        with self.changing() as change:
+            try:
+                self._waiting.add(entries, timestamps)
+            except SeglogError:
+                change.refused()
+                raise
+            return self._took(len(entries), most)
 
     def put_checked(
         self, checked: CheckedEntries, first: int, stop: int, state: BrokerState, interceptors: frozenset[str]
@@ -109,15 +109,15 @@ class EntryWriter(WriteGate):
     ) -> tuple[int, int, int]:
         size_bytes = checked.size_between(first, stop) + (stop - first) * _BROKER_PART_BYTES
         most = self._check_room(stop - first, size_bytes)
-        self.is_changing = True
-        try:
-            index = self._waiting.add_checked(
-                checked, first, stop, state.timestamp, state.index, TIMESTAMP in interceptors, INDEX in interceptors
-            )
-        except SeglogError:
-            self.is_changing = False
-            raise
-        return *self._took(stop - first, most), index
+        with self.changing() as change:
+            try:
+                index = self._waiting.add_checked(
+                    checked, first, stop, state.timestamp, state.index, TIMESTAMP in interceptors, INDEX in interceptors
+                )
+            except SeglogError:
+                change.refused()
+                raise
+            return *self._took(stop - first, most), index
 
     def _check_room(self, count: int, size_bytes: int) -> int:
         """Return the most bytes that these entries may take. With the lock, before they are taken; opens the files.
@@ -169,10 +169,10 @@ class EntryWriter(WriteGate):
         self._reload()
         self.refusal = self.refusal or self._sealed
         self._write()
-        self.is_changing = True
-        self.active.seal()
-        self.published.at = self.active.end
-        self.cover(self.number)
+        with self.changing():
+            self.active.seal()
+            self.published.at = self.active.end
+            self.cover(self.number)
 
     def close(self) -> None:
         """Close the descriptors. Idempotent."""
@@ -201,8 +201,9 @@ class EntryWriter(WriteGate):
 
     def write_entries(self) -> None:
         """Write what waits, and the index files up to it; with the lock, and alone with the files."""
-        self._write()
-        self.active.write_entries()
+        with self.changing():
+            self._write()
+            self.active.write_entries()
 
     def sync_all(self) -> None:
         """Do the same, then sync and publish everything."""
@@ -218,19 +219,18 @@ class EntryWriter(WriteGate):
     def _write(self) -> None:
         """Write what waits as one batch; with the lock. So a crash can tear only one batch, the last one."""
         waiting = self._waiting
-        made = waiting.taken
-        if made is None:
-            if not len(waiting):
-                return
-            self.is_changing = True
-            made = waiting.take(self.active.end.next_offset)
-        self.is_changing = True
-        first, last = made.base_offset, made.last_offset
-        raw = bytes(made) if len(made) <= _SHORT_BYTES else made
-        if not self.active.append_quietly(raw, first, last, made.max_timestamp):
-            self.active.append_batch(raw, first, last, made.max_timestamp)
-        waiting.taken = None
-        self.size_bytes = self.active.end.position
+        if waiting.taken is None and not len(waiting):
+            return
+        with self.changing():
+            made = waiting.taken
+            if made is None:
+                made = waiting.take(self.active.end.next_offset)
+            first, last = made.base_offset, made.last_offset
+            raw = bytes(made) if len(made) <= _SHORT_BYTES else made
+            if not self.active.append_quietly(raw, first, last, made.max_timestamp):
+                self.active.append_batch(raw, first, last, made.max_timestamp)
+            waiting.taken = None
+            self.size_bytes = self.active.end.position
 
     # --- after an interrupt ------------------------------------------------------------------
 
@@ -246,20 +246,20 @@ class EntryWriter(WriteGate):
     def _reload(self) -> None:
         if not self.is_torn or self.failure is not None or self.refusal is not None:
             return
-        self.is_changing = True
-        self.active.check_disk()
-        self.active.close()
-        self.active = self._taken_up()
-        self.active.assume_unsynced()
-        GROWING_FILES.opened(self)
-        waiting, end = self._waiting, self.active.end
-        if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:
-            waiting.taken = None        # it is on the disk, complete
-        self._write()                   # what was taken
-        self._write()                   # and what waits after it
-        end = self.active.end
-        self.next_id, self.size_bytes = end.next_offset, end.position
-        self.is_torn = False
+        with self.changing():
+            self.active.check_disk()
+            self.active.close()
+            self.active = self._taken_up()
+            self.active.assume_unsynced()
+            GROWING_FILES.opened(self)
+            waiting, end = self._waiting, self.active.end
+            if waiting.taken is not None and waiting.taken.base_offset < end.next_offset:
+                waiting.taken = None        # it is on the disk, complete
+            self._write()                   # what was taken
+            self._write()                   # and what waits after it
+            end = self.active.end
+            self.next_id, self.size_bytes = end.next_offset, end.position
+            self.is_torn = False
 
     def _taken_up(self) -> SegmentAppender:
         check = check_segment(self.path, 0, names.MAX_OFFSET, SEGMENT)

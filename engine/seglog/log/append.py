@@ -359,7 +359,6 @@ class LogAppender:
     ) -> tuple[int, int]:
         """Write our batches as messages of v0 or v1: all are made before the first one is written."""
         tail = self._tail
-        tail.is_changing = False
         stored: list[Assigned] = []
         for made in batches:
             first = stored[-1].last_offset + 1 if stored else tail.next_offset
@@ -383,7 +382,6 @@ class LogAppender:
             self._housekeeping.linger()     # first: no record may wait unless a thread will write it
         if not linger.add(key, value, headers, timestamp, now_ms):
             tail.write_lingering()
-            tail.is_changing = False
             if self._housekeeping is not None:
                 self._housekeeping.linger()
             linger.add(key, value, headers, timestamp, now_ms)
@@ -400,7 +398,6 @@ class LogAppender:
         """Write a ready batch that was checked for `place`."""
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False        # a refusal from here on changes nothing
         epoch = tail.leader_epoch if leader_epoch is None else leader_epoch
         if epoch < tail.leader_epoch:
             raise InvalidArgumentError(

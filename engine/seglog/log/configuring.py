@@ -16,11 +16,10 @@ _OF_SEGMENTS = (
 def use_config(tail: "LogTail", config: LogConfig) -> None:
     """With the lock: use this configuration from now on."""
     tail.write_lingering()
-    tail.is_changing = False
     if any(getattr(config, name) != getattr(tail.config, name) for name in _OF_SEGMENTS):
         tail.before_change()
-        tail.is_changing = True
-        tail.alone_within(_take_up_anew, tail, config)
+        with tail.changing():
+            tail.alone_within(_take_up_anew, tail, config)
     else:
         tail.use_config(config)
 

@@ -37,7 +37,6 @@ class LogCutter:
     def _truncate_to(self, offset: int) -> int:
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False
         extent = tail.current()
         if offset < extent.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -48,8 +47,8 @@ class LogCutter:
             tail.before_change()
             # Before the cut: after a crash in the middle of it, no reader may skip records that are appended later.
             lower_cursors(tail.fs, tail.path, offset)
-            tail.is_changing = True
-            tail.alone_within(self._truncate, extent, offset)
+            with tail.changing():
+                tail.alone_within(self._truncate, extent, offset)
         return tail.next_offset
 
     def _truncate(self, extent: Extent, offset: int) -> None:
@@ -120,7 +119,6 @@ class LogCutter:
     def _delete_records(self, before: int) -> int:
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False
         extent = tail.current()
         if not 0 <= before <= extent.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -169,14 +167,14 @@ class LogCutter:
                 file=tail.path,
             )
         tail.before_change()
-        tail.is_changing = True
-        tail.snapshots.settle()     # only the snapshots keep the producers whose records go
-        tail.live.begin()
-        self._swap(extent.segments[begin:stop], targets)
-        tail.shown.extent = extent.exchanged(begin, stop, [tail.sealed(base) for base in bases])
-        tail.live.end(tail.shown, tail.last_stable_offset)
-        for gone in set(old).difference(bases):
-            tail.snapshots.delete(gone)
+        with tail.changing():
+            tail.snapshots.settle()     # only the snapshots keep the producers whose records go
+            tail.live.begin()
+            self._swap(extent.segments[begin:stop], targets)
+            tail.shown.extent = extent.exchanged(begin, stop, [tail.sealed(base) for base in bases])
+            tail.live.end(tail.shown, tail.last_stable_offset)
+            for gone in set(old).difference(bases):
+                tail.snapshots.delete(gone)
 
     def exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]

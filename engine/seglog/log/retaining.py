@@ -246,7 +246,6 @@ class LogRetainer:
         """None: the log has rolled, and the snapshot of that must be written first."""
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False
         extent = tail.current()
         expired = _still(extent, verdict.expired, judged)
         if len(expired) == len(extent.segments):

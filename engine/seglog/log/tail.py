@@ -166,15 +166,14 @@ class LogTail(WriteGate, QuietTail):
     def _reload(self) -> None:
         if not self.is_torn or self.failure is not None or self.shown.extent is None:
             return
-        self.is_changing = True
-        self.alone_within(self._load_again)
-        self.is_changing = True
-        linger = self.linger
-        if linger is not None and (made := linger.batch.taken) is not None:
-            if made.base_offset >= self.next_offset:
-                self.write_taken(linger, self.now_ms())
-            linger.batch.taken = None
-        self.is_torn = False
+        with self.changing():
+            self.alone_within(self._load_again)
+            linger = self.linger
+            if linger is not None and (made := linger.batch.taken) is not None:
+                if made.base_offset >= self.next_offset:
+                    self.write_taken(linger, self.now_ms())
+                linger.batch.taken = None
+            self.is_torn = False
 
     def _load_again(self) -> None:
         self.live.begin()
@@ -213,9 +212,9 @@ class LogTail(WriteGate, QuietTail):
         linger = self.linger
         if linger is not None and linger.batch:
             now_ms = self.now_ms()
-            self.is_changing = True
-            linger.take(now_ms, self.next_offset)
-            self.write_taken(linger, now_ms)
+            with self.changing():
+                linger.take(now_ms, self.next_offset)
+                self.write_taken(linger, now_ms)
 
     def stop_lingering(self) -> None:
         """Write what lingers, and each record at once from now on."""
@@ -224,13 +223,13 @@ class LogTail(WriteGate, QuietTail):
 
     def write_taken(self, linger: Linger, now_ms: int) -> None:
         """Write the batch that was taken for it; its offsets were already given out."""
-        self.is_changing = True
-        made = linger.batch.taken
-        assert made is not None
-        first = self.next_offset
-        made.place(first, self.leader_epoch)
-        self.write(made, first, made.last_offset, made.max_timestamp, now_ms)
-        linger.batch.taken = None
+        with self.changing():
+            made = linger.batch.taken
+            assert made is not None
+            first = self.next_offset
+            made.place(first, self.leader_epoch)
+            self.write(made, first, made.last_offset, made.max_timestamp, now_ms)
+            linger.batch.taken = None
 
     def before_change(self) -> None:
         """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on."""
@@ -270,15 +269,15 @@ class LogTail(WriteGate, QuietTail):
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and self.durable_offset != self.next_offset:
             self._begin_unordered()
-        self.is_changing = True
-        if not active.append_quietly(made, first, last, max_timestamp):
-            active.append_batch(made, first, last, max_timestamp)
-            self._end.at = active.end
-        self.next_offset = last + 1
-        self.follows = False
-        self.number += 1
-        if not self.publishes_synced:
-            self.announce()
+        with self.changing():
+            if not active.append_quietly(made, first, last, max_timestamp):
+                active.append_batch(made, first, last, max_timestamp)
+                self._end.at = active.end
+            self.next_offset = last + 1
+            self.follows = False
+            self.number += 1
+            if not self.publishes_synced:
+                self.announce()
 
     def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Write batches that were checked, and update their producers."""
@@ -305,25 +304,25 @@ class LogTail(WriteGate, QuietTail):
             shielded(self._begin, self.leader_epoch, first)
         if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
             self._begin_unordered()
-        self.is_changing = True
-        try:
-            active = self._append_table(active, assigned, base_offset)
-        except InvalidArgumentError:
-            self.is_changing = False        # nothing was written
-            raise
-        if update is not None:
-            for aborted in self.producers.apply(update):
-                active.add_aborted(aborted)
-        self.next_offset = last + 1
-        self.follows = origin is Origin.REPLICATION
-        if self.on_transaction is not None and update is not None and (begun := update.begun):
-            self.on_transaction(begun)
-        # After the entries of aborted transactions: readers of committed data need them when they see the marker.
-        self._end.at = active.end
-        self.number += 1
-        if not self.publishes_synced:
-            self.announce()
-            self.producers.on_high_watermark_updated(self.next_offset)
+        with self.changing() as change:
+            try:
+                active = self._append_table(active, assigned, base_offset)
+            except InvalidArgumentError:
+                change.refused()        # nothing was written
+                raise
+            if update is not None:
+                for aborted in self.producers.apply(update):
+                    active.add_aborted(aborted)
+            self.next_offset = last + 1
+            self.follows = origin is Origin.REPLICATION
+            if self.on_transaction is not None and update is not None and (begun := update.begun):
+                self.on_transaction(begun)
+            # After the entries of aborted transactions: readers of committed data need them when they see the marker.
+            self._end.at = active.end
+            self.number += 1
+            if not self.publishes_synced:
+                self.announce()
+                self.producers.on_high_watermark_updated(self.next_offset)
 
     def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
         """Write batches of one append; to a new segment if they need more index entries than are left.
@@ -342,9 +341,9 @@ class LogTail(WriteGate, QuietTail):
     def write_entries(self) -> None:
         """Write the index entries up to the end."""
         if not self.active.is_given_back:       # otherwise they are written already
-            self.is_changing = True
-            self.active.write_entries()
-            self._end.at = self.active.end
+            with self.changing():
+                self.active.write_entries()
+                self._end.at = self.active.end
 
     # --- with the lock: rolling ------------------------------------------------------------------
 
@@ -372,10 +371,8 @@ class LogTail(WriteGate, QuietTail):
 
     def _roll(self, base_offset: int) -> None:
         self.before_change()
-        was_changing = self.is_changing
-        self.is_changing = True
-        self.alone_within(self._roll_alone, base_offset)
-        self.is_changing = was_changing
+        with self.changing():
+            self.alone_within(self._roll_alone, base_offset)
 
     def _roll_alone(self, base_offset: int) -> None:
         old = self.active
@@ -545,8 +542,8 @@ class LogTail(WriteGate, QuietTail):
             if self.failure is None:
                 self._reload()
                 self.write_lingering()
-                self.is_changing = True
-                self.alone_within(self._finish)
+                with self.changing():
+                    self.alone_within(self._finish)
                 clean = True
         finally:
             self.let_go(clean=clean)

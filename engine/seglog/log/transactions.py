@@ -136,7 +136,6 @@ class LogTransactions:
     def _begin_epoch(self, producer_id: int) -> tuple[int, int]:
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False
         entry = tail.producers.entry(producer_id)
         epoch = 1 + max(tail.fences.get(producer_id, -1), -1 if entry is None else entry.producer_epoch)
         if epoch > _EPOCH_MAX:
@@ -160,7 +159,6 @@ class LogTransactions:
     ) -> tuple[int | None, int]:
         tail = self._tail
         tail.write_lingering()
-        tail.is_changing = False
         entry = self._checked(producer_id, epoch, first_offset)
         if must_be_open and (entry is None or entry.current_txn_first_offset < 0):
             return None, tail.number
@@ -203,7 +201,6 @@ class LogTransactions:
     def _abort_overdue(self) -> int | None:
         """Returns in how many ms to look again; None: none is open."""
         tail = self._tail
-        tail.is_changing = False
         now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
         still_open: dict[tuple[int, int], int] = {}
         left_ms = None
@@ -222,7 +219,6 @@ class LogTransactions:
     def _abort(self, entry: ProducerEntry, age_ms: int) -> bool:
         """Abort with the next epoch, as Kafka's coordinator does: the producer is fenced. Returns whether it could."""
         self._tail.write_lingering()
-        self._tail.is_changing = False
         try:
             self._write_marker(entry.producer_id, entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
         except StorageError:

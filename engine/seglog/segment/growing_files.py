@@ -15,6 +15,7 @@ import os
 import resource
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from weakref import ref
 
@@ -40,11 +41,13 @@ class GrowingSegment(Protocol):
     active: SegmentAppender
     refusal: Callable[[], BaseException] | None
     number: int             # of appends
-    is_changing: bool
     is_told: bool
 
     @property
     def failure(self) -> BaseException | None: ...
+
+    def changing(self) -> AbstractContextManager[object]:
+        """A block that changes it."""
 
     def alone_at_once(self, section: Callable[..., object], *args: Any) -> bool:
         """Call `section` with the lock and alone with the files, if both are free now. Return whether it was called."""
@@ -148,12 +151,12 @@ class GrowingFiles:
             return True
 
     def _give_back(self, slot: _Slot, owner: GrowingSegment) -> None:
-        owner.is_changing = True    # first: after an interrupt from here on, it is read again from the disk
-        self._drop(slot)            # before the rest: if that fails, it is not tried again
-        owner.write_entries()
-        if owner.active.unsynced:
-            owner.sync_all()
-        owner.active.give_back()
+        with owner.changing():      # after an interrupt from here on, it is read again from the disk
+            self._drop(slot)        # before the rest: if that fails, it is not tried again
+            owner.write_entries()
+            if owner.active.unsynced:
+                owner.sync_all()
+            owner.active.give_back()
 
     def _drop(self, slot: _Slot) -> None:
         if self._slots.get(slot.key) is slot:

@@ -5,10 +5,10 @@
     gate.wait(number)               return when the appends up to `number` are on the disk; threads share the syncs
     gate.when(number, callback)     the same without blocking a thread
 
-How this stays consistent under ^C and other asynchronous exceptions: see _kernels.write_gate. A section sets
-`gate.is_changing = True` before its first change. If a SeglogError leaves it after that, the log becomes read-only,
-because the state on disk is unknown (LogFailedError names the first error). Any other exception leaves the log torn,
-and `reload` reads it again from the disk, as the next opening would.
+How this stays consistent under ^C and other asynchronous exceptions: see _kernels.write_gate. A section makes each
+change within `with gate.changing():`. If a SeglogError leaves that block, the log becomes read-only, because the state
+on disk is unknown (LogFailedError names the first error). Any other exception leaves the log torn, and `reload` reads
+it again from the disk, as the next opening would.
 """
 from pathlib import Path
 

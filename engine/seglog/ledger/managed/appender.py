@@ -71,23 +71,23 @@ class ManagedAppender:
         count, done = len(checked), 0
         runs: list[tuple[int, range]] = []
         waits: list[tuple[EntryWriter, int]] = []
-        tail.is_changing = True
-        try:
-            while done < count:
-                ledger, writer = tail.ledger_for(checked.size_between(done, done + 1))
-                state = tail.state
-                stop = done + self._room(writer, checked, done)
-                if TIMESTAMP in interceptors:
-                    state = BrokerState(state.index, max(state.timestamp, tail.clock.now_ms(), 0))
-                first, number, index = writer.put_checked(checked, done, stop, state, interceptors)
-                tail.state = BrokerState(index, state.timestamp)    # only now: a refused entry uses up no index
-                ledger_id = ledger.ledger_id
-                runs.append((ledger_id, range(first, first + stop - done)))
-                waits.append((writer, number))
-                done = stop
-        except (RecordTooLargeError, InvalidArgumentError):
-            tail.is_changing = False
-            raise
+        with tail.changing() as change:
+            try:
+                while done < count:
+                    ledger, writer = tail.ledger_for(checked.size_between(done, done + 1))
+                    state = tail.state
+                    stop = done + self._room(writer, checked, done)
+                    if TIMESTAMP in interceptors:
+                        state = BrokerState(state.index, max(state.timestamp, tail.clock.now_ms(), 0))
+                    first, number, index = writer.put_checked(checked, done, stop, state, interceptors)
+                    tail.state = BrokerState(index, state.timestamp)    # only now: a refused entry uses up no index
+                    ledger_id = ledger.ledger_id
+                    runs.append((ledger_id, range(first, first + stop - done)))
+                    waits.append((writer, number))
+                    done = stop
+            except (RecordTooLargeError, InvalidArgumentError):
+                change.refused()
+                raise
         return runs, waits
 
     def _room(self, writer: EntryWriter, checked: CheckedEntries, begin: int) -> int:

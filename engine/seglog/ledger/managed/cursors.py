@@ -70,19 +70,19 @@ class ManagedCursors:
 
     def delete(self, name: str) -> None:
         """See ManagedLedger.delete_cursor."""
-        self._tail.change_whole(lambda: self._delete(name))
+        self._tail.change_shielded(lambda: self._delete(name))
 
     def _delete(self, name: str) -> None:
         tail = self._tail
         cursor = self.by_name.get(name)
         if cursor is None:
-            tail.is_changing = False
             raise InvalidArgumentError(f"there is no cursor {name!r}")
-        tail.fs.unlink(cursor_path(tail.path, name))
-        tail.fs.sync_directory(tail.path / DIRECTORY)
-        del self.by_name[name]
-        self.changes += 1
-        cursor._abandon()
+        with tail.changing():
+            tail.fs.unlink(cursor_path(tail.path, name))
+            tail.fs.sync_directory(tail.path / DIRECTORY)
+            del self.by_name[name]
+            self.changes += 1
+            cursor._abandon()
 
     def passed(self) -> Position | None:
         """Return the position that every cursor has passed; None if nothing may be trimmed."""
@@ -140,5 +140,5 @@ class ManagedCursors:
             tail.change(self._trim)
 
     def _trim(self) -> None:
-        self._tail.is_changing = True
-        self._tail.trim()
+        with self._tail.changing():
+            self._tail.trim()

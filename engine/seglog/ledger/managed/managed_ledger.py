@@ -132,7 +132,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Set properties, remove those that are None, in one durable step. Raises LogClosedError, LogFailedError."""
-        self._tail.change_whole(lambda: _put_properties(self._tail, changes))
+        self._tail.change_shielded(lambda: _put_properties(self._tail, changes))
 
     def new_ledger_id(self) -> int:
         """Return an id that no ledger here ever had or will have, even after a crash: for a ledger of the caller."""
@@ -327,10 +327,9 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
 
 def _put_properties(tail: ManagedTail, changes: Mapping[str, str | None]) -> None:
-    tail.is_changing = False        # a wrong property is refused
-    properties = changed_properties(tail.manifest.properties, changes)
-    tail.is_changing = True
-    tail.put(tail.manifest.with_(properties=properties))
+    properties = changed_properties(tail.manifest.properties, changes)      # refuses a wrong property
+    with tail.changing():
+        tail.put(tail.manifest.with_(properties=properties))
 
 
 def _take_ledger_id(tail: ManagedTail) -> int:

@@ -9,6 +9,7 @@ failure from a write on leaves the managed ledger read-only: opening it again fi
 """
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -146,18 +147,23 @@ class ManagedTail(WriteGate):
         self.check()
         self.held.check()
 
-    def change_whole(self, section: Callable[[], R]) -> R:
-        """Do `change` for rare changes, in which asynchronous exceptions are held back. Raises as `refuse`.
-
-        After an error within, only opening again finds out the state on disk.
-        """
+    def change_shielded(self, section: Callable[[], R]) -> R:
+        """Do `change` for rare changes, in which asynchronous exceptions are held back. Raises as `refuse`."""
         self.refuse()
-        return shielded(self.change, self._changing, section)
+        return shielded(self.change, self._while_held, section)
 
-    def _changing(self, section: Callable[[], R]) -> R:
+    def _while_held(self, section: Callable[[], R]) -> R:
         self.held.check()
-        self.is_changing = True
         return section()
+
+    def change_whole(self, section: Callable[[], R]) -> R:
+        """The same for a section that is a change from its begin on: after an error within, only opening again finds
+        out the state on disk."""
+        return self.change_shielded(partial(self._whole, section))
+
+    def _whole(self, section: Callable[[], R]) -> R:
+        with self.changing():
+            return section()
 
     def fail_outside(self, error: BaseException) -> None:
         """Make it read-only because of an error that occurred without the lock."""
@@ -310,17 +316,17 @@ class ManagedTail(WriteGate):
         shown = self.shown
         if not self.is_torn or self.failure is not None or shown.extent is None:
             return
-        self.is_changing = True
-        manifest = self.manifest = self._file.read()
-        self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
-        if manifest.ledgers and manifest.ledgers[-1].end is None:
-            # This process may have it, with entries that callers wait for.
-            ledger = shown.opened.get(manifest.ledgers[-1].ledger_id) or self._recovered(manifest.ledgers[-1])
-            ledger.seal()
-            self._put_sealed(ledger)
-        self._remove_strays(os.listdir(self.path))
-        shown.extent = LedgerExtent(self.manifest.ledgers, None)
-        self.is_torn = False
+        with self.changing():
+            manifest = self.manifest = self._file.read()
+            self.state = BrokerState(manifest.last_index, manifest.last_timestamp)
+            if manifest.ledgers and manifest.ledgers[-1].end is None:
+                # This process may have it, with entries that callers wait for.
+                ledger = shown.opened.get(manifest.ledgers[-1].ledger_id) or self._recovered(manifest.ledgers[-1])
+                ledger.seal()
+                self._put_sealed(ledger)
+            self._remove_strays(os.listdir(self.path))
+            shown.extent = LedgerExtent(self.manifest.ledgers, None)
+            self.is_torn = False
 
     # --- closing -----------------------------------------------------------------------------
 
@@ -338,8 +344,8 @@ class ManagedTail(WriteGate):
     def _finish(self) -> None:
         self._reload()
         if self.shown.extent is not None:
-            self.is_changing = True
-            self.seal_active()
+            with self.changing():
+                self.seal_active()
         # With the lock: a thread that waits for it, even in the background, then finds that this was closed, not that
         # it failed.
         self.refusal = self.closed_error
