@@ -1,16 +1,51 @@
-"""`--decode`: keys, values and headers as text instead of bytes."""
+"""`--decode`: keys, values and headers as text instead of bytes; records of Kafka's internal topics as JSON."""
 import json
 from binascii import b2a_base64
 from json.encoder import encode_basestring_ascii as json_string
-from typing import Literal, NoReturn
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 from seglog._kernels.record_batch import Record
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedVersionError
+from seglog.format.names import parse_partition_dir
+from seglog.wire.internal_topics import InternalRecords
+from seglog.wire.json_form import json_text
 
-Decode = Literal["utf8", "json", "base64"]
+Text = Literal["utf8", "json", "base64"]
+# Or the records of an internal topic: keys and values that they are, as JSON, all other bytes as without --decode.
+Decode = Text | InternalRecords
+Asked = Literal["auto", "raw", "kafka"] | Text
 
 
-def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
+def decode_in(asked: Asked, directory: Path) -> Decode | None:
+    """Return how to decode the records of a partition directory; None for bytes. Raises InvalidArgumentError."""
+    if asked == "raw":
+        return None
+    if asked in ("utf8", "json", "base64"):
+        return asked
+    parsed = parse_partition_dir(directory.name or directory.resolve().name)
+    decode = None if parsed is None else InternalRecords.of(parsed.topic)
+    if decode is None and asked == "kafka":
+        raise InvalidArgumentError(
+            "the directory has not the name of an internal topic of Kafka", file=directory,
+            hint="give its copy that name, such as __consumer_offsets-0, or leave out --decode kafka",
+        )
+    return decode
+
+
+def decoded_form(record: Record, decode: InternalRecords, *, is_value: bool) -> dict[str, Any] | None:
+    """Return what a key or value of an internal topic says, or None: it is null, or of a type or version that this
+    release does not know."""
+    key, value = record.key, record.value
+    try:
+        if is_value:
+            return None if value is None else decode.value(key, value)
+        return None if key is None else decode.key(key)
+    except (ProtocolError, UnsupportedVersionError):
+        return None
+
+
+def text_of(record: Record, data: bytes, decode: Text, *, is_value: bool) -> str:
     """Return the bytes as text; with "json", a value becomes JSON in one line, and keys and headers are plain text.
 
     Raises InvalidArgumentError if the bytes are not such text.
@@ -30,7 +65,13 @@ def text_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> s
 
 
 def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
-    """Return the same as a JSON value: text in quotes, or the JSON itself."""
+    """Return the same as a JSON value: text in quotes, or the JSON itself. Of an internal topic, bytes that do not
+    decode are in base64."""
+    if isinstance(decode, InternalRecords):
+        form = decoded_form(record, decode, is_value=is_value)
+        if form is not None:
+            return json.dumps(form, separators=(",", ":"))
+        decode = "base64"
     text = text_of(record, data, decode, is_value=is_value)
     return text if decode == "json" and is_value else json_string(text)
 
@@ -39,6 +80,9 @@ def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_va
     """Return the same as bytes, for a template: without `decode` the bytes themselves, and nothing for null."""
     if data is None:
         return b""
+    if isinstance(decode, InternalRecords):
+        form = decoded_form(record, decode, is_value=is_value)
+        return data if form is None else json_text(form).encode()
     return data if decode is None else text_of(record, data, decode, is_value=is_value).encode()
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import click
 from click.core import ParameterSource
@@ -24,7 +24,7 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report, small_files, terminal
 from .cli import Command
-from .decoding import Decode
+from .decoding import Asked, Decode, decode_in
 from .dump_tables import FORMATS, opened
 from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template
@@ -96,9 +96,10 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 )
 @click.option("--columns", metavar="NAMES", help="For a table: only these columns, separated by commas.")
 @click.option(
-    "--decode", type=click.Choice(["auto", "utf8", "json", "base64"]), default="auto",
-    help="Encoding of keys and values; with json, values are JSON and keys are text. auto: raw bytes in files and "
-    "pipes, readable text on a terminal, base64 in JSON.",
+    "--decode", type=click.Choice(["auto", "utf8", "json", "base64", "kafka", "raw"]), default="auto",
+    help="Encoding of keys and values; with json, values are JSON and keys are text. auto: what the records of "
+    "__consumer_offsets, __transaction_state, __cluster_metadata and other internal topics say, as JSON; else raw: "
+    "bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse other topics.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: write to this new file, "
@@ -124,7 +125,7 @@ def command(
     max_value_bytes: int | None,
     format_: str | None,
     columns: str | None,
-    decode: Decode | Literal["auto"],
+    decode: Asked,
     output: Path | None,
     on_corrupt: OnCorrupt,
     settings: Sequence[tuple[str, str]],
@@ -133,13 +134,13 @@ def command(
     """Print what PATH holds.
 
     PATH is a partition directory, a .log file or a log dir, or one of the small files: .index, .timeindex,
-    .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir.
+    .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir, a snapshot of
+    __cluster_metadata (.checkpoint).
     Records start at the log start offset, unless --from-offset is lower. If you give several conditions, all of them
     must hold. --tail N shows the last N of the matching records, --limit N the first N; --follow shows what any
     process appends, until ^C. If a partition of a log dir cannot be read, it is reported and the others are dumped;
     the status is then 7.
     """
-    text = None if decode == "auto" else decode
     if format_ in FORMATS:
         if not _given() <= _OF_TABLES:
             raise click.UsageError(
@@ -150,7 +151,7 @@ def command(
 
         scan = topic_scan(
             paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
-            decode=None if text == "base64" else text,
+            decode=decode if decode in ("utf8", "json", "kafka") else None,
             columns=None if columns is None else columns.split(","), include_headers=columns is None,
         )
         write_table(scan, format_, output)
@@ -176,7 +177,7 @@ def command(
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
     # Creating the template checks its directives before the first partition is opened.
-    template = None if format_ is None else Template(format_, text, output)
+    template = None if format_ is None else Template(format_, output)
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
         for path in paths:
@@ -188,9 +189,10 @@ def command(
                     refuse_outside(partition, selection, place)
                     if as_json and place.in_log_dir:
                         report.print_json("partition", partition=place.name, path=place.path)
+                    text = decode_in("raw" if format_ == RAW and decode == "auto" else decode, place.directory)
                     shown: Renderer
                     if template is not None:
-                        shown = template.to(out, place)
+                        shown = template.to(out, place, text)
                     else:
                         shown = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes, text)
                     for item in select(partition, selection, what, on_lost):

@@ -13,6 +13,7 @@ import click
 
 from seglog._kernels.record_batch import Record
 from seglog.format.names import parse_partition_dir
+from seglog.wire.internal_topics import InternalRecords
 
 from . import terminal
 from .decoding import Decode, bytes_of, escaped
@@ -29,14 +30,13 @@ _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
 class Template:
     """A template whose directives have been checked. `to` gives the writer for a partition's records."""
 
-    def __init__(self, template: str, decode: Decode | None, output: Path | None) -> None:
+    def __init__(self, template: str, output: Path | None) -> None:
         self._pieces = _pieces("%s" if template == RAW else template)
-        self._decode = decode
         self._for_terminal = output is None and terminal.is_terminal()
 
-    def to(self, out: IO[bytes] | None, place: Place) -> "TemplateRows":
+    def to(self, out: IO[bytes] | None, place: Place, decode: Decode | None) -> "TemplateRows":
         assert out is not None
-        return TemplateRows(out, self._pieces, place, self._decode, for_terminal=self._for_terminal)
+        return TemplateRows(out, self._pieces, place, decode, for_terminal=self._for_terminal)
 
 
 class TemplateRows:
@@ -50,6 +50,7 @@ class TemplateRows:
     ) -> None:
         self._out = out
         self._decode = decode
+        self._header_decode = None if isinstance(decode, InternalRecords) else decode
         parsed = parse_partition_dir(place.directory.resolve().name)
         topic, partition = (b"", b"0") if parsed is None else (parsed.topic.encode(), b"%d" % parsed.partition)
         parts = self._directives() | {"t": _constant(topic), "p": _constant(partition)}
@@ -89,7 +90,7 @@ class TemplateRows:
     def _headers_of(self, record: Record) -> bytes:
         return b",".join(
             name.encode(errors="surrogateescape") + b"="
-            + (b"NULL" if value is None else bytes_of(record, value, self._decode, is_value=False))
+            + (b"NULL" if value is None else bytes_of(record, value, self._header_decode, is_value=False))
             for name, value in record.headers
         )
 

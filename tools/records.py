@@ -4,6 +4,7 @@ The JSON of a record is put together by hand, since a dump writes millions: what
 formatted once a batch, numbers and base64 need no escaping, and the C encoder of `json` escapes the rest.
 tests/tools/test_dump.py compares it with the lines of the real decoder.
 """
+import json
 import struct
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
@@ -11,10 +12,13 @@ from json.encoder import encode_basestring_ascii as json_string
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.tag_list import tags_of
+from seglog.errors import ProtocolError, UnsupportedVersionError
 from seglog.format.compression import Codec
+from seglog.wire.internal_topics import InternalRecords, control_form
+from seglog.wire.json_form import json_text
 
 from . import terminal
-from .decoding import Decode, json_of, text_of
+from .decoding import Decode, decoded_form, json_of, text_of
 from .report import moment
 
 CODECS = tuple(codec.label for codec in Codec)
@@ -115,7 +119,8 @@ def record_lines(
         if decode is None or is_control:
             key_part, headers_part = base64_or_null(key), _headers(headers) if headers else "[]"
         else:
-            key_part, headers_part = _text_or_null(record, key, decode), _text_headers(record, decode)
+            key_part = _text_or_null(record, key, decode)
+            headers_part = _headers(headers) if isinstance(decode, InternalRecords) else _text_headers(record, decode)
         yield (
             f'{{"offset":{record.offset},"timestamp":{record.timestamp},"timestamp_type":"{timestamp_type}",'
             f'"key":{key_part},{value_part},"headers":{headers_part},'
@@ -158,7 +163,7 @@ def control_type(key: bytes | None) -> str:
 
 
 def control_fields(record: Record, batch: RecordBatch) -> dict[str, object]:
-    """Decode a control record: its type, and for a transaction marker the coordinator's epoch.
+    """Decode a control record: its type, for a transaction marker the coordinator's epoch, for others `data`.
 
     Key: int16 version, int16 type. Value of ABORT and COMMIT: int16 version, int32 coordinator epoch
     (EndTransactionMarker.java).
@@ -177,6 +182,11 @@ def control_fields(record: Record, batch: RecordBatch) -> dict[str, object]:
     if name in ("ABORT", "COMMIT"):
         whole = value is not None and len(value) >= 6
         fields["coordinator_epoch"] = struct.unpack_from(">i", value, 2)[0] if value and whole else None
+    elif key is not None and value is not None and name != "UNKNOWN":
+        try:
+            fields["data"] = control_form(key, value)
+        except (ProtocolError, UnsupportedVersionError):
+            fields["data"] = None
     return fields
 
 
@@ -187,6 +197,8 @@ def control_text(record: Record, batch: RecordBatch) -> str:
             f"{fields['control_type']} marker of producer {batch.producer_id} epoch {batch.producer_epoch}, "
             f"coordinator epoch {fields['coordinator_epoch']}"
         )
+    if fields.get("data") is not None:
+        return f"{fields['control_type']} {printable(json_text(fields['data']))}"
     return f"{fields['control_type']} control record, {len(record.value or b'')} bytes"
 
 
@@ -200,6 +212,13 @@ def shown(data: bytes | None) -> str:
     """
     text = "null" if data is None else _shown(data)
     return text if terminal.shows(text) else text.encode("ascii", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """JSON in ASCII if the terminal cannot show it, or should not."""
+    if text.isprintable() and terminal.shows(text):
+        return text
+    return json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def _shown(data: bytes) -> str:
@@ -233,6 +252,9 @@ def decoded_shown(record: Record, data: bytes | None, decode: Decode | None, *, 
     """Show it as `--decode` asks; text is in quotes. Raises InvalidArgumentError."""
     if data is None or decode is None:
         return shown(data)
+    if isinstance(decode, InternalRecords):
+        form = decoded_form(record, decode, is_value=is_value)
+        return shown(data) if form is None else printable(json_text(form))
     text = text_of(record, data, decode, is_value=is_value)
     return shown(data) if decode == "utf8" or (decode == "json" and not is_value) else text
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from seglog._kernels.window import Window
-from seglog.errors import NotALogError
+from seglog.errors import NotALogError, ProtocolError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
+from seglog.reading.metadata_snapshot import snapshot_batches
 from seglog.segment.column_stats import ColumnStats
 from seglog.segment.index_file import (
     OFFSET_INDEXES,
@@ -26,7 +27,10 @@ from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import VERSION, PartitionMetadata, format_topic_id
 from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.wire.internal_topics import InternalRecords
+from seglog.wire.json_form import json_text
 
+from . import records as lines
 from . import report
 
 Entry = Mapping[str, object]
@@ -50,7 +54,7 @@ def dump(path: Path, *, as_json: bool) -> None:
     print(report.paint(path.name, "bold"))
     if entries:
         rows = [[_cell(name, value) for name, value in entry.items()] for entry in entries]
-        print(report.table(list(entries[0]), rows, left=()))
+        print(report.table(list(entries[0]), rows, left=_left(entries[0])))
     else:
         print("no entries")
     zeros = _preallocated_bytes(path)
@@ -61,17 +65,26 @@ def dump(path: Path, *, as_json: bool) -> None:
         )
 
 
+def _left(entry: Entry) -> tuple[int, ...]:
+    """The columns of text."""
+    return tuple(n for n, name in enumerate(entry) if name in ("record", "data"))
+
+
 def _kind(path: Path) -> tuple[str, Callable[[Path], Iterable[Entry]]] | None:
     """Return the `type` of the JSON lines, and the reader."""
     parsed = names.parse_file_name(path.name)
     if parsed is not None:
         return _BY_SUFFIX.get(parsed.suffix)
+    if path.name.endswith(names.METADATA_SNAPSHOT_SUFFIX) and names.parse_metadata_snapshot(path.name) is not None:
+        return _METADATA
     return _BY_NAME.get(path.name)
 
 
 def _cell(name: str, value: object) -> str:
     if name in ("timestamp", "smallest", "largest") and isinstance(value, int):
         return f"{report.moment(value)} ({value})"
+    if isinstance(value, dict):
+        return lines.printable(json_text(value))
     return str(value)
 
 
@@ -154,6 +167,22 @@ def _offset_checkpoint(path: Path) -> Sequence[Entry]:
     ]
 
 
+def _metadata_snapshot(path: Path) -> Iterable[Entry]:
+    decode = InternalRecords(names.METADATA_TOPIC)
+    for batch in snapshot_batches(path):
+        for record in batch:
+            at = {"offset": record.offset, "timestamp": record.timestamp}
+            if batch.is_control:
+                fields = lines.control_fields(record, batch)
+                yield {**at, "record": fields["control_type"], "version": fields["version"], "data": fields.get("data")}
+                continue
+            try:
+                form = decode.value(None, record.value or b"")
+                yield {**at, "record": form["type"], "version": form["version"], "data": form["data"]}
+            except (ProtocolError, UnsupportedVersionError):
+                yield {**at, "record": None, "version": None, "data": lines.base64_or_null(record.value).strip('"')}
+
+
 def _tagged_index(path: Path) -> Iterable[Entry]:
     mapped, base_offset = FileMapping(path), names.parse_base_offset(path.name)
     offsets, times = TaggedOffsetIndex(mapped, base_offset, path=path), TaggedTimeIndex(mapped, base_offset, path=path)
@@ -163,6 +192,7 @@ def _tagged_index(path: Path) -> Iterable[Entry]:
     )
 
 
+_METADATA = ("metadata_record", _metadata_snapshot)
 _BY_SUFFIX = {
     names.OFFSET_INDEX_SUFFIX: ("offset_index_entry", _offset_index),
     names.TIME_INDEX_SUFFIX: ("time_index_entry", _time_index),
@@ -176,5 +206,6 @@ _BY_SUFFIX = {
 _BY_NAME = {
     names.LEADER_EPOCH_CHECKPOINT: ("leader_epoch", _leader_epochs),
     names.PARTITION_METADATA: ("partition_metadata", _partition_metadata),
+    names.BOOTSTRAP_SNAPSHOT: _METADATA,
     **dict.fromkeys(names.OFFSET_CHECKPOINTS, ("checkpoint", _offset_checkpoint)),
 }

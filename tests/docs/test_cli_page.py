@@ -23,6 +23,7 @@ from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 from support.command import golden_lines
 from support.golden import golden_cases
+from support.internal_topics import kraft
 from support.keyed_topic import keyed_batch
 from support.pages import check_part
 from support.topics import batch, delayed
@@ -72,6 +73,9 @@ def example(arguments, workplace):
         raw = bytearray(log.read_bytes())
         raw[len(raw) // 2] ^= 1
         log.write_bytes(raw)
+    if any(argument.startswith("broker") for argument in arguments):     # of a KRaft broker that was killed
+        shutil.rmtree(workplace / "broker", ignore_errors=True)
+        shutil.copytree(kraft("4.1.1"), workplace / "broker")
     if arguments[0] == "ledger":
         make_topic(workplace / "orders")
         make_prices(workplace / "prices", is_compacted=arguments[1] == "convert")

@@ -68,10 +68,10 @@ from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
-from seglog.wire.codec import decode_versioned
-from seglog.wire.messages import OffsetCommitKey, OffsetCommitValue, TransactionLogKey, TransactionLogValue
+from seglog.wire.internal_topics import decode_key, decode_metadata, decode_value
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
+from support.internal_topics import kraft
 from support.pages import check_examples
 from support.plain_format import split_batches
 
@@ -610,16 +610,28 @@ def coordinator_records():
     for name, place in (("__consumer_offsets-0", 9), ("__transaction_state-7", 3)):
         with seglog.open_partition(LOG_DIR.parents[1] / "groups" / name) as partition:
             record = partition[place]
-            kinds = TransactionLogKey, TransactionLogValue
-            if name.startswith("__consumer"):
-                kinds = OffsetCommitKey, OffsetCommitValue
+            topic = name.rpartition("-")[0]
+            key = decode_key(topic, bytes(record.key))
+            value = decode_value(topic, key.type, bytes(record.value))
             lines = [f"`tests/golden/groups/{name}`, offset {place}:\n\n"]
-            for kind, raw in zip(kinds, (bytes(record.key), bytes(record.value)), strict=True):
-                version, message = decode_versioned(kind, raw)
-                lines += [f"    {raw.hex(' ')}\n", f"    {kind.__name__} {version}\n"]
+            for raw, number, message in (
+                (bytes(record.key), key.type, key.message), (bytes(record.value), value.version, value.message),
+            ):
+                lines += [f"    {raw.hex(' ')}\n", f"    {type(message).__name__} {number}\n"]
                 lines += [f"      {name} = {getattr(message, name)!r}\n" for name in message.__slots__]
             shown.append("".join(lines))
     return "\n".join(shown)
+
+
+def metadata_record():
+    path = kraft("4.1.1") / "__cluster_metadata-0"
+    with seglog.open_partition(path) as partition:
+        record = next(record for record in partition if (record.value or b"")[1:2] == b"\2")
+    stored = decode_metadata("__cluster_metadata", record.value)
+    lines = [f"`tests/golden/kraft.tar.gz`, 4.1.1, `__cluster_metadata-0`, offset {record.offset}:\n\n"]
+    lines += [f"    {record.value.hex(' ')}\n", f"    type {stored.type}, version {stored.version}: TopicRecord\n"]
+    lines += [f"      {name} = {getattr(stored.message, name)!r}\n" for name in stored.message.__slots__]
+    return "".join(lines)
 
 
 def producer_ids():
@@ -830,6 +842,7 @@ EXAMPLES = {
     "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},
+    "cluster_metadata.md": {"metadata-record": metadata_record},
     "partition_lock.md": {"partition-lock": partition_lock},
     "reader_cursor.md": {"reader-cursor": reader_cursor},
     "checkpoints.md": {"recovery-points": checkpoint, "log-dir": log_dir_marks},

@@ -11,9 +11,8 @@ from seglog.coordinators.group import Group
 from seglog.coordinators.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
 from seglog.coordinators.transaction import TransactionState, TransactionStep
 from seglog.coordinators.transaction_topic import read_transaction, transaction_key, transaction_value
-from seglog.wire.codec import decode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.messages import GroupMetadataKey, OffsetCommitKey, TransactionLogKey
+from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, decode_key
 from support.coordinators import coordinators
 
 PARTITIONS = ("__consumer_offsets-0", "__transaction_state-7", "__transaction_state-10", "__transaction_state-26")
@@ -36,18 +35,18 @@ def records(directory):
 def written_again(name, key, value):
     """The same record, by way of what we make of it."""
     if name.startswith("__transaction_state"):
-        transactional_id = decode_versioned(TransactionLogKey, key)[1].transactional_id
+        transactional_id = decode_key(TRANSACTIONS_TOPIC, key).message.transactional_id
         known = read_transaction(transactional_id, value)
         return transaction_key(transactional_id), transaction_value(TransactionStep(
             known.state, known.producer_id, known.producer_epoch, -1, -1, known.timeout_ms,
             known.partitions, known.start_ms, known.update_ms,
         ))
     if key[:2] == b"\0\2":
-        group = Group(decode_versioned(GroupMetadataKey, key)[1].group)
+        group = Group(decode_key(OFFSETS_TOPIC, key).message.group)
         read_group(group, value)
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         return group_key(group.group_id), group_value(group, assignments)
-    where = decode_versioned(OffsetCommitKey, key)[1]
+    where = decode_key(OFFSETS_TOPIC, key).message
     again = None if value is None else offset_value(read_offset(value))
     return offset_key(where.group, where.topic, where.partition), again
 

@@ -9,7 +9,8 @@ import pytest
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedApiVersionError, UnsupportedVersionError
 from seglog.wire import codec
 from seglog.wire.coders import MAX_ELEMENTS
-from seglog.wire.messages import REQUESTS, ApiKey, MetadataRequest, OffsetCommitKey, ProduceRequest
+from seglog.wire.messages import REQUESTS, ApiKey, MetadataRequest, ProduceRequest
+from seglog.wire.stored_records import OffsetCommitValue
 from seglog.wire.structs import fields
 from support.mutated_requests import mutate_frame, request_frames
 from support.random_messages import random_message
@@ -93,15 +94,15 @@ def test_bytes_behind_a_request_are_ignored_and_behind_a_message_are_not():
     request = ProduceRequest(acks=1)
     frame = codec.encode_request(codec.new_header(request, 3), request)[4:]
     assert codec.decode_request(frame + b"more")[1] == request
-    data = codec.encode_versioned(OffsetCommitKey(group="g", topic="t", partition=3), 1)
-    assert codec.decode_versioned(OffsetCommitKey, data) == (1, OffsetCommitKey(group="g", topic="t", partition=3))
+    data = codec.encode_versioned(OffsetCommitValue(offset=3), 1)
+    assert codec.decode_versioned(OffsetCommitValue, data) == (1, OffsetCommitValue(offset=3))
     with pytest.raises(ProtocolError, match="4 bytes after the end"):
-        codec.decode_versioned(OffsetCommitKey, data + b"more")
-    assert codec.decode_message(OffsetCommitKey, 1, data[2:] + b"more", trailing=True).partition == 3
-    with pytest.raises(UnsupportedVersionError, match="unknown version 2 of OffsetCommitKey; expected 0 to 1"):
-        codec.decode_versioned(OffsetCommitKey, b"\0\2" + data[2:])
+        codec.decode_versioned(OffsetCommitValue, data + b"more")
+    assert codec.decode_message(OffsetCommitValue, 1, data[2:] + b"more", trailing=True).offset == 3
+    with pytest.raises(UnsupportedVersionError, match="unknown version 5 of OffsetCommitValue; expected 0 to 4"):
+        codec.decode_versioned(OffsetCommitValue, b"\0\5" + data[2:])
     with pytest.raises(ProtocolError, match="shorter than its version"):
-        codec.decode_versioned(OffsetCommitKey, b"\0")
+        codec.decode_versioned(OffsetCommitValue, b"\0")
 
 
 def test_what_a_version_cannot_hold_is_not_encoded():

@@ -4,17 +4,17 @@ from itertools import chain
 
 import pytest
 
-from seglog.wire import codec, messages
+from seglog.wire import codec, messages, stored_records
 from seglog.wire.definitions import parse_field
 from seglog.wire.messages import REQUESTS, RESPONSES
 from seglog.wire.structs import fields
-from support.message_table import generator, table
+from support.message_table import generator, records_table, table
 from support.random_messages import random_message
 
 ALONE = [
-    messages.ConsumerProtocolSubscription, messages.ConsumerProtocolAssignment, messages.OffsetCommitKey,
-    messages.OffsetCommitValue, messages.GroupMetadataKey, messages.GroupMetadataValue, messages.TransactionLogKey,
-    messages.TransactionLogValue,
+    messages.ConsumerProtocolSubscription, messages.ConsumerProtocolAssignment, *stored_records.CONTROL.values(),
+    *(message for kind in (stored_records.KEYS, stored_records.VALUES, stored_records.METADATA)
+      for of_topic in kind.values() for message in of_topic.values()),
 ]
 EVERY = [*REQUESTS.values(), *RESPONSES.values(), *ALONE]
 
@@ -25,6 +25,7 @@ def versions(message):
 
 def test_the_module_is_what_the_table_gives():
     assert generator().MODULE.read_text() == generator().python_module(table())
+    assert generator().RECORDS_MODULE.read_text() == generator().records_module(records_table())
 
 
 def test_every_request_has_a_response_of_the_same_versions():
@@ -110,7 +111,7 @@ def test_fields_that_a_version_lacks_are_left_out():
 
 
 def test_names_of_structs_are_taken_once_in_a_message():
-    for message in table():
+    for message in [*table(), *records_table()]:
         used = {field.type for struct in chain([message], message.structs.values()) for field in struct.fields()
                 if field.is_struct}
         assert used == message.structs.keys()

@@ -16,12 +16,13 @@ from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch, has_room
-from seglog.coordinators.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
+from seglog.coordinators.offsets_topic import OffsetsTopic
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import Rebalancing
 from seglog.coordinators.timer import Timer
 from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
+from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 _LOG = Logger(__name__)
 

@@ -18,18 +18,21 @@ from seglog.errors import SeglogError
 from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from seglog.wire.internal_topics import OFFSETS_TOPIC, decode_key, encode_key
+from seglog.wire.stored_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 if TYPE_CHECKING:
     from seglog._kernels.record_batch import Record, RecordBatch
 
 _LOG = Logger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
-_GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
-_OFFSET_KEY_VERSION = 1
 # Only version 1 of the value has an expiry time.
 _OFFSET_VALUE_VERSION, _EXPIRING_VALUE_VERSION = 3, 1
 
@@ -134,15 +137,14 @@ class _Loader:
 
     def _add(self, record: "Record", batch_offset: int, producer_id: int | None) -> None:
         key, value = bytes(record.key or b""), None if record.value is None else bytes(record.value)
-        version = int.from_bytes(key[:2], "big", signed=True)
-        if version == _GROUP_KEY_VERSION:
-            group_id = decode_versioned(GroupMetadataKey, key)[1].group
+        where = decode_key(OFFSETS_TOPIC, key).message
+        if isinstance(where, GroupMetadataKey):
+            group_id = where.group
             if value is None:
                 self._generations.pop(group_id, None)
             else:
                 self._generations[group_id] = value
-        elif version in (0, _OFFSET_KEY_VERSION):
-            where = decode_versioned(OffsetCommitKey, key)[1]
+        elif isinstance(where, (OffsetCommitKey, LegacyOffsetCommitKey)):
             offsets = self._group(where.group).offsets
             if producer_id is not None:
                 self._open.setdefault(producer_id, set()).add(where.group)
@@ -179,11 +181,11 @@ class _Loader:
 
 
 def group_key(group_id: str) -> bytes:
-    return encode_versioned(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
+    return encode_key(GroupMetadataKey(group=group_id))
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    return encode_versioned(OffsetCommitKey(group=group_id, topic=topic, partition=partition), _OFFSET_KEY_VERSION)
+    return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:

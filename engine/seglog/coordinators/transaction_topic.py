@@ -11,11 +11,11 @@ from seglog.errors import SeglogError
 from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.messages import TransactionLogKey, TransactionLogValue
+from seglog.wire.internal_topics import TRANSACTIONS_TOPIC, encode_key
+from seglog.wire.stored_records import TransactionLogKey, TransactionLogValue
 
 _LOG = Logger(__name__)
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 _VERSION = 0
 
 
@@ -63,7 +63,7 @@ class TransactionTopic:
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    return encode_versioned(TransactionLogKey(transactional_id=transactional_id), _VERSION)
+    return encode_key(TransactionLogKey(transactional_id=transactional_id))
 
 
 def transaction_value(step: TransactionStep) -> bytes:

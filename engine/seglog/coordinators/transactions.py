@@ -18,15 +18,15 @@ from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, has_room
-from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.producer_ids import ProducerIds
 from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, Fenced, Transaction, TransactionState
-from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC, TransactionTopic
+from seglog.coordinators.transaction_topic import TransactionTopic
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
+from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 _LOG = Logger(__name__)
 

@@ -6,10 +6,10 @@ from seglog.coordinators.group import CONSUMER_PROTOCOL, Group, GroupState
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.internal_topic import ProducerOfBatch
-from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.wire.error_codes import Errors
+from seglog.wire.internal_topics import OFFSETS_TOPIC
 from seglog.wire.messages import (
     ApiKey,
     OffsetCommitRequest,

@@ -18,7 +18,6 @@ from seglog.config import MAX_INT, Fsync
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
-from seglog.coordinators.transaction_topic import TRANSACTIONS_TOPIC
 from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.authentication import ANONYMOUS, Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
@@ -49,6 +48,7 @@ from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.loop.long_polls import LongPolls
 from seglog.state.cluster_id import cluster_id
+from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
 
 _LOG = Logger(__name__)
 

@@ -2,7 +2,6 @@
 from collections.abc import Callable
 
 from seglog.coordinators.group_offsets import TopicPartition
-from seglog.coordinators.offsets_topic import OFFSETS_TOPIC
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
 from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID
@@ -11,6 +10,7 @@ from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS
 from seglog.errors import SeglogError
 from seglog.wire.error_codes import Errors
+from seglog.wire.internal_topics import OFFSETS_TOPIC
 from seglog.wire.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -65,12 +65,17 @@ LOCK = ".lock"
 BROKER_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): not a log of LogManager
 
+# Of the metadata log: what it says up to an offset and epoch, `00000000000000000047-0000000001.checkpoint`.
+METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
+BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"     # in a log dir: the records of a new cluster
+
 MAX_OFFSET = 2**63 - 1
 
 _LOGS_AND_SWAPS = (*LOG_SUFFIXES, *(suffix + SWAP_SUFFIX for suffix in LOG_SUFFIXES))
 
 # What may follow the twenty digits, and its parts. No regular expression: a directory may have thousands of names.
 _ENDINGS = {suffix + state: (suffix, state) for suffix in SUFFIXES for state in ("", *STATES)}
+_METADATA_SNAPSHOT = re.compile(rf"([0-9]{{20}})-([0-9]{{10}}){re.escape(METADATA_SNAPSHOT_SUFFIX)}", re.ASCII)
 
 
 class SegmentFile(NamedTuple):
@@ -107,6 +112,21 @@ def parse_base_offset(name: str) -> int:
     if parsed is None:
         raise NotALogError(f"not the name of a segment's file (twenty digits and {LOG_SUFFIX}): {name!r}", file=name)
     return parsed.offset
+
+
+class MetadataSnapshot(NamedTuple):
+    """The parts of a metadata snapshot's name: the offset after its last record, and that record's epoch."""
+
+    end_offset: int
+    epoch: int
+
+
+def parse_metadata_snapshot(name: str) -> MetadataSnapshot | None:
+    """Split the name of a metadata snapshot; None for any other name (Snapshots.parse)."""
+    found = _METADATA_SNAPSHOT.fullmatch(name)
+    if found is None or int(found[1]) > MAX_OFFSET or int(found[2]) >= 1 << 31:
+        return None
+    return MetadataSnapshot(int(found[1]), int(found[2]))
 
 
 def log_files(directory: str | os.PathLike[str]) -> list[Path]:

@@ -8,7 +8,7 @@ from seglog.errors import InvalidArgumentError
 from seglog.reading.damage import OnCorrupt
 
 Text = Literal["utf8", "json"]
-Decode = Text | Mapping[str, Text | None] | None
+Decode = Text | Literal["kafka"] | Mapping[str, Text | None] | None
 
 # The default columns: those of Spark's Kafka source, which returns headers only on request.
 DEFAULT_COLUMNS = COLUMNS[:-1]
@@ -21,7 +21,8 @@ class ReadOptions:
     """How rows are built.
 
     Records with `since_ms` <= timestamp < `until_ms` (TIME_MAX_MS: no limit); a missing timestamp is -1. `key_text`,
-    `value_text`: decode the bytes as text. `binary_view`: bytes and text as Arrow's views.
+    `value_text`: decode the bytes as text. `is_internal`: of an internal topic of Kafka, what keys and values say, as
+    JSON. `binary_view`: bytes and text as Arrow's views.
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -30,6 +31,7 @@ class ReadOptions:
     on_corrupt: OnCorrupt = "raise"
     key_text: Text | None = None
     value_text: Text | None = None
+    is_internal: bool = False
     binary_view: bool = False
 
     def layout(self, topic: str, partition: int) -> RowLayout:
@@ -70,12 +72,15 @@ def checked_columns(columns: Sequence[str] | None, include_headers: bool) -> tup
 
 def checked_text(decode: Decode) -> tuple[Text | None, Text | None]:
     """The text types that keys and values are decoded to. Raises InvalidArgumentError."""
+    if decode == "kafka":
+        return "json", "json"
     if decode is None or isinstance(decode, str):
         decode = {"key": decode, "value": decode}
     if not isinstance(decode, Mapping) or not set(decode) <= {"key", "value"} or not all(
         text in (None, "utf8", "json") for text in decode.values()
     ):
         raise InvalidArgumentError(
-            f'decode must be "utf8" or "json", or a dict of these for "key" and "value", not {decode!r}'
+            'decode must be "utf8", "json" or "kafka", or a dict of the first two for "key" and "value", '
+            f"not {decode!r}"
         )
     return decode.get("key"), decode.get("value")

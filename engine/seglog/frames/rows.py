@@ -70,6 +70,8 @@ class RowScan:
 
         Bounds of keys only prune, by column statistics: rows with other keys may be included.
         """
+        if self._options.is_internal:       # statistics are of the bytes, not of what they say
+            bounds = replace(bounds, smallest_key=None, largest_key=None)
         options, limits = self._options, self._limits
         return self._with(
             replace(

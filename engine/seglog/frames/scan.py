@@ -85,11 +85,12 @@ def scan(
     to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or with `include_headers`. Other columns are not decoded. isolation: by default "read_uncommitted", as Kafka's
-    consumers; "read_committed" in `write_table`. decode: keys and values as "utf8" or "json" instead of
-    bytes, or {"value": "json"}. binary_view: bytes and text as Arrow's views. threads: how many decode, with the one
-    that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store (s3://, gs://,
-    hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched. store_options:
-    credentials, endpoint and so on.
+    consumers; "read_committed" in `write_table`. decode: keys and values as "utf8" or "json" instead of bytes, or
+    {"value": "json"}; or "kafka": what the records of __consumer_offsets, __cluster_metadata and other internal topics
+    say, as JSON, and bytes that do not decode as a JSON string in base64. binary_view: bytes and text as Arrow's views.
+    threads: how many decode, with the one that takes the rows; by default one for each processor, up to 4. A path may
+    be a URL of a store (s3://, gs://, hdfs:// and others that `open_store` knows): then only the bytes that indexes
+    lead to are fetched. store_options: credentials, endpoint and so on.
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """
@@ -112,7 +113,8 @@ def scan(
         columns=checked_columns(columns, include_headers),
         since_ms=TIME_MIN_MS if since is None else to_timestamp_ms(since),
         until_ms=TIME_MAX_MS if until is None else to_timestamp_ms(until),
-        on_corrupt=on_corrupt, key_text=key_text, value_text=value_text, binary_view=bool(binary_view),
+        on_corrupt=on_corrupt, key_text=key_text, value_text=value_text,
+        is_internal=decode == "kafka", binary_view=bool(binary_view),
     )
     limits = Limits(
         from_offset=0 if from_offset is None else _offset(from_offset),

@@ -137,6 +137,17 @@ def decode_message(message: type[M], version: int, data: Frame, *, trailing: boo
     return made if trailing else _whole(made, position, len(data))
 
 
+def decode_at(message: type[M], version: int, data: Frame, position: int, *, trailing: bool = False) -> M:
+    """Decode a message that begins at `position`. Raises UnsupportedVersionError if it has no such version,
+    ProtocolError."""
+    if not message.MIN_VERSION <= version <= message.MAX_VERSION:
+        raise UnsupportedVersionError(
+            f"unknown version {version} of {message.__name__}; expected {message.MIN_VERSION} to {message.MAX_VERSION}"
+        )
+    made, position = _read(message, version, data, position)
+    return made if trailing else _whole(made, position, len(data))
+
+
 def encode_versioned(message: KafkaMessage, version: int) -> bytes:
     """Encode a message after two bytes with its version, as in keys and values of __consumer_offsets."""
     return _VERSION.pack(version) + encode_message(message, version)
@@ -147,12 +158,7 @@ def decode_versioned(message: type[M], data: Frame) -> tuple[int, M]:
     if len(data) < _VERSION.size:
         raise ProtocolError(f"a {message.__name__} of {len(data)} bytes is shorter than its version", position=0)
     version, = _VERSION.unpack_from(data)
-    if not message.MIN_VERSION <= version <= message.MAX_VERSION:
-        raise UnsupportedVersionError(
-            f"unknown version {version} of {message.__name__}; expected {message.MIN_VERSION} to {message.MAX_VERSION}"
-        )
-    made, position = _read(message, version, data, _VERSION.size)
-    return version, _whole(made, position, len(data))
+    return version, decode_at(message, version, data, _VERSION.size)
 
 
 # --- between -----------------------------------------------------------------------------

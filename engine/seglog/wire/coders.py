@@ -225,7 +225,10 @@ class ReaderSource(CoderSource):
         for field in fields(of):
             if field not in present:
                 default = field.default_value()
-                self.line(f"{var}.{field.attribute} = {'[]' if default == [] else repr(default)}")
+                shown = "[]" if default == [] else repr(default)
+                if field.is_null_or_struct and self.version in field.versions:
+                    shown = f"{self.constant(self.struct_of(field))}()"
+                self.line(f"{var}.{field.attribute} = {shown}")
         for field in present:
             self.read(field, f"{var}.{field.attribute}")
         self.flush()
@@ -276,8 +279,13 @@ class ReaderSource(CoderSource):
         elif field.is_struct:
             self.flush()
             if self.version in field.nullable:
-                self.line("p += 1")
-                self.line(f"if buf[p - 1] > 127: {target} = None")
+                if self.is_tagged(field):       # a varint there, a byte of -1 or 1 elsewhere
+                    there = self.local()
+                    self.line(f"{there}, p = read_uvarint(buf, p)")
+                    self.line(f"if not {there}: {target} = None")
+                else:
+                    self.line("p += 1")
+                    self.line(f"if buf[p - 1] > 127: {target} = None")
                 self.line("else:")
                 self._depth += 1
             inner = self.local()
@@ -376,6 +384,8 @@ class WriterSource(CoderSource):
     def is_set(self, field: Field, value: str) -> str:
         """The condition that a tagged field differs from its default; otherwise it is not written."""
         if field.is_struct and not field.is_list:
+            if field.is_null_or_struct and self.version in field.nullable:
+                return f"{value} != {self.constant(self.struct_of(field)())}"
             if self.version in field.nullable and field.default == "null":
                 return f"{value} is not None"
             return f"{value} is not None and {value} != {self.constant(self.struct_of(field)())}"
@@ -398,7 +408,7 @@ class WriterSource(CoderSource):
             return False
         self.flush()
         if field.is_struct and not field.is_list:
-            null = "out.append(255)"
+            null = "out.append(0)" if self.is_tagged(field) else "out.append(255)"
         elif self.compact(field):
             null = "out.append(0)"
         else:

@@ -1,4 +1,4 @@
-"""The fields of Kafka's protocol messages, parsed from the notation of proto/kafka/messages.txt.
+"""The fields of Kafka's messages and stored records, parsed from the notation of the tables in proto/kafka/.
 
 One line is one field: name, type, the versions that have it, then its options:
 
@@ -64,6 +64,13 @@ class Field(NamedTuple):
     @property
     def is_struct(self) -> bool:
         return self.type not in PRIMITIVES
+
+    @property
+    def is_null_or_struct(self) -> bool:
+        """Whether it is a tagged struct for which null and Kafka's struct of defaults, which is left out, differ."""
+        return self.is_struct and not self.is_list and self.tag is not None and self.nullable != NO_VERSIONS and (
+            self.default != "null"
+        )
 
     @property
     def element(self) -> "Field":

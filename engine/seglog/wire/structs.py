@@ -49,5 +49,5 @@ def fields(struct: type[KafkaStruct]) -> tuple[Field, ...]:
     """The fields of a class, in the order of the wire."""
     known = _fields.get(struct)
     if known is None:
-        known = _fields[struct] = tuple(parse_field(line) for line in struct.FIELDS.split("|"))
+        known = _fields[struct] = tuple(parse_field(line) for line in struct.FIELDS.split("|") if line)
     return known

@@ -20,6 +20,11 @@ from support.killed_logs import Kill
 
 SCRIPTS = Path(__file__).parents[2] / "oracle/kafka"
 VERSIONS = ("3.9.1", "4.1.1", "4.4.0")
+# What kafka-dump-log calls the decoder of an internal topic.
+INTERNAL = {
+    "__consumer_offsets": "offsets", "__transaction_state": "transactions", "__cluster_metadata": "metadata",
+    "__share_group_state": "share-group-state",
+}
 
 
 @cache
@@ -120,6 +125,17 @@ class Serving:
     def of_groups(self, command: str) -> None:
         """A command about groups, as Groups.java lists them: `commit GROUP PARTITION OFFSET`."""
         self._ask(*command.split(" "))
+
+    def configure(self, kind: str, name: str, config: Mapping[str, object]) -> None:
+        """Change settings of a topic or a broker; the name "default" stands for those of all brokers."""
+        self._ask("configure", kind, name, *(f"{key}={value}" for key, value in config.items()))
+
+    def delete_topic(self, topic: str) -> None:
+        self._ask("delete-topic", topic)
+
+    def topics(self) -> dict[str, dict]:
+        """Of each topic its id, its partitions, and its settings as (value, source)."""
+        return self._ask("topics")["topics"]
 
     def groups(self) -> dict[str, dict]:
         """Of each group its state, its members' instance ids, and offset and metadata of its partitions."""
@@ -258,6 +274,26 @@ class KafkaOracle:
             messages=done.stderr,
         )
 
+    def internal(self, topic: str, files: Iterable[Path]) -> dict[Path, dict[int, tuple[str | None, str | None]]]:
+        """What kafka-dump-log says of the records of an internal topic: by offset, the text of key and payload."""
+        files = list(files)
+        name = INTERNAL[topic]
+        tool = ["Internal", name, *map(str, files)]
+        if self.version != "4.4.0":
+            decoder = {"metadata": "cluster-metadata", "transactions": "transaction-log"}.get(name, name)
+            tool = ["kafka.tools.DumpLogSegments", f"--{decoder}-decoder", "--files", ",".join(map(str, files))]
+        answers: dict[Path, dict[int, tuple[str | None, str | None]]] = {}
+        for line in self._java(*tool).stdout.splitlines():
+            if line.startswith("Dumping "):
+                rows = answers[Path(line.removeprefix("Dumping "))] = {}
+            elif line.startswith("| offset: "):
+                offset = int(line.split()[2])
+                payload = line.rpartition(" payload: ") if " payload: " in line else ("", "", None)
+                key = line.partition(" key: ")[2].partition(" payload: ")[0] or None
+                if key or payload[2]:       # else a control record
+                    rows[offset] = key, payload[2]
+        return answers
+
     def error_codes(self) -> dict[str, int]:
         """The protocol's error codes by their names."""
         rows = (line.split() for line in self._java("ErrorCodes").stdout.splitlines())
@@ -265,19 +301,26 @@ class KafkaOracle:
 
     def definitions(self) -> dict[str, str]:
         """The release's definitions of messages, JSON with comments, by the name of the message."""
-        subprocess.run([SCRIPTS / "prepare.sh", self.version], check=True)
+        return {name: text for (_, name), text in self.all_definitions().items()}
+
+    def all_definitions(self) -> dict[tuple[str, str], str]:
+        """The same by jar, such as kafka-metadata, and name. Of Kafka 3.3.2, too."""
+        fetch = 'source "$0/settings.sh"; source "$0/fetch_classpath.sh"; fetch_classpath "$1" "$cache/$1.classpath" '
+        subprocess.run(["bash", "-c", f"{fetch} kafka_2.13 kafka-clients", SCRIPTS, self.version], check=True)
         cache = Path(os.environ.get("SEGLOG_ORACLE_CACHE", SCRIPTS.parents[2] / "build/oracle/kafka"))
         found = {}
         for jar in (cache / f"{self.version}.classpath").read_text().strip().split(":"):
             with zipfile.ZipFile(jar) as files:
                 for name in files.namelist():
-                    if name.startswith("common/message/") and name.endswith(".json"):
-                        found[Path(name).stem] = files.read(name).decode()
+                    if re.match(r"(common|message)/.*\.json|[A-Z][A-Za-z]+\.json", name):
+                        jar_name = Path(jar).name.rpartition(f"-{self.version}")[0]
+                        found[jar_name, Path(name).stem] = files.read(name).decode()
         return found
 
     @contextmanager
-    def serving(self, work: Path) -> Iterator["Serving"]:
-        """A real broker on command, with its log dir in `work/data`; what is there already it takes up.
+    def serving(self, work: Path, settings: Mapping[str, object] | None = None) -> Iterator["Serving"]:
+        """A real broker on command, with its log dir in `work/data`; what is there already it takes up. `settings`: of
+        the broker, beside those of Broker.java.
 
         It dies at the end of the block where it was not stopped.
         """
@@ -285,7 +328,7 @@ class KafkaOracle:
         with (
             open(work / "messages", "ab") as messages,
             subprocess.Popen(
-                self._command("Serve", str(work)),
+                self._command(*(f"-Dbroker.{k}={v}" for k, v in (settings or {}).items()), "Serve", str(work)),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True,
             ) as jvm,
         ):

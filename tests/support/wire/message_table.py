@@ -1,4 +1,4 @@
-"""proto/kafka/messages.txt by the script that reads it."""
+"""The tables in proto/kafka/ by the script that reads it."""
 
 import importlib.util
 import sys
@@ -19,3 +19,8 @@ def generator():
 @cache
 def table():
     return generator().parse_table(generator().TABLE.read_text())
+
+
+@cache
+def records_table():
+    return generator().parse_table(generator().RECORDS_TABLE.read_text())

@@ -28,8 +28,8 @@ def _value(rnd, message, field, version, length):
     if field.is_struct:
         struct = getattr(message, field.type)
         made = _struct(rnd, message, struct, version, length)
-        # A tagged struct of defaults is not sent, and None is what says so.
-        return None if field.tag is not None and made == struct() else made
+        # A tagged struct of defaults is not sent, and None is what says so, unless null is something else.
+        return None if field.tag is not None and made == struct() and not field.is_null_or_struct else made
     if field.type in INTEGERS:
         bits = INTEGER_BITS[field.type]
         value = rnd.getrandbits(rnd.choice((1, 7, bits))) & ((1 << bits) - 1)

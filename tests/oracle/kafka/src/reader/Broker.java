@@ -45,6 +45,9 @@ class Broker {
     set("num.network.threads", "1");
     set("group.initial.rebalance.delay.ms", "0");
     set("initial.broker.registration.timeout.ms", "" + 1000 * PATIENCE_S);
+    // -Dbroker.KEY=VALUE: for one broker alone.
+    for (String key : System.getProperties().stringPropertyNames())
+      if (key.startsWith("broker.")) set(key.substring("broker.".length()), System.getProperty(key));
     File file = new File(work, "server.properties");
     try (FileOutputStream out = new FileOutputStream(file)) {
       properties.store(out, null);

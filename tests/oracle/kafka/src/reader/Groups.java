@@ -13,6 +13,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * <pre>
  *   consume-in GROUP TOPIC COUNT [INSTANCE]           poll COUNT records as a member, commit, leave (a static one stays)
+ *   join GROUP TOPIC COUNT                            as consume-in, by the protocol of KIP-848; stays
  *   commit GROUP PARTITION OFFSET [METADATA]          as no member
  *   commit-in ID GROUP PARTITION OFFSET commit|abort|open      in a transaction
  *   uncommit GROUP PARTITION                          delete an offset
@@ -24,6 +25,7 @@ class Groups {
   private final Broker broker;
   private final Properties client;
   private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+  private final List<KafkaConsumer<byte[], byte[]>> staying = new ArrayList<>();
 
   Groups(Broker broker) {
     this.broker = broker;
@@ -35,6 +37,7 @@ class Groups {
   boolean run(String[] words, Json answer) throws Exception {
     switch (words[0]) {
       case "consume-in" -> consume(words);
+      case "join" -> join(words);
       case "commit" -> commit(words);
       case "commit-in" -> commitInTransaction(words);
       case "uncommit" -> {
@@ -67,6 +70,21 @@ class Groups {
 
   private void consume(String[] words) {
     Properties of = new Properties();
+    if (words.length > 4) of.put("group.instance.id", words[4]);
+    try (KafkaConsumer<byte[], byte[]> consumer = consumer(words, of)) {
+      take(consumer, words);
+    }
+  }
+
+  private void join(String[] words) {
+    Properties of = new Properties();
+    of.put("group.protocol", "consumer");
+    KafkaConsumer<byte[], byte[]> consumer = consumer(words, of);
+    staying.add(consumer);
+    take(consumer, words);
+  }
+
+  private KafkaConsumer<byte[], byte[]> consumer(String[] words, Properties of) {
     of.putAll(client);
     of.put("group.id", words[1]);
     of.put("client.id", "member");
@@ -75,17 +93,18 @@ class Groups {
     of.put("max.poll.records", "5");
     of.put("key.deserializer", ByteArrayDeserializer.class.getName());
     of.put("value.deserializer", ByteArrayDeserializer.class.getName());
-    if (words.length > 4) of.put("group.instance.id", words[4]);
+    return new KafkaConsumer<>(of);
+  }
+
+  private static void take(KafkaConsumer<byte[], byte[]> consumer, String[] words) {
     long until = System.currentTimeMillis() + 1000L * Broker.PATIENCE_S;
-    try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(of)) {
-      consumer.subscribe(List.of(words[2]));
-      int wanted = Integer.parseInt(words[3]);
-      for (int count = 0; count < wanted; ) {
-        if (System.currentTimeMillis() > until) throw new IllegalStateException(count + " of " + wanted + " records");
-        count += consumer.poll(Duration.ofMillis(200)).count();
-      }
-      consumer.commitSync();
+    consumer.subscribe(List.of(words[2]));
+    int wanted = Integer.parseInt(words[3]);
+    for (int count = 0; count < wanted; ) {
+      if (System.currentTimeMillis() > until) throw new IllegalStateException(count + " of " + wanted + " records");
+      count += consumer.poll(Duration.ofMillis(200)).count();
     }
+    consumer.commitSync();
   }
 
   private void commit(String[] words) throws Exception {

@@ -8,6 +8,7 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -24,6 +25,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *   consume PARTITION read_uncommitted|read_committed FILE           every record into FILE, a line each
  *   times PARTITION MS...                               offsetsForTimes
  *   delete PARTITION OFFSET                             deleteRecords
+ *   configure topic|broker NAME KEY=VALUE...            incrementalAlterConfigs; the name `default`: of all brokers
+ *   delete-topic TOPIC
+ *   topics                                              ids, partitions and settings of all, internal ones included
  * </pre>
  *
  * <p>and those of {@link Groups}.
@@ -75,6 +79,13 @@ public class Serve {
       }
       case "times" -> answer.with("times", times(words));
       case "delete" -> delete(words);
+      case "configure" -> configure(words);
+      case "delete-topic" -> {
+        try (Admin admin = Admin.create(client())) {
+          admin.deleteTopics(List.of(words[1])).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
+        }
+      }
+      case "topics" -> answer.with("topics", topics());
       default -> {
         if (!groups.run(words, answer)) throw new IllegalArgumentException(words[0]);
       }
@@ -163,6 +174,43 @@ public class Serve {
       for (String ms : Arrays.asList(words).subList(2, words.length)) {
         OffsetAndTimestamp answer = consume.at(Long.parseLong(ms));
         found.add(answer == null ? null : List.of(answer.offset(), answer.timestamp()));
+      }
+    }
+    return found;
+  }
+
+  private void configure(String[] words) throws Exception {
+    ConfigResource.Type type = words[1].equals("topic") ? ConfigResource.Type.TOPIC : ConfigResource.Type.BROKER;
+    List<AlterConfigOp> changes = new ArrayList<>();
+    for (String pair : Arrays.asList(words).subList(3, words.length))
+      changes.add(new AlterConfigOp(
+          new ConfigEntry(pair.split("=", 2)[0], pair.split("=", 2)[1]), AlterConfigOp.OpType.SET));
+    ConfigResource of = new ConfigResource(type, words[2].equals("default") ? "" : words[2]);
+    try (Admin admin = Admin.create(client())) {
+      admin.incrementalAlterConfigs(Map.of(of, changes)).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
+    }
+  }
+
+  private Map<String, Object> topics() throws Exception {
+    Map<String, Object> found = new TreeMap<>();
+    try (Admin admin = Admin.create(client())) {
+      Set<String> names =
+          admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
+      Map<String, TopicDescription> described =
+          admin.describeTopics(names).allTopicNames().get(Broker.PATIENCE_S, TimeUnit.SECONDS);
+      for (TopicDescription topic : described.values()) {
+        ConfigResource of = new ConfigResource(ConfigResource.Type.TOPIC, topic.name());
+        Map<String, Object> settings = new TreeMap<>();
+        for (ConfigEntry e : admin.describeConfigs(List.of(of)).all().get(Broker.PATIENCE_S, TimeUnit.SECONDS).get(of).entries())
+          settings.put(e.name(), List.of(e.value() == null ? "" : e.value(), e.source().toString()));
+        List<Object> partitions = new ArrayList<>();
+        topic.partitions().forEach(
+            p -> partitions.add(new TreeMap<>(Map.of(
+                "partition", p.partition(), "leader", p.leader() == null ? -1 : p.leader().id(),
+                "replicas", p.replicas().stream().map(n -> n.id()).toList(),
+                "isr", p.isr().stream().map(n -> n.id()).toList()))));
+        found.put(topic.name(), new TreeMap<>(Map.of(
+            "id", topic.topicId().toString(), "partitions", partitions, "settings", settings)));
       }
     }
     return found;
