@@ -357,6 +357,30 @@ def test_a_directory_of_kafka_ends_with_the_last_whole_batch(in_memory):
 # --- waking ----------------------------------------------------------------------------------------------
 
 
+def test_an_append_of_a_broker_while_its_log_is_first_looked_at_takes_nothing_away(path, monkeypatch):
+    """Its index may then lead to a batch that was not in the .log a moment ago."""
+    with seglog.open(path, config={"index.interval.bytes": 1}) as log:
+        for n in range(9):
+            log.append(b"%d" % n)
+        log.flush()
+        before = {file: file.read_bytes() for file in path.iterdir() if file.name.startswith("0")}
+        log.append(b"9")
+    after = {file: file.read_bytes() for file in path.iterdir() if file.name.startswith("0")}
+    for file, raw in before.items():
+        file.write_bytes(raw)
+    indexed_end = follower_module._indexed_end
+
+    def append_meanwhile(*arguments):
+        for file, raw in after.items():
+            file.write_bytes(raw)
+        return indexed_end(*arguments)
+
+    monkeypatch.setattr(follower_module, "_indexed_end", append_meanwhile)
+    with seglog.follow(path) as follower:
+        assert follower._picture_now.log_end_offset == 10       # of the first look; each call looks again
+        assert values(follower.read()) == [b"%d" % n for n in range(10)]
+
+
 @pytest.mark.parametrize("without", [None, "inotify"])
 def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
     if without:

@@ -250,10 +250,11 @@ class Follower(Partition, Followable):
 
     def _scanned_end(self, path: Path, known: End | None) -> End:
         """The end of the whole batches in a .log. `known`: an earlier end, where the search begins."""
+        # The index before the log: it may lead to a batch that was appended just now.
+        end = _indexed_end(path, self) if known is None else known
         with FileMapping(path) as whole:
-            if known is None or known.position > len(whole):
-                known = _indexed_end(path, self)
-            end = known
+            if end.position > len(whole):       # it was cut
+                end = End(0, names.parse_base_offset(path.name), 0, 0, 0)
             window = dialect_of(path).window(whole)
             position, next_offset = end.position, end.next_offset
             while position < len(whole):
