@@ -18,7 +18,7 @@ FLOORS = [
     {"reading", "loading", "topic"},
     {"log", "conversion", "verification", "frames"},
     {"upkeep", "coordinators", "loop"},
-    {"spark", "endpoint", "polars"},
+    {"archive", "spark", "endpoint", "polars"},
     {"opening", "managed_ledger"},
     {"aio", "pulsar"},
     {"__init__"},

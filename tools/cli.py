@@ -48,6 +48,8 @@ GROUPS = {
     },
     "Move and serve": {
         "mirror": "Append the batches of one partition to another, unchanged.",
+        "backup": "Back up logs while they are in use: create, ls, check, forget, prune.",
+        "restore": "Restore partitions from a backup.",
         "serve": "Let Kafka clients produce to and consume from a log dir.",
         "cursors": "List the named readers of a log, or move one to another offset.",
     },

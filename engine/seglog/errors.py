@@ -129,6 +129,17 @@ class CorruptManifestError(SeglogError):
     hint = "`seglog ledger recover --apply` rebuilds the manifest from the ledgers; a cursor's file can be deleted"
 
 
+class CorruptBackupError(SeglogError):
+    """A file of a backup store is damaged or gone: an object, a snapshot, or the store's own file. Snapshots that do
+    not use it are not affected."""
+
+    code = "corrupt_backup"
+    hint = (
+        "`seglog backup check --read-data` lists what is damaged; remove these files, and `seglog backup create"
+        " --reread` stores again what the source still has"
+    )
+
+
 class CorruptSettingsError(SeglogError):
     """The file with a log's settings (.seglog.config) does not parse or fails its checksum. The records are not
     affected."""

@@ -154,7 +154,8 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
 # What these print is another thing on another machine.
 NO_EXAMPLE = (
     ["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["completion"], ["man"], ["spark", "convert"],
-    ["spark", "fetch"], ["spark", "sink"],
+    ["spark", "fetch"], ["spark", "sink"], ["restore"],
+    *(["backup", name] for name in ("create", "ls", "check", "forget", "prune")),
 )
 
 

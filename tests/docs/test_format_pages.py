@@ -24,6 +24,7 @@ from seglog._kernels.crc import crc32, crc32c
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.tagged_packer import TaggedPacker
 from seglog._kernels.window import Window
+from seglog.archive.pieces import Piece
 from seglog.clock import ManualClock
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options, convert
@@ -566,6 +567,33 @@ def topics_manifest():
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines[:-1], note)
 
 
+def backup_store():
+    name = "txn-v2-k411"
+    with tempfile.TemporaryDirectory() as disk:
+        shutil.copytree(unpack("kafka") / "cases" / name / f"{name}-0", Path(disk) / "logs/orders-0")
+        for number, path in enumerate(sorted((Path(disk) / "logs/orders-0").iterdir())):
+            os.utime(path, ns=(1_700_000_000_000_000_000, 1_700_000_000_000_000_000 + number))
+        store = Path(disk) / "store"
+        snapshot = seglog.backup(Path(disk) / "logs", store, clock=ManualClock(1_700_000_000_000)).snapshot
+        part, = snapshot.partitions
+        files = json.loads((store / "objects" / part.pieces[0].digest[:2] / part.pieces[0].digest).read_bytes())
+    for inode, file in enumerate(files["files"], start=1001):
+        file[3], file[4] = inode, 0o644
+    made_up = {"crc32c": 1234567890}
+    told = replace(
+        snapshot, id="20231114T221320.000Z-5f3c1e6b", source="/var/lib/kafka", host="broker-1",
+        ended_at_ms=1_700_000_000_100,
+        partitions=(replace(part, fingerprint="0123456789abcdef" * 4, pieces=(Piece("fedcba9876543210" * 4, 1536),)),),
+        stored_bytes=9876,
+    )
+    lines = ["snapshots/20231114T221320.000Z-5f3c1e6b.json"]
+    lines += [f"    {part}" for part in _wrapped(json.dumps(json.loads(told.to_bytes()) | made_up, sort_keys=True))]
+    lines += ["", "objects/fe/fedcba98...: the list of files"]
+    lines += [f"    {part}" for part in _wrapped(json.dumps(files | made_up, sort_keys=True))]
+    note = "as `orders-0` of a log dir; inodes, checksums, fingerprint and the digest of the list are made up"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, note)
+
+
 def _wrapped(line):
     return [line[n : n + 110] for n in range(0, len(line), 110)]
 
@@ -833,6 +861,7 @@ EXAMPLES = {
     "spark_workplace.md": {"workplace": workplace},
     "spark_sink.md": {"spark-sink": spark_sink},
     "topics_manifest.md": {"manifest": topics_manifest},
+    "backup.md": {"backup": backup_store},
     "clean_marks.md": {"clean-marks": clean_marks},
     "quarantine.md": {"quarantine": quarantine},
     "live_ends.md": {"live-ends": live_ends},

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from seglog.archive.manifest import BackedFile, PartitionBackup, SnapshotPartition
 from seglog.conversion.converted_segment import ConvertedSegment
-from seglog.errors import CorruptCheckpointError, SeglogError, StorageError
+from seglog.errors import CorruptBackupError, CorruptCheckpointError, SeglogError, StorageError
 from seglog.format.checked_json import format_json
 from seglog.format.foreign_names import Shape, has_shape, judged
 from seglog.spark.journal import Journal
@@ -88,7 +89,28 @@ def sink_journal(name="orders-0", staged="batch-1/0123/orders-0"):
     return SinkJournal.parse(raw, "journal.json")
 
 
+def backed_file(name):
+    return BackedFile.parse([name, 0, 0, 0, 0, ""], "list")
+
+
+def backed_partition(name):
+    return PartitionBackup.parse(format_json(
+        "seglog-backup-partition", 1, name=name, log_start_offset=0, next_offset=0, high_watermark=None,
+        cleaner_offset=None, files=[], tail=None, has_minute_indexes=False,
+    ), "list")
+
+
+def snapshot_partition(name):
+    return SnapshotPartition.parse({
+        "name": name, "pieces": [], "fingerprint": "", "size_bytes": 0, "log_start_offset": 0, "next_offset": 0,
+        "taken_at_ms": 0,
+    }, "snapshot")
+
+
 READERS = {
+    "backup, file": (backed_file, (*NO_FILE, *NO_TEXT)),
+    "backup, list of files": (backed_partition, (*NO_PARTITION, *NO_TEXT)),
+    "backup, partition": (snapshot_partition, (*NO_PARTITION, *NO_TEXT)),
     "manifest": (manifest, NO_PARTITION),
     "manifest, prefix": (lambda name: manifest(prefix=name), (*NO_FILE, "v1", "v1-0", "v1-0000000g", "v-00000000")),
     "list of files": (list_of_files, NO_FILE),
@@ -111,7 +133,7 @@ BAD = [(reader, name) for reader, (_, names) in READERS.items() for name in name
 
 @pytest.mark.parametrize(("reader", "name"), BAD, ids=[f"{reader}: {ascii(name)[:40]}" for reader, name in BAD])
 def test_no_reader_lets_a_bad_name_pass(reader, name):
-    with pytest.raises(CorruptCheckpointError) as caught:
+    with pytest.raises((CorruptCheckpointError, CorruptBackupError)) as caught:
         READERS[reader][0](name)
     # In one line, and nothing in it that commands a terminal.
     assert caught.value.what.isprintable()

@@ -306,6 +306,8 @@ OF_WORDS = {("explain",), ("config",)}
 OF_PAGES = {("report",)}
 # What prints scripts and pages: tests/tools/test_terminal.py.
 OF_SHELLS = {("completion",), ("man",)}
+# What takes a store of backups: tests/tools/test_backup.py.
+OF_BACKUPS = {("restore",), *(("backup", name) for name in ("create", "ls", "check", "forget", "prune"))}
 # What runs until it is ended: tests/endpoint.
 OF_SERVERS = {("serve",)}
 # What shows here that there is something to do: status 1.
@@ -316,7 +318,7 @@ OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mi
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    elsewhere = OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS
+    elsewhere = OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS | OF_BACKUPS
     assert {*leaves()} == {*ARGUMENTS} | OF_THE_MACHINE | elsewhere
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")

@@ -1,0 +1,90 @@
+"""`seglog.BackupStore`: the snapshots in a store, for those who look after them."""
+import os
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from seglog.archive.checking import BackupCheck, Progress, check_backups
+from seglog.archive.creating import BackupRun, backup
+from seglog.archive.forgetting import ForgetRun, PruneRun, forget, prune
+from seglog.archive.manifest import Snapshot
+from seglog.archive.repository import Repository
+from seglog.archive.restoring import RestoreRun, restore
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.stores.open_store import AnyPath
+
+
+class BackupStore:
+    """The backups in a store.
+
+        store = seglog.BackupStore("/mnt/backups")
+        store.create("/var/lib/kafka")
+        for snapshot in store.snapshots():
+            print(snapshot.id, snapshot.source, snapshot.size_bytes)
+        store.restore("/var/lib/kafka-restored", topics=["orders"])
+
+    Nothing is kept open between two calls. Methods that change the store exclude each other, also across processes, and
+    raise LogLockedError.
+    """
+
+    def __init__(
+        self, store: AnyPath, *, options: Mapping[str, str] | None = None, fs: FileSystem | None = None
+    ) -> None:
+        """Raises InvalidArgumentError for a URL or an option that no store knows. Nothing is accessed yet."""
+        self._store = store
+        self._options = options
+        self._fs = fs or OsFileSystem()
+        self._repository = Repository(store, options, self._fs)
+
+    def __repr__(self) -> str:
+        return f"<BackupStore {self._repository.path}>"
+
+    def create(
+        self, src: str | os.PathLike[str], *, compression: str | None = None, reread: bool = False,
+        dry_run: bool = False, progress: Progress | None = None,
+    ) -> BackupRun:
+        """`seglog.backup(src, store)`."""
+        return backup(
+            src, self._store, options=self._options, compression=compression, reread=reread, dry_run=dry_run,
+            progress=progress, fs=self._fs,
+        )
+
+    def restore(
+        self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
+        partitions: Collection[str] = (), config: Mapping[str, object] | None = None, dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> RestoreRun:
+        """`seglog.restore(store, dst)`."""
+        return restore(
+            self._store, dst, snapshot=snapshot, topics=topics, partitions=partitions, config=config,
+            options=self._options, dry_run=dry_run, progress=progress, fs=self._fs,
+        )
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots, the oldest first. Raises InvalidArgumentError if there are no backups here,
+        CorruptBackupError."""
+        return [self._repository.read_snapshot(one) for one in self._repository.snapshot_ids()]
+
+    def snapshot(self, snapshot_id: str = "latest") -> Snapshot:
+        """The snapshot whose id begins so. Raises InvalidArgumentError if there is none, or more than one."""
+        return self._repository.snapshot(snapshot_id)
+
+    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> BackupCheck:
+        """Check that all is there that snapshots name; with `read_data`, read every object and compare its SHA-256."""
+        return check_backups(self._repository, read_data=read_data, progress=progress)
+
+    def forget(
+        self, *, keep_last: int = 0, keep_daily: int = 0, keep_weekly: int = 0, dry_run: bool = False
+    ) -> ForgetRun:
+        """Remove all snapshots but, of each source, the last `keep_last`, and the last one of each of `keep_daily` days
+        and `keep_weekly` weeks that have one, in UTC. `prune` then frees the space."""
+        with self._alone(dry_run):
+            return forget(self._repository, keep_last, keep_daily, keep_weekly, dry_run=dry_run)
+
+    def prune(self, *, dry_run: bool = False) -> PruneRun:
+        """Remove the objects that no snapshot names. Raises CorruptBackupError if a snapshot is damaged."""
+        with self._alone(dry_run):
+            return prune(self._repository, dry_run=dry_run)
+
+    def _alone(self, dry_run: bool) -> AbstractContextManager[None]:
+        _ = self._repository.compression        # there are backups here
+        return nullcontext() if dry_run else self._repository.alone()

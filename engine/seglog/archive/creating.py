@@ -1,0 +1,226 @@
+"""`seglog backup create`: one snapshot of a log or of a log dir, while they are in use."""
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seglog.archive.manifest import (
+    INLINE_BYTES,
+    LOG_DIR_FILES,
+    BackedFile,
+    PartitionBackup,
+    Snapshot,
+    SnapshotPartition,
+    in_pieces,
+)
+from seglog.archive.moments import MovingPartition
+from seglog.archive.pieces import PieceStore
+from seglog.archive.repository import Repository, this_host
+from seglog.clock import Clock, SystemClock
+from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
+from seglog.format import names
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import missing, refusals
+from seglog.stores.open_store import AnyPath
+from seglog.stores.store import LocalStore
+
+Progress = Callable[[int, int], None]
+
+# Copied first, in this order: then no committed offset is behind the data, and every partition is in the metadata.
+_FIRST = (names.METADATA_TOPIC, "__transaction_state", "__consumer_offsets", "__share_group_state")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRun:
+    """What `backup` did.
+
+    snapshot            its `left_out` names the partitions that could not be copied
+    read_bytes          of the source
+    stored_objects, stored_bytes    that were added to the store
+    unchanged           partitions that are as the last snapshot has them
+    """
+
+    snapshot: Snapshot
+    read_bytes: int
+    stored_objects: int
+    stored_bytes: int
+    unchanged: int
+
+
+def backup(
+    src: str | os.PathLike[str], store: AnyPath, *, options: Mapping[str, str] | None = None,
+    compression: str | None = None, reread: bool = False, dry_run: bool = False, progress: Progress | None = None,
+    clock: Clock | None = None, fs: FileSystem | None = None,
+) -> BackupRun:
+    """Back up a partition directory, or a log dir with all its partitions, to a store, which is created if need be.
+
+    `src` may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition is backed up
+    as of one moment; partitions have different moments. What the store has already is not stored again.
+
+    `compression`: "zstd" or "none" for the objects of a new store. `reread`: read all files, and trust neither the last
+    snapshot nor the times of files. `progress` is called with (bytes done, bytes in all).
+
+    Raises LogLockedError if another run changes the store, InvalidArgumentError, NotALogError if there is no log,
+    StorageError. Nothing of a run that fails can be seen; the next one finds what it has stored.
+    """
+    source = Path(os.path.abspath(src))
+    repository = Repository(store, options, fs or OsFileSystem())
+    directories = _partitions(source)
+    _check_apart(source, repository)
+    with nullcontext() if dry_run else repository.alone():
+        if not dry_run:
+            repository.begin(compression)
+        run = _Run(repository, source, directories, clock or SystemClock(), progress)
+        return run.all(reread=reread, dry_run=dry_run)
+
+
+class _Run:
+    """One run over a source."""
+
+    def __init__(
+        self, repository: Repository, source: Path, directories: list[Path], clock: Clock, progress: Progress | None
+    ) -> None:
+        self.repository = repository
+        self.source = source
+        self.directories = directories
+        self.is_log_dir = directories != [source]
+        self.clock = clock
+        self.began_at_ms = clock.now_ms()
+        self.read_bytes = 0
+        self.unchanged = 0
+        self.left_out: dict[str, str] = {}
+        self._progress = progress
+        self._done_bytes = 0
+        self._total_bytes = sum(map(_size_bytes, directories)) if progress is not None else 0
+
+    def all(self, *, reread: bool, dry_run: bool) -> BackupRun:
+        pieces = self.repository.pieces(dry_run=dry_run)
+        before = self._last_snapshot()
+        known = {part.name: part for part in before.partitions} if before is not None else {}
+        parts = []
+        for directory in self.directories:
+            done_bytes = self._done_bytes
+            try:
+                parts.append(self._partition(directory, known.get(directory.name), pieces, reread=reread))
+            except (SeglogError, OSError) as error:
+                if pieces.failed or not self.is_log_dir or not isinstance(error, SeglogError):
+                    raise
+                if not os.path.lexists(directory):
+                    continue        # its topic was deleted meanwhile
+                self.left_out[directory.name] = str(error)
+            if self._progress is not None:
+                self._done_bytes = done_bytes + _size_bytes(directory)
+                self._progress(min(self._done_bytes, self._total_bytes), self._total_bytes)
+        files = self._log_dir_files(pieces) if self.is_log_dir else ()
+        snapshot = Snapshot(
+            self.repository.new_id(self.began_at_ms), str(self.source), this_host(), self.is_log_dir, self.began_at_ms,
+            max(self.clock.now_ms(), self.began_at_ms), tuple(parts), files, self.left_out, pieces.stored_bytes,
+        )
+        if not dry_run:
+            self.repository.put_snapshot(snapshot)
+        return BackupRun(snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged)
+
+    def _last_snapshot(self) -> Snapshot | None:
+        """The last snapshot of this source on this machine: inodes mean nothing elsewhere."""
+        for snapshot_id in reversed(self.repository.snapshot_ids(may_be_missing=True)):
+            try:
+                found = self.repository.read_snapshot(snapshot_id)
+            except CorruptBackupError:
+                continue        # `check` finds it; this run stores all that the snapshot names and the source has
+            if (found.source, found.host) == (str(self.source), this_host()):
+                return found
+        return None
+
+    def _partition(
+        self, directory: Path, known: SnapshotPartition | None, pieces: PieceStore, *, reread: bool
+    ) -> SnapshotPartition:
+        taken_at_ms = self.clock.now_ms()
+        is_known = known is not None and known.fingerprint and not reread
+        if known is not None and is_known and MovingPartition(directory).fingerprint() == known.fingerprint:
+            self.unchanged += 1
+            return replace(known, taken_at_ms=taken_at_ms)
+        before = self._as_stored(known, pieces)
+        found, fingerprint = MovingPartition(directory, before, reread=reread).copy(pieces, self._copied)
+        if before is not None and found == before and known is not None and not reread:
+            stored = known.pieces
+        else:
+            stored = tuple(pieces.put_each(in_pieces(found.to_bytes())))
+        return SnapshotPartition(
+            directory.name, stored, fingerprint, found.size_bytes, found.log_start_offset, found.next_offset,
+            taken_at_ms,
+        )
+
+    def _as_stored(self, known: SnapshotPartition | None, pieces: PieceStore) -> PartitionBackup | None:
+        """What the last snapshot has of a partition; None if that is damaged: then all is read again."""
+        try:
+            return None if known is None else self.repository.partition(known, pieces)
+        except CorruptBackupError:
+            return None
+
+    def _copied(self, size_bytes: int) -> None:
+        self.read_bytes += size_bytes
+        if self._progress is not None:
+            self._done_bytes += size_bytes
+            self._progress(min(self._done_bytes, self._total_bytes), self._total_bytes)
+
+    def _log_dir_files(self, pieces: PieceStore) -> tuple[BackedFile, ...]:
+        """Last, so that no producer id that a partition has is given out again."""
+        found = []
+        for name in LOG_DIR_FILES:
+            path = self.source / name
+            try:
+                raw, status = read_file(path), os.stat(path)
+            except FileNotFoundError:
+                continue
+            inline = raw if len(raw) <= INLINE_BYTES else None
+            stored = tuple(pieces.put_each(in_pieces(raw))) if inline is None else ()
+            mode = status.st_mode & 0o666
+            found.append(BackedFile(name, len(raw), status.st_mtime_ns, status.st_ino, mode, stored, inline))
+        return tuple(found)
+
+
+def _partitions(source: Path) -> list[Path]:
+    """The partition directories of a source, in the order in which they are copied. Raises NotALogError, StorageError.
+    """
+    if not os.path.lexists(source):
+        raise missing(source)
+    with refusals("list", source):
+        if names.has_segments(source):
+            return [source]
+        found = []
+        for name in os.listdir(source):
+            parsed = names.parse_partition_dir(name)
+            if parsed is not None and not parsed.mark and names.may_have_segments(source / name):
+                found.append((_rank(parsed.topic), parsed.topic, parsed.partition, source / name))
+    if not found:
+        raise NotALogError(
+            "no segment (<20 digits>.log) in the directory or in those directly below it", file=source,
+            hint="pass a partition directory (orders-0), or the log dir above",
+        )
+    return [path for *_, path in sorted(found)]
+
+
+def _rank(topic: str) -> int:
+    return _FIRST.index(topic) if topic in _FIRST else len(_FIRST)
+
+
+def _size_bytes(directory: Path) -> int:
+    """The bytes of its logs, for a progress bar: 0 if it cannot be listed."""
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries if names.is_log_file(entry.name))
+    except OSError:
+        return 0
+
+
+def _check_apart(source: Path, repository: Repository) -> None:
+    """Raise InvalidArgumentError if the store is in the source, or the source in the store."""
+    if not isinstance(repository.store, LocalStore):
+        return
+    store, source = Path(os.path.realpath(repository.path)), Path(os.path.realpath(source))
+    if store == source or store in source.parents or source in store.parents:
+        raise InvalidArgumentError(
+            "the store and the source are in each other", file=store, hint="keep backups elsewhere, on another disk"
+        )

@@ -1,0 +1,435 @@
+"""A partition directory as its backup finds it, while a writer or a broker changes it.
+
+    the log as it is now ── copy ── is it still that log? ── yes: this was its moment
+                 └───────────────── no: again, without what is copied already
+
+A moment is an end offset up to which every segment was there, unchanged, from the first look until the last. Segments
+are told apart by inode, size and time; a seglog writer also tells by its epoch that it cuts or replaces some. The one
+that grows is copied up to its last whole batch, which may not be on the source's disk yet: what readers are told lags
+by milliseconds, and a record that was acknowledged before a backup begins is in it. What the store has of that segment
+is kept if its last batch there is still the same, leader epoch included: after a power cut, or a truncation, a broker
+may have written other batches at those offsets.
+"""
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seglog._kernels.crc import crc32c
+from seglog.archive.manifest import (
+    INLINE_BYTES,
+    BackedFile,
+    Identity,
+    LastBatch,
+    PartitionBackup,
+    in_pieces,
+    is_backed_up,
+)
+from seglog.archive.pieces import PIECE_BYTES, Piece, PieceStore
+from seglog.errors import CorruptCheckpointError, CorruptIndexError, OffsetOutOfRangeError, StorageError
+from seglog.format import names
+from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals, storage_error
+from seglog.reading.follower import Follower
+from seglog.reading.listing import settled_log_files
+from seglog.segment.index_file import minute_index_path
+from seglog.segment.published_end import End, PublishedEnd
+from seglog.segment.segment import Segment
+from seglog.segment.transaction_index import ENTRY_SIZE, TransactionIndex
+from seglog.state.checkpoints import offsets_or_none
+from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.reader_cursor import ReaderCursor, is_cursor_file
+
+# How often a partition is copied because it changed meanwhile. Each time, only what is new is read.
+_LOOKS_MAX = 100
+_PAUSE_S, _PAUSE_S_MAX = 0.005, 1.0
+# A second change within this time may leave a file's time as it was: the kernel's clock ticks.
+_TICK_NS = 20_000_000
+_LINES = (names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.CLEANER_CHECKPOINT)
+
+Copied = Callable[[int], None]
+Lines = tuple[int | None, int | None, int | None]
+
+
+class _ChangedError(Exception):
+    """A file is not, or no longer, what the look at the log found."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A file to be stored: the pieces that the store has of it, and where the others end. Or `raw`: its bytes."""
+
+    name: str
+    path: Path
+    identity: Identity
+    mode: int
+    size_bytes: int
+    kept: tuple[Piece, ...] = ()
+    ends: tuple[int, ...] = ()
+    raw: bytes | None = None
+
+    @property
+    def start(self) -> int:
+        return sum(piece.size_bytes for piece in self.kept)
+
+    def data(self) -> Iterator[bytes]:
+        """The bytes of the pieces that the store lacks. Raises _ChangedError."""
+        if self.raw is not None:
+            yield from in_pieces(self.raw)
+        elif self.ends:
+            start = self.start
+            with _as_changes(self.path), FileMapping(self.path) as whole:
+                if len(whole) < self.size_bytes:
+                    raise _ChangedError(f"{self.path.name} became shorter")
+                view = memoryview(whole)
+                for end in self.ends:
+                    yield bytes(view[start:end])
+                    whole.check_whole()
+                    start = end
+
+    def stored(self, pieces: tuple[Piece, ...]) -> BackedFile:
+        inode, _, mtime_ns = self.identity
+        return BackedFile(self.name, self.size_bytes, mtime_ns, inode, self.mode, (*self.kept, *pieces))
+
+
+class _as_changes:
+    """In this block, a file that is gone, or became shorter while it was read, is a _ChangedError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        gone = (isinstance(error, StorageError) and error.errno in (None, errno.ENOENT)) or isinstance(
+            error, FileNotFoundError)
+        if gone:
+            raise _ChangedError(f"{self._path.name}: {error}") from error
+
+
+class MovingPartition:
+    """One partition directory. `before`: what the last snapshot of the same directory has of it. `reread`: trust
+    neither that nor the times of files; read them, in the pieces that they had."""
+
+    def __init__(self, directory: Path, before: PartitionBackup | None = None, *, reread: bool = False) -> None:
+        self.directory = directory
+        self._reread = reread
+        self._before = {} if before is None else {file.name: file for file in before.files}
+        self._tail = None if before is None else before.tail
+        logs = sorted(name for name in self._before if names.is_log_file(name))
+        self._grew = logs[-1] if logs else ""
+        self._copied: dict[tuple[str, Identity], BackedFile] = {}       # by this run
+
+    def copy(self, pieces: PieceStore, copied: Copied = lambda _: None) -> tuple[PartitionBackup, str]:
+        """Store what the store lacks. Returns what the partition is as of one moment, and its fingerprint.
+
+        `copied` is called with the numbers of bytes that were read. Raises what `seglog.follow` raises, and
+        StorageError, also if the partition changes faster than it can be copied.
+        """
+        with Follower(self.directory) as log:
+            for look in range(_LOOKS_MAX):
+                try:
+                    return self._moment(log, pieces, copied)
+                except (_ChangedError, OffsetOutOfRangeError) as change:
+                    what = str(change)
+                time.sleep(min(_PAUSE_S * look, _PAUSE_S_MAX))
+        raise StorageError(
+            f"the partition changed each of {_LOOKS_MAX} times that it was copied, at last: {what}",
+            file=self.directory, hint="run again when less changes, or back up a snapshot of the file system",
+        )
+
+    def _moment(self, log: Follower, pieces: PieceStore, copied: Copied) -> tuple[PartitionBackup, str]:
+        cursors = self._cursors()       # before the log, so that none is ahead of it
+        with refusals("list", self.directory):
+            logs = settled_log_files(self.directory)
+        if not logs:
+            raise _ChangedError("its segments are gone")
+        *sealed, active = logs
+        lines = self._lines()
+        start = max(lines[0] or 0, names.parse_base_offset(next(iter(logs)).name))
+        with _as_changes(active):
+            end = log._scanned_end(active, None)
+        position, next_offset = end.position, end.next_offset
+        copies = [self._of_log(path, None) for path in sealed]
+        copies.append(self._of_log(active, position))
+        tail = self._last_batch(log, active, end)
+        copies += self._small_files(active, next_offset)
+        copies += [_clipped(copy, next_offset) for copy in cursors]
+        files = self._store(copies, pieces, copied)
+
+        picture = log._settled()
+        epoch = picture.epoch
+        if not picture.is_told:     # a broker cuts files in place, a seglog writer never does
+            _wait_for_tick(copies[: len(sealed)])
+        self._check_unchanged(logs, copies, tail, position, lines)
+        if log._settled().epoch != epoch:
+            raise _ChangedError("segments were cut, replaced or removed")
+        made = PartitionBackup(
+            self.directory.name, start, next_offset, _at_most(lines[1], next_offset),
+            _at_most(lines[2], next_offset), tuple(sorted(files, key=lambda file: file.name)), tail,
+            minute_index_path(active).exists(),
+        )
+        is_whole = all(file.size_bytes == copy.identity.size_bytes for file, copy in zip(files, copies, strict=True))
+        identities = {file.name: file.identity for file in files}
+        return made, _fingerprint(identities, lines) if is_whole else ""
+
+    def _check_unchanged(
+        self, logs: Mapping[Path, int], copies: Iterable[_Copy], tail: LastBatch | None, position: int, lines: Lines
+    ) -> None:
+        """Raise _ChangedError unless the log that was copied is still there, however much was appended to it."""
+        *sealed, active = logs
+        with refusals("list", self.directory):
+            now = settled_log_files(self.directory)
+        for path, inode in logs.items():
+            if now.get(path) != inode:
+                raise _ChangedError(f"{path.name} was replaced or removed")
+        for path, copy in zip(sealed, copies, strict=False):
+            if _identity(path)[0] != copy.identity:
+                raise _ChangedError(f"{path.name} was changed")
+        if tail is not None and _crc(active, tail.position, position) != tail.crc32c:
+            raise _ChangedError(f"{active.name} was cut")
+        if self._lines()[0] != lines[0]:
+            raise _ChangedError("the log start offset moved")
+
+    # --- what is copied --------------------------------------------------------------------------
+
+    def _of_log(self, path: Path, end: int | None) -> _Copy:
+        """A .log, up to `end`: the whole file without."""
+        identity, mode = _identity(path)
+        name = path.name.removesuffix(names.SWAP_SUFFIX)
+        size_bytes = identity.size_bytes if end is None else end
+        if identity.size_bytes < size_bytes:
+            raise _ChangedError(f"{path.name} became shorter")
+        before = self._before.get(name)
+        kept: tuple[Piece, ...] = ()
+        if before is not None and not self._reread:
+            if end is None and before.identity == identity:
+                kept = before.pieces
+            elif self._is_prefix(before, path, identity, size_bytes):
+                kept = _worth_keeping(before.pieces, size_bytes - before.size_bytes)
+        start = sum(piece.size_bytes for piece in kept)
+        ends = _ends(start, size_bytes, [] if before is None or kept else before.pieces)
+        return _Copy(name, path, identity, mode, size_bytes, kept, ends)
+
+    def _is_prefix(self, before: BackedFile, path: Path, identity: Identity, size_bytes: int) -> bool:
+        """Whether what the store has of the log that grew is still how the log begins."""
+        if before.name != self._grew or self._tail is None or before.inode != identity.inode:
+            return False
+        return before.size_bytes <= size_bytes and (
+            _crc(path, self._tail.position, before.size_bytes) == self._tail.crc32c
+        )
+
+    def _last_batch(self, log: Follower, path: Path, end: End) -> LastBatch | None:
+        if not end.position:
+            return None
+        segment = Segment(path, decompress=log.decompress, published=PublishedEnd(end))
+        try:
+            with _as_changes(path):
+                last = segment.find_offset(end.next_offset - 1)
+        finally:
+            segment.close()
+        if last is None or last.position + last.size_bytes != end.position:
+            return None
+        return LastBatch(last.position, _crc(path, last.position, end.position))
+
+    def _small_files(self, active: Path, next_offset: int) -> Iterator[_Copy]:
+        """The files beside the logs, except cursors. None tells of offsets behind the end."""
+        with refusals("list", self.directory):
+            listed = set(os.listdir(self.directory))
+        swapped = {
+            name.removesuffix(names.SWAP_SUFFIX) for name in listed
+            if name.endswith(names.TRANSACTION_INDEX_SUFFIX + names.SWAP_SUFFIX)
+        } if active.name.endswith(names.SWAP_SUFFIX) else set()
+        for name in sorted(listed):
+            if not is_backed_up(name) or names.is_log_file(name) or is_cursor_file(name):
+                continue
+            path = self.directory / (name + names.SWAP_SUFFIX if name in swapped else name)
+            parsed = names.parse_file_name(name)
+            if parsed is not None and parsed.suffix == names.SNAPSHOT_SUFFIX and parsed.offset > next_offset:
+                continue
+            try:
+                identity, mode = _identity(path)
+                raw = read_file(path)
+                if _identity(path)[0] != identity:
+                    raise _ChangedError(f"{name} was changed")
+            except (_ChangedError, FileNotFoundError):
+                if parsed is not None and parsed.suffix == names.SNAPSHOT_SUFFIX:
+                    continue        # a broker keeps only the last ones; the log tells all that it told
+                raise _ChangedError(f"{name} was changed or removed") from None
+            if name == names.LEADER_EPOCH_CHECKPOINT:
+                raw = _epochs_until(raw, path, next_offset)
+            elif name.endswith(names.TRANSACTION_INDEX_SUFFIX):
+                raw = _aborts_until(raw, path, next_offset)
+            yield _Copy(name, path, identity, mode, len(raw), raw=raw)
+
+    def _cursors(self) -> list[_Copy]:
+        with refusals("list", self.directory):
+            found = sorted(filter(is_cursor_file, os.listdir(self.directory)))
+        copies = []
+        for name in found:
+            path = self.directory / name
+            try:
+                identity, mode = _identity(path)
+                raw = read_file(path)
+            except (_ChangedError, FileNotFoundError):
+                continue        # it was removed
+            copies.append(_Copy(name, path, identity, mode, len(raw), raw=raw))
+        return copies
+
+    def _lines(self) -> Lines:
+        """Log start offset, high watermark and cleaner offset in the checkpoint files of the log dir."""
+        parsed = names.parse_partition_dir(self.directory.name)
+        where = ("", -1) if parsed is None else (parsed.topic, parsed.partition)
+        start, high_watermark, cleaner = (
+            (offsets_or_none(self.directory.parent / name) or {}).get(where) for name in _LINES
+        )
+        return start, high_watermark, cleaner
+
+    def fingerprint(self) -> str:
+        """What `copy` returns for the files as they are now; empty if they are just being changed."""
+        found = {}
+        with refusals("list", self.directory), os.scandir(self.directory) as entries:
+            for entry in entries:
+                if is_backed_up(entry.name):
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        return ""       # it was removed since
+                    found[entry.name] = Identity(status.st_ino, status.st_size, status.st_mtime_ns)
+                elif entry.name.endswith((names.SWAP_SUFFIX, names.CLEANED_SUFFIX)):
+                    return ""
+        return _fingerprint(found, self._lines())
+
+    # --- copying ---------------------------------------------------------------------------------
+
+    def _store(self, copies: list[_Copy], pieces: PieceStore, copied: Copied) -> list[BackedFile]:
+        made = pieces.put_each(self._data(copies, copied))
+        files = []
+        for copy in copies:
+            known = self._copied.get((copy.name, copy.identity))
+            if known is not None and known.size_bytes == copy.size_bytes:
+                files.append(known)
+            elif copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
+                files.append(replace(copy.stored(()), inline=copy.raw))
+            else:
+                count = len(copy.ends) if copy.raw is None else len(in_pieces(copy.raw))
+                files.append(copy.stored(tuple(next(made) for _ in range(count))))
+                if copy.raw is None:
+                    self._copied[copy.name, copy.identity] = files[-1]
+        for _ in made:      # there is none; but what was begun comes to its end
+            raise AssertionError("more pieces were stored than there are")
+        return files
+
+    def _data(self, copies: Iterable[_Copy], copied: Copied) -> Iterator[bytes]:
+        """The pieces of all files, in order; of those that are stored by now, none."""
+        for copy in copies:
+            known = self._copied.get((copy.name, copy.identity))
+            if known is not None and known.size_bytes == copy.size_bytes:
+                continue
+            if copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
+                continue
+            for data in copy.data():
+                yield data
+                copied(len(data))
+
+
+def _identity(path: Path) -> tuple[Identity, int]:
+    """The identity and the mode of a file. Raises _ChangedError if it is gone, StorageError."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError as error:
+        raise _ChangedError(f"{path.name} was removed") from error
+    except OSError as error:
+        raise storage_error(error, "look at", path) from error
+    return Identity(status.st_ino, status.st_size, status.st_mtime_ns), stat.S_IMODE(status.st_mode) & 0o666
+
+
+def _wait_for_tick(copies: Iterable[_Copy]) -> None:
+    """Wait until any change of the files would have given them other times."""
+    ago_ns = time.time_ns() - max((copy.identity.mtime_ns for copy in copies), default=0)
+    if 0 <= ago_ns < _TICK_NS:
+        time.sleep((_TICK_NS - ago_ns) / 1e9)
+
+
+def _crc(path: Path, start: int, stop: int) -> int:
+    """The CRC-32C of these bytes of a file. Raises _ChangedError if it lacks them."""
+    with _as_changes(path), FileMapping(path) as whole:
+        if len(whole) < stop:
+            raise _ChangedError(f"{path.name} became shorter")
+        return crc32c(memoryview(whole)[start:stop])
+
+
+def _worth_keeping(pieces: tuple[Piece, ...], appended_bytes: int) -> tuple[Piece, ...]:
+    """Without the last pieces that are as small as what was appended: they are stored again, together with it.
+
+    So a log that is backed up each second has few pieces, and each byte is stored a few times.
+    """
+    count = len(pieces)
+    while appended_bytes and count and pieces[count - 1].size_bytes <= min(appended_bytes, PIECE_BYTES - 1):
+        count -= 1
+        appended_bytes += pieces[count].size_bytes
+    return pieces[:count]
+
+
+def _ends(start: int, size_bytes: int, pieces: Iterable[Piece]) -> tuple[int, ...]:
+    """Where the pieces of [start, size_bytes) end: where `pieces` of the same file did, as far as known."""
+    ends, position = [], 0
+    for piece in pieces:
+        position += piece.size_bytes
+        if position <= size_bytes:
+            ends.append(position)
+    at = ends[-1] if ends else start
+    while at < size_bytes:
+        at = min(at + PIECE_BYTES, size_bytes)
+        ends.append(at)
+    return tuple(ends)
+
+
+def _fingerprint(identities: Mapping[str, Identity], lines: Lines) -> str:
+    told = "\n".join(f"{name} {identity}" for name, identity in sorted(identities.items()))
+    return hashlib.sha256(f"{lines}\n{told}".encode()).hexdigest()
+
+
+def _at_most(offset: int | None, end: int) -> int | None:
+    return None if offset is None else max(min(offset, end), 0)
+
+
+def _clipped(cursor: _Copy, end: int) -> _Copy:
+    """A cursor that is not beyond the end, where the log was cut since the cursor was read. A damaged one stays."""
+    assert cursor.raw is not None
+    try:
+        found = ReaderCursor.parse(cursor.raw, cursor.path)
+    except CorruptCheckpointError:
+        return cursor
+    if found.offset <= end:
+        return cursor
+    raw = replace(found, offset=end).to_bytes()
+    return replace(cursor, raw=raw, size_bytes=len(raw))
+
+
+def _epochs_until(raw: bytes, path: Path, end: int) -> bytes:
+    """The leader epochs up to the end; one may begin there. A damaged file stays: a broker builds it again."""
+    try:
+        epochs = LeaderEpochs.parse(raw, file=path)
+    except CorruptCheckpointError:
+        return raw
+    kept = epochs.truncate_from_end(end + 1)
+    return raw if kept is epochs else kept.to_bytes()
+
+
+def _aborts_until(raw: bytes, path: Path, end: int) -> bytes:
+    """The aborted transactions whose markers are before the end. A damaged index stays as it is."""
+    try:
+        found = TransactionIndex(raw, path=path)
+    except CorruptIndexError:
+        return raw
+    count = len(found)
+    while count and found[count - 1].last_offset >= end:
+        count -= 1
+    return raw[: count * ENTRY_SIZE]

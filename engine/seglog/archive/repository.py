@@ -1,0 +1,174 @@
+"""The place that holds backups: a folder, or a prefix of an object store, with `objects/` and `snapshots/`.
+
+    run: objects ── the objects with partitions' files ── snapshots/<id>.json, put last
+
+A snapshot exists once its manifest does, and by then all that it names is durable. So a run may be killed anywhere;
+what it stored is found by the next run, or removed by `prune`.
+
+Whoever adds or removes anything holds the store's lock (`alone`); readers need none.
+"""
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from seglog.archive.manifest import (
+    STORE_FILE,
+    PartitionBackup,
+    Snapshot,
+    SnapshotPartition,
+    is_snapshot_id,
+    parse_store,
+    store_to_bytes,
+)
+from seglog.archive.pieces import PieceStore
+from seglog.errors import InvalidArgumentError
+from seglog.fs.aside import make_directories
+from seglog.fs.files import FileSystem
+from seglog.fs.lock import EXCLUSIVE, LOG_DIR_LOCK, lock_file
+from seglog.fs.removal import remove_file
+from seglog.stores.open_store import AnyPath, open_store
+from seglog.stores.store import LocalStore
+
+_FANOUT = [f"{n:02x}" for n in range(256)]
+_LATEST = "latest"
+
+
+class Repository:
+    """`Repository(path)`: nothing is accessed before a method is called. Paths and URLs as in `open_store`."""
+
+    def __init__(self, path: AnyPath, options: Mapping[str, str] | None, fs: FileSystem) -> None:
+        self.store, self.path = open_store(path, options or {}, fs, removable=self._removable)
+        self.fs = fs
+        self._compression: str | None = None
+
+    # --- the store itself ------------------------------------------------------------------------
+
+    @property
+    def compression(self) -> str:
+        """How new objects are compressed. Raises InvalidArgumentError if there are no backups here."""
+        if self._compression is None:
+            file = f"{self.path}/{STORE_FILE}"
+            raw = self.store.read(file)
+            if raw is None:
+                raise InvalidArgumentError(
+                    "there are no backups here", file=self.path,
+                    hint="check the path; `seglog backup create` begins one",
+                )
+            self._compression = parse_store(raw, file)
+        return self._compression
+
+    def begin(self, compression: str | None) -> None:
+        """Make the store unless it exists. Its directories are closed to other users: it holds copies of closed files.
+
+        Raises InvalidArgumentError if other things are here, or it compresses otherwise.
+        """
+        file = f"{self.path}/{STORE_FILE}"
+        if self.store.read(file) is None:
+            if isinstance(self.store, LocalStore):
+                found = set(os.listdir(self.path)) - {LOG_DIR_LOCK, "objects", "snapshots"}
+                if any(not name.startswith(STORE_FILE) for name in found):
+                    raise InvalidArgumentError(
+                        "the directory holds other files, and no backups", file=self.path,
+                        hint="name an empty directory, or one that does not exist",
+                    )
+            self.store.make_directories(f"{self.path}/objects", _FANOUT)
+            self.store.make_directories(self.path, ["snapshots"])
+            if isinstance(self.store, LocalStore):
+                for directory in ("objects", "snapshots"):
+                    self.fs.set_mode(f"{self.path}/{directory}", 0o700)
+            self.store.write(file, store_to_bytes(compression or "none"))
+        if compression not in (None, self.compression):
+            raise InvalidArgumentError(
+                f"the objects of this store are compressed by {self.compression}, not by {compression}", file=self.path,
+                hint="leave the option out, or name another store",
+            )
+
+    def pieces(self, *, dry_run: bool = False) -> PieceStore:
+        """`dry_run`: its objects are counted, and not stored; the store may be missing."""
+        if dry_run and self.store.read(f"{self.path}/{STORE_FILE}") is None:
+            return PieceStore(self.store, self.path, "none", dry_run=True)
+        return PieceStore(self.store, self.path, self.compression, dry_run=dry_run)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Exclude every other run that changes the store. Raises LogLockedError."""
+        if not isinstance(self.store, LocalStore):
+            raise InvalidArgumentError(
+                "backups are kept in a local or mounted directory", file=self.path, hint="pass the path of a directory"
+            )
+        make_directories(self.fs, self.path)
+        with lock_file(self.fs, os.path.join(self.path, LOG_DIR_LOCK), EXCLUSIVE):
+            yield
+
+    def _removable(self, path: str) -> str:
+        if not path.startswith((f"{self.path}/objects/", f"{self.path}/snapshots/")):
+            raise ValueError(f"{path} is not an object or a snapshot")
+        return path
+
+    def remove(self, path: str) -> None:
+        """Remove an object or a snapshot, if it exists."""
+        names = self._removable(path).removeprefix(f"{self.path}/").split("/")
+        if isinstance(self.store, LocalStore):
+            remove_file(self.fs, self.path, *names)
+        else:
+            self.store.remove_file(path)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshot_ids(self, *, may_be_missing: bool = False) -> list[str]:
+        """The ids of all snapshots, the oldest first. Raises InvalidArgumentError if there are no backups here; none,
+        if the store `may_be_missing`."""
+        if may_be_missing and self.store.read(f"{self.path}/{STORE_FILE}") is None:
+            return []
+        _ = self.compression
+        found = (file.name.removesuffix(".json") for file in self.store.files(f"{self.path}/snapshots"))
+        return sorted(filter(is_snapshot_id, found))
+
+    def new_id(self, now_ms: int) -> str:
+        """An id for a snapshot of this time; later than all others, even if the clock was set back."""
+        last = (self.snapshot_ids(may_be_missing=True) or [""])[-1]
+        while True:
+            moment = f"{datetime.fromtimestamp(now_ms // 1000, UTC):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
+            if moment > last[: len(moment)]:
+                return f"{moment}-{secrets.token_hex(4)}"
+            then = datetime.strptime(f"{last[:19]}+0000", "%Y%m%dT%H%M%S.%f%z")
+            now_ms = int(then.timestamp() * 1000) + 1
+
+    def snapshot(self, snapshot_id: str) -> Snapshot:
+        """The snapshot with this id, `latest`, or the only one whose id begins so. Raises InvalidArgumentError."""
+        ids = self.snapshot_ids()
+        chosen = ids[-1:] if snapshot_id == _LATEST else [one for one in ids if one.startswith(snapshot_id)]
+        if len(chosen) != 1:
+            what = f"{len(chosen)} snapshots begin with {snapshot_id!r}" if chosen else f"no snapshot {snapshot_id!r}"
+            raise InvalidArgumentError(what, file=self.path, hint="`seglog backup ls` lists them")
+        return self.read_snapshot(chosen[0])
+
+    def read_snapshot(self, snapshot_id: str) -> Snapshot:
+        """Raises CorruptBackupError, UnsupportedVersionError, InvalidArgumentError if it was removed meanwhile."""
+        file = self.snapshot_path(snapshot_id)
+        raw = self.store.read(file)
+        if raw is None:
+            raise InvalidArgumentError("the snapshot was removed meanwhile", file=file, hint="choose another one")
+        return Snapshot.parse(raw, file)
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        self.store.write(self.snapshot_path(snapshot.id), snapshot.to_bytes())
+
+    def sync_snapshots(self) -> None:
+        """Make removed snapshots durable, before objects go that they named."""
+        self.store.sync(f"{self.path}/snapshots")
+
+    def snapshot_path(self, snapshot_id: str) -> str:
+        return f"{self.path}/snapshots/{snapshot_id}.json"
+
+    def partition(self, part: SnapshotPartition, pieces: PieceStore) -> PartitionBackup:
+        """The files of a partition. Raises CorruptBackupError, UnsupportedVersionError."""
+        raw = b"".join(pieces.get_each(part.pieces))
+        return PartitionBackup.parse(raw, pieces.path_of(part.pieces[0].digest) if part.pieces else self.path)
+
+
+def this_host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,288 @@
+"""`seglog restore`: partitions of a snapshot, or all of it, as a log dir.
+
+    journal ── partition: staged, checked, indexed, renamed ── ... ── the log dir's own files ── journal removed
+
+A partition appears as a whole. meta.properties comes last, so a broker does not start on half a restore. A run that
+finds the journal of its snapshot goes on where the one before was killed.
+"""
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from seglog.archive.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
+from seglog.archive.pieces import PieceStore
+from seglog.archive.repository import Repository
+from seglog.config import LogConfig
+from seglog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    InvalidArgumentError,
+    LogLockedError,
+    StorageError,
+)
+from seglog.format import names
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.aside import make_directories, write_atomically
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.lock import lock_log_dir
+from seglog.fs.mapping import read_file
+from seglog.fs.staging import Staging, remove_leftovers
+from seglog.reading.arguments import checked_config
+from seglog.reading.settings import LogSettings
+from seglog.segment.indexes import index_bytes
+from seglog.segment.segment import Segment
+from seglog.state.checkpoints import TopicPartition
+from seglog.state.log_dir_state import LogDirState
+from seglog.state.partition_hold import named_partition, refuse_file_in_the_way
+from seglog.stores.open_store import AnyPath
+
+Progress = Callable[[int, int], None]
+
+# A broker looks at directories only.
+JOURNAL_FILE = ".seglog.restore"
+_FORMAT, _VERSION = "seglog-restore", 1
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """A partition that was restored. `damaged`: its segments that the source had damaged; they have no indexes."""
+
+    name: str
+    path: Path
+    log_start_offset: int
+    next_offset: int
+    size_bytes: int
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RestoreRun:
+    """What `restore` did: the snapshot, the partitions that were restored, and in `found_whole` the names of those that
+    a killed run had restored."""
+
+    snapshot: Snapshot
+    partitions: list[RestoredPartition] = field(default_factory=list)
+    found_whole: list[str] = field(default_factory=list)
+
+
+def restore(
+    store: AnyPath, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
+    partitions: Collection[str] = (), config: Mapping[str, object] | None = None,
+    options: Mapping[str, str] | None = None, dry_run: bool = False, progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> RestoreRun:
+    """Restore partitions of a snapshot into the log dir `dst`, which is created if need be; nothing there is replaced.
+
+    `snapshot`: its id, or the beginning of it. `topics`, `partitions`: names such as `orders` and `orders-0`; all of
+    the snapshot if neither is given. Each partition is as of its moment: records, offsets, producers, leader epochs,
+    cursors. Indexes are built again, and every checksum is checked: a batch that was damaged in the source stays as it
+    was, and is named. `config`: settings that the indexes depend on and the logs do not keep, index.interval.bytes and
+    segment.index.bytes; Kafka's defaults otherwise.
+
+    Raises InvalidArgumentError if a partition exists already or the snapshot has none of that name, CorruptBackupError,
+    LogLockedError if a broker runs on `dst`, StorageError. What is restored by then stays; another run goes on with it.
+    """
+    target = Path(os.path.abspath(dst))
+    fs = fs or OsFileSystem()
+    checked = checked_config(config, "never", 0)
+    repository = Repository(store, options, fs)
+    found = repository.snapshot(snapshot)
+    chosen = _chosen(found, topics, partitions)
+    run = RestoreRun(found)
+    is_whole = not topics and not partitions
+    if dry_run:
+        _check_free(target, [part.name for part in chosen])
+        run.partitions = [
+            RestoredPartition(part.name, target / part.name, part.log_start_offset, part.next_offset, part.size_bytes)
+            for part in chosen
+        ]
+        return run
+    refuse_file_in_the_way(target)
+    make_directories(fs, target)
+    with suppress(LogLockedError), lock_log_dir(fs, target):        # with a writer beside us they stay
+        remove_leftovers(fs, target)
+    with LogDirState(fs, target) as log_dir:
+        done = _begin(fs, target, found, [part.name for part in chosen])
+        pieces = repository.pieces()
+        files = found.files if is_whole else ()
+        _check_files(target, files, pieces)
+        told = _Told(progress, sum(part.size_bytes for part in chosen))
+        for part in chosen:
+            if part.name in done:
+                run.found_whole.append(part.name)
+                told.add(part.size_bytes)
+            else:
+                backed = repository.partition(part, pieces)
+                run.partitions.append(_restore(fs, log_dir, target / part.name, backed, pieces, checked, told))
+        for file in sorted(files, key=lambda file: file.name == names.META_PROPERTIES):
+            path = target / file.name
+            if not path.exists():
+                write_atomically(fs, path, _content(file, pieces))
+                fs.set_mode(path, file.mode)
+        fs.sync_directory(target)
+        fs.unlink(target / JOURNAL_FILE)        # if a crash brings it back, the next run finds nothing to do
+    return run
+
+
+class _Told:
+    """How far a run is."""
+
+    def __init__(self, progress: Progress | None, total_bytes: int) -> None:
+        self._progress = progress
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        self._done_bytes += size_bytes
+        if self._progress is not None:
+            self._progress(self._done_bytes, self._total_bytes)
+
+
+def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[str]) -> list[SnapshotPartition]:
+    if isinstance(topics, str) or isinstance(partitions, str):
+        raise InvalidArgumentError("topics and partitions are lists of names", hint="pass a list, even for one name")
+    parts = {part.name: part for part in snapshot.partitions}
+    of_topic: dict[str, list[str]] = {}
+    for name in parts:
+        of_topic.setdefault(name.rpartition("-")[0], []).append(name)
+    for kind, wanted, known in (("topic", topics, of_topic), ("partition", partitions, parts)):
+        for name in wanted:
+            if name not in known:
+                left_out = snapshot.left_out.get(name)
+                raise InvalidArgumentError(
+                    f"the snapshot {snapshot.id} has no {kind} {name!r}" + (f": {left_out}" if left_out else ""),
+                    hint="`seglog backup ls STORE --snapshot ...` lists its partitions",
+                )
+    if not topics and not partitions:
+        return list(snapshot.partitions)
+    names_of = {name for topic in topics for name in of_topic[topic]} | set(partitions)
+    return [part for name, part in parts.items() if name in names_of]
+
+
+def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -> set[str]:
+    """Check the target, write the journal, and return the partitions that a killed run of this snapshot restored."""
+    path = target / JOURNAL_FILE
+    begun: list[str] = []
+    try:
+        before, begun = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
+        if before != snapshot.id and any(os.path.lexists(target / name) for name in begun):
+            raise InvalidArgumentError(
+                f"a restore of the snapshot {before} was begun here", file=target,
+                hint=f"finish it with --snapshot {before}, or choose another target",
+            )
+        begun = begun if before == snapshot.id else []
+    except FileNotFoundError:
+        pass
+    done = {name for name in begun if os.path.lexists(target / name)}
+    _check_free(target, [name for name in parts if name not in done])
+    write_atomically(
+        fs, path, format_json(_FORMAT, _VERSION, snapshot=snapshot.id, partitions=sorted({*begun, *parts}))
+    )
+    return done
+
+
+def _journal(body: dict[str, object]) -> tuple[str, list[str]]:
+    snapshot, partitions = body["snapshot"], body["partitions"]
+    if not isinstance(snapshot, str) or not isinstance(partitions, list):
+        raise ValueError("it names no snapshot or no partitions")
+    return snapshot, [str(name) for name in partitions]
+
+
+def _check_free(target: Path, parts: list[str]) -> None:
+    for name in parts:
+        if os.path.lexists(target / name):
+            raise InvalidArgumentError(
+                "the partition exists already; nothing was changed", file=target / name,
+                hint="choose another target, or move the partition away",
+            )
+
+
+def _check_files(target: Path, files: Collection[BackedFile], pieces: PieceStore) -> None:
+    """A file of the log dir may be there only with the same content: of a killed run."""
+    for file in files:
+        path = target / file.name
+        if os.path.lexists(path) and read_file(path) != _content(file, pieces):
+            raise InvalidArgumentError(
+                "the log dir has this file already, with other content", file=path,
+                hint="restore into an empty directory, or only some topics: --topic",
+            )
+
+
+def _content(file: BackedFile, pieces: PieceStore) -> bytes:
+    return b"".join(pieces.get_each(file.pieces)) if file.inline is None else file.inline
+
+
+# --- one partition -------------------------------------------------------------------------------
+
+
+def _restore(
+    fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
+    told: _Told,
+) -> RestoredPartition:
+    where = named_partition(path)
+    is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager
+    with Staging.of_partition(fs, path) as staging:
+        _write(fs, staging, backed, pieces, told)
+        damaged = _build_indexes(staging, backed, config)
+        has_lines = False
+        try:
+            if is_of_log_dir:
+                has_lines = True
+                _put_lines(log_dir, where, backed)
+            staging.publish()
+        except BaseException:
+            if has_lines and not path.exists():
+                with suppress(StorageError):
+                    log_dir.forget(where)
+            raise
+    return RestoredPartition(
+        path.name, path, backed.log_start_offset, backed.next_offset, backed.size_bytes, tuple(damaged)
+    )
+
+
+def _write(fs: FileSystem, staging: Staging, backed: PartitionBackup, pieces: PieceStore, told: _Told) -> None:
+    data = pieces.get_each(piece for file in backed.files for piece in file.pieces)
+    for file in backed.files:
+        with staging.create(file.name) as made:
+            if file.inline is not None:
+                made.append(file.inline)
+            for _ in file.pieces:
+                made.append(next(data))
+            fs.set_mode(made.path, file.mode)
+            fs.set_mtime(made.path, file.mtime_ns)      # a segment without timestamps is as old as its file
+            made.sync()
+        told.add(file.size_bytes)
+
+
+def _build_indexes(staging: Staging, backed: PartitionBackup, given: LogConfig) -> list[str]:
+    """Write the index files that are functions of the log. Returns the segments that are damaged."""
+    config = LogSettings(staging.path, given, given).config
+    config = replace(config, time_index_minute_enabled=backed.has_minute_indexes)
+    logs = [file.name for file in backed.files if names.is_log_file(file.name)]
+    damaged = []
+    for name in names.of_one_dialect(logs):
+        segment = Segment(staging.path / name, is_last=False)
+        try:
+            built = index_bytes(segment, config)
+        except (CorruptRecordError, CorruptIndexError):
+            damaged.append(name)
+        else:
+            for suffix, raw in built.files(config, segment.dialect):
+                staging.write_file(name[:20] + suffix, raw)
+        finally:
+            segment.close()
+    return damaged
+
+
+def _put_lines(log_dir: LogDirState, where: TopicPartition, backed: PartitionBackup) -> None:
+    bases = [names.parse_base_offset(file.name) for file in backed.files if names.is_log_file(file.name)]
+    has_own_start = bool(bases) and backed.log_start_offset > min(bases)
+    end = backed.next_offset
+    log_dir.put_offsets(where, {
+        names.LOG_START_OFFSET_CHECKPOINT: backed.log_start_offset if has_own_start else None,
+        names.REPLICATION_CHECKPOINT: end if backed.high_watermark is None else backed.high_watermark,
+        names.RECOVERY_POINT_CHECKPOINT: end,
+        names.CLEANER_CHECKPOINT: backed.cleaner_offset,
+    })

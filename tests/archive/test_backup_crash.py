@@ -1,0 +1,196 @@
+"""Backups on disks that fail, are full or lose what was not synced, and runs that are killed: what a finished run said
+it had is there."""
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import SeglogError, StorageError
+from seglog.fs.files import OsFileSystem
+from support.faultfs import FailingFs, RecordingFs
+
+# `make torture` sets SEGLOG_TORTURE: the full counts.
+FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+STATES, KILLS = (2000, 2000) if FULL else (30, 10)
+TESTS = Path(__file__).parents[1]
+NOW = 1_700_000_000_000
+CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
+
+
+@pytest.fixture
+def data(in_memory):
+    with seglog.open(in_memory / "data/orders-0", config=CONFIG, clock=ManualClock(NOW)) as log:
+        fill(log)
+        log.cursor("billing").commit(3)
+    (in_memory / "data/meta.properties").write_text("version=1\n")
+    return in_memory / "data"
+
+
+def fill(log, count=20):
+    for n in range(log.log_end_offset, log.log_end_offset + count):
+        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
+
+
+def append(data, count=3):
+    with seglog.open(data / "orders-0", config=CONFIG, clock=ManualClock(NOW)) as log:
+        fill(log, count)
+
+
+def logs(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.suffix in (".log", ".snapshot")}
+
+
+def visible(store):
+    """The ids of the snapshots in a store, each of which is whole."""
+    backups = seglog.BackupStore(store)
+    if not (store / "seglog-backup.json").exists():
+        return []
+    check = backups.check(read_data=True)
+    needed = [finding for finding in check.findings if finding.snapshots]
+    assert needed == []
+    return [snapshot.id for snapshot in backups.snapshots()]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_at_any_step_costs_a_run_and_no_snapshot(data, in_memory, number):
+    store = in_memory / "store"
+    seglog.backup(data, store)
+    before = visible(store)
+    append(data)
+    probe = FailingFs(OsFileSystem())
+    shutil.copytree(store, in_memory / "probe")
+    seglog.backup(data, in_memory / "probe", fs=probe)
+    for step in range(0, len(probe.calls), 1 if FULL else 3):
+        place = in_memory / "broken"
+        shutil.copytree(store, place)
+        failing = FailingFs(OsFileSystem(), fail_at=step, error=number, short=True)
+        with contextlib.suppress(StorageError):
+            seglog.backup(data, place, fs=failing)
+            assert not failing.failed
+        assert visible(place)[: len(before)] == before
+        run = seglog.backup(data, place)        # the disk is well again
+        assert visible(place)[-1] == run.snapshot.id
+        assert seglog.BackupStore(place).prune().leftovers <= 4     # as many as are written at a time
+        assert not list(place.rglob("*.tmp"))
+        shutil.rmtree(place)
+
+
+def test_a_first_run_that_fails_is_run_again(data, in_memory):
+    probe = FailingFs(OsFileSystem())
+    seglog.backup(data, in_memory / "probe", fs=probe)
+    for step in range(0, len(probe.calls), 1 if FULL else 97):
+        store = in_memory / f"store-{step}"
+        failing = FailingFs(OsFileSystem(), fail_at=step, error=errno.ENOSPC)
+        with contextlib.suppress(StorageError):
+            seglog.backup(data, store, fs=failing)
+            assert not failing.failed
+        run = seglog.backup(data, store)
+        assert visible(store)[-1] == run.snapshot.id
+
+
+def test_a_restore_that_fails_at_any_step_is_run_again(data, in_memory):
+    store = in_memory / "store"
+    seglog.backup(data, store)
+    probe = FailingFs(OsFileSystem())
+    seglog.restore(store, in_memory / "probe", fs=probe)
+    for step in range(0, len(probe.calls), 1 if FULL else 4):
+        back = in_memory / f"back-{step}"
+        failing = FailingFs(OsFileSystem(), fail_at=step, error=errno.ENOSPC, short=True)
+        with pytest.raises(SeglogError):
+            seglog.restore(store, back, fs=failing)
+        if (back / "orders-0").exists():        # whole, or not there
+            assert logs(back / "orders-0") == logs(data / "orders-0")
+        else:
+            assert not (back / "meta.properties").exists()
+        seglog.restore(store, back)
+        assert logs(back / "orders-0") == logs(data / "orders-0")
+        assert (back / "meta.properties").read_text() == "version=1\n"
+        assert sorted(path.name for path in in_memory.iterdir() if "staging" in path.name) == []
+        shutil.rmtree(back)
+
+
+def test_a_crash_leaves_every_finished_snapshot(data, in_memory):
+    """Runs, forgetting and pruning in turn, on a disk that loses what was not synced."""
+    root = in_memory / "disk"
+    root.mkdir()
+    record = RecordingFs(root)
+    backups = seglog.BackupStore(root / "store", fs=record)
+    for keep in (0, 0, 1, 0, 2):
+        record.mark(("has", backups.create(data).snapshot.id))
+        append(data)
+        if keep:
+            gone = [snapshot.id for snapshot in backups.forget(keep_last=keep, dry_run=True).forgotten]
+            record.mark(("may lose", *gone))
+            backups.forget(keep_last=keep)
+            backups.prune()
+    _check_states(record)
+
+
+def test_objects_that_a_failed_run_left_are_made_durable_by_the_next_one(data, in_memory):
+    root = in_memory / "disk"
+    failures = 0
+    for at in range(4, 16, 1 if FULL else 4):
+        root.mkdir()
+        failing = FailingFs(OsFileSystem())
+        record = RecordingFs(root, failing)
+        record.mark(("has", seglog.backup(data, root / "store", fs=record).snapshot.id))
+        append(data)
+        failing.fail(len(failing.calls) + at, errno.EIO)
+        with contextlib.suppress(StorageError):
+            seglog.backup(data, root / "store", fs=record)
+        failures += failing.failed
+        failing.heal()
+        after = record.steps
+        record.mark(("has", seglog.backup(data, root / "store", fs=record).snapshot.id))
+        _check_states(record, after=after, limit=STATES // 4)
+        shutil.rmtree(root)
+    assert failures >= 2
+
+
+def _check_states(record, limit=STATES, after=0):
+    seen = 0
+    for state in record.crash_states(limit=limit, seed=3, shuffled=True, after=after):
+        with state.materialise() as disk:
+            found = visible(disk / "store")
+            has = [mark[1] for mark in state.marks if mark[0] == "has"]
+            lost = {one for mark in state.marks if mark[0] == "may lose" for one in mark[1:]}
+            missing = [one for one in has if one not in found and one not in lost]
+            assert not missing, state.story()
+            seen += 1
+    assert seen
+
+
+def test_a_crash_during_a_restore_leaves_whole_partitions(data, in_memory):
+    store, root = in_memory / "store", in_memory / "disk"
+    seglog.backup(data, store)
+    root.mkdir()
+    record = RecordingFs(root)
+    seglog.restore(store, root / "back", fs=record)
+    record.mark("done")
+    for state in record.crash_states(limit=STATES, seed=5, shuffled=True):
+        with state.materialise() as disk:
+            back = disk / "back"
+            if state.marks:
+                assert (back / "orders-0").exists(), state.story()
+                assert (back / "meta.properties").exists(), state.story()
+            else:
+                seglog.restore(store, back)
+            assert logs(back / "orders-0") == logs(data / "orders-0"), state.story()
+
+
+@pytest.mark.long
+def test_runs_that_are_killed_at_any_moment(tmp_path):
+    """Appends, runs, forgetting, pruning and restoring, killed -9 after some milliseconds, again and again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.killed_backup", tmp_path, str(KILLS), "7"],
+        env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=3600 if FULL else 120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{KILLS} kills")

@@ -1,0 +1,103 @@
+"""Backups of a growing log by a process that is killed -9 at any moment; the parent looks what is there.
+
+    python -m support.killed_backup DIRECTORY KILLS SEED
+
+Each life appends, backs up, sometimes forgets, prunes or restores, and says through a pipe what has finished. What a
+finished run said it had must be there, whole, and nothing else may look like a snapshot.
+"""
+import os
+import random
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import seglog
+
+CONFIG = {"segment.bytes": 3000, "index.interval.bytes": 200}
+
+
+def live(top, rng, tell):
+    """One life: it goes on until it is killed."""
+    backups = seglog.BackupStore(top / "store")
+    with seglog.open(top / "data/orders-0", config=CONFIG, fsync="never") as log:
+        while True:
+            for _ in range(rng.randrange(40)):
+                log.append(b"%d" % log.log_end_offset)
+            end = log.log_end_offset
+            snapshot = backups.create(top / "data").snapshot
+            tell(b"has %s %d\n" % (snapshot.id.encode(), end))
+            if rng.random() < 0.3:
+                tell(b"forgets\n")
+                backups.forget(keep_last=3)
+                tell(b"forgot\n")
+            if rng.random() < 0.3:
+                backups.prune()
+            if rng.random() < 0.3:
+                seglog.restore(top / "store", top / "back")
+                tell(b"restored %s\n" % snapshot.id.encode())
+
+
+def check(top, known, number):
+    """`known`: {snapshot: log end offset when its run began}, oldest first; the last ones must be there."""
+    if not (top / "store/seglog-backup.json").exists():
+        assert not known
+        return
+    backups = seglog.BackupStore(top / "store")
+    found = {snapshot.id: snapshot for snapshot in backups.snapshots()}
+    for snapshot_id, end in known.items():
+        assert snapshot_id in found, f"life {number}: the snapshot {snapshot_id} is lost"
+        assert found[snapshot_id].partitions[0].next_offset >= end
+    result = backups.check(read_data=number % 8 == 0)
+    assert result.ok, f"life {number}: {result.findings}"
+    if number % 16 == 0 and known:
+        last = list(known)[-1]
+        where = top / f"check-{number}"
+        seglog.restore(top / "store", where, snapshot=last)
+        with seglog.open_partition(where / "orders-0") as partition:
+            values = [record.value for record in partition.read()]
+        assert values == [b"%d" % n for n in range(len(values))]
+        assert len(values) >= known[last]
+
+
+def main():
+    top, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    rng, known = random.Random(seed), {}
+    finished = 0
+    for number in range(kills):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            try:
+                live(top, random.Random(seed * 100_003 + number), partial(os.write, writing))
+            except BaseException as error:
+                os.write(writing, f"failed {error!r}\n".encode())
+            finally:
+                os._exit(1)
+        os.close(writing)
+        time.sleep(rng.random() * rng.choice([0.02, 0.1, 0.4]))
+        os.kill(child, signal.SIGKILL)
+        with open(reading, "rb") as told:
+            lines = told.read().decode().split("\n")[:-1]
+        os.waitpid(child, 0)
+        forgetting = False
+        for line in lines:
+            what, *rest = line.split(" ")
+            assert what != "failed" or "exists already" in line, line
+            if what == "has":
+                known[rest[0]] = int(rest[1])
+                finished += 1
+            elif what == "forgets":
+                forgetting = True
+            elif what == "forgot":
+                forgetting, known = False, dict(list(known.items())[-3:])
+        if forgetting or len(known) > 3:
+            known = dict(list(known.items())[-3:])
+        check(top, known, number)
+    print(f"{kills} kills, {finished} finished runs, {len(known)} snapshots known")
+
+
+if __name__ == "__main__":
+    main()

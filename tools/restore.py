@@ -1,0 +1,66 @@
+"""`seglog restore`: partitions from a backup, into a log dir."""
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from seglog.archive.backup_store import BackupStore
+
+from . import report
+from .backup import names_of, snapshot_option, store_argument
+from .cli import Command
+from .options import PATH, config_option, dry_run_option, json_option, progress_option
+
+
+@click.command(cls=Command)
+@store_argument
+@click.argument("target", metavar="DST", type=PATH)
+@snapshot_option
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic. May be repeated.")
+@click.option("--partition", "partitions", metavar="PARTITION", multiple=True,
+              help="Only this partition, such as orders-0. May be repeated.")
+@dry_run_option
+@config_option
+@progress_option
+@json_option
+def command(
+    store: str, target: Path, snapshot_id: str, topics: Sequence[str], partitions: Sequence[str], dry_run: bool,
+    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
+) -> int:
+    """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics and partitions.
+
+    Each partition is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if a partition
+    exists already. Indexes are built again, and every checksum is checked. A run that was killed is run again, and goes
+    on. Status 7 if the source had damage: what was damaged is restored as it was, and named.
+    """
+    with report.Progress("restoring", enabled=not no_progress) as progress:
+        done = BackupStore(store).restore(
+            target, snapshot=snapshot_id, topics=names_of(topics), partitions=names_of(partitions),
+            config=dict(settings), dry_run=dry_run, progress=progress,
+        )
+    damaged = [f"{part.name}/{name}" for part in done.partitions for name in part.damaged]
+    size_bytes = sum(part.size_bytes for part in done.partitions)
+    if as_json:
+        for part in done.partitions:
+            report.print_json(
+                "partition", partition=part.name, path=part.path, log_start_offset=part.log_start_offset,
+                next_offset=part.next_offset, size_bytes=part.size_bytes, damaged=list(part.damaged),
+            )
+        report.print_json(
+            "summary", dry_run=dry_run, snapshot=done.snapshot.id, partitions=len(done.partitions),
+            size_bytes=size_bytes, found_whole=len(done.found_whole), damaged=damaged,
+        )
+    else:
+        would = "would be restored" if dry_run else "restored"
+        there = f"; {report.count_of(len(done.found_whole), 'other')} were there already" if done.found_whole else ""
+        print(
+            f"{report.count_of(len(done.partitions), 'partition')}, {report.size(size_bytes)}, of the snapshot "
+            f"{done.snapshot.id} {would}{there}"
+        )
+        for name in damaged:
+            report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")
+        if dry_run:
+            print(report.dry_run_text(bool(done.partitions), apply=False))
+    if damaged:
+        return report.PARTIAL
+    return int(dry_run and bool(done.partitions))
