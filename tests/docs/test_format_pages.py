@@ -35,7 +35,7 @@ from seglog.coordinators.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from seglog.coordinators.producer_ids import ProducerIds
 from seglog.endpoint import topic_creation
 from seglog.endpoint.topic_deletion import FILE_NAME as DELETION_FILE
-from seglog.endpoint.topic_deletion import mark
+from seglog.endpoint.topic_deletion import Deletion, mark
 from seglog.format.checked_json import format_json
 from seglog.format.compression import Codec, decompress
 from seglog.format.dialect import TAGGED
@@ -684,7 +684,7 @@ def creation():
     topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
     with tempfile.TemporaryDirectory() as log_dir:
         what = topic_creation.Creation("orders", topic_id, 0, 3, {"cleanup.policy": "compact"})
-        topic_creation.mark(OsFileSystem(), Path(log_dir), what)
+        topic_creation.mark(OsFileSystem(), Path(log_dir), [what])
         raw = (Path(log_dir) / topic_creation.FILE_NAME).read_text()
     text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
     return f"While `orders` is created with three partitions:\n\n{text}"
@@ -692,7 +692,8 @@ def creation():
 
 def topic_deletion():
     with tempfile.TemporaryDirectory() as directory:
-        mark(OsFileSystem(), Path(directory), "orders", uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes)
+        mark(OsFileSystem(), Path(directory), [
+            Deletion("orders", uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes)])
         raw = (Path(directory) / DELETION_FILE).read_text()
     text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
     return f"While `orders` is deleted:\n\n{text}"

@@ -588,7 +588,7 @@ def test_groups_go_with_their_topic(in_memory):
         waiting = asyncio.ensure_future(join(asked, "h"))
         await asyncio.sleep(0)
         assert joined.error_code == 0
-        partitions = await asked.topics.delete("__consumer_offsets")
+        partitions, = await asked.topics.delete_all(["__consumer_offsets"])
         await asked.groups.partitions_deleted([("__consumer_offsets", number) for number in range(partitions)])
         assert (await asyncio.wait_for(waiting, 60)).error_code == Errors.NOT_COORDINATOR
         assert await asked.commit("g", {T0: 6}) == Errors.NOT_COORDINATOR

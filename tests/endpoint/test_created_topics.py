@@ -6,6 +6,7 @@ import pytest
 
 import seglog
 from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
+from seglog.endpoint.topics import Topics
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.state.kept_settings import read_settings
@@ -18,6 +19,7 @@ from seglog.wire.messages import (
     FindCoordinatorRequest,
     MetadataRequest,
 )
+from support.waiting import wait_for
 from support.wire_client import WireClient
 
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
@@ -158,7 +160,7 @@ def marked(directory, topic="orders", first=0, end=4):
     with seglog.serve(directory, topics={"orders": 2, "other": 1}):
         pass
     topic_id = PartitionMetadata.read(directory / "orders-0/partition.metadata").topic_id.bytes
-    mark(OsFileSystem(), directory, Creation(topic, topic_id, first, end, {}))
+    mark(OsFileSystem(), directory, [Creation(topic, topic_id, first, end, {})])
     return directory / FILE_NAME
 
 
@@ -183,16 +185,45 @@ def test_a_deleted_topic_is_not_completed(in_memory):
         assert counts(client) == {"other": 1}
 
 
-@pytest.mark.parametrize("fault", ["held", "unreadable mark"])
-def test_a_server_starts_although_it_cannot_complete_a_topic(in_memory, fault, caplog):
+def test_a_server_starts_although_it_cannot_read_the_mark(in_memory, caplog):
     mark_file = marked(in_memory)
-    if fault == "unreadable mark":
-        mark_file.write_text("{}")
-    with seglog.open(in_memory / ("orders-1" if fault == "held" else "free-0")):
-        with seglog.serve(in_memory) as server, WireClient(server) as client:
-            assert counts(client)["orders"] == 2
-        assert "a topic may have fewer partitions than a client asked for: " in caplog.text
+    mark_file.write_text("{}")
+    with seglog.serve(in_memory) as server, WireClient(server) as client:
+        assert counts(client)["orders"] == 2
+    assert "a topic may have fewer partitions than a client asked for: " in caplog.text
     assert mark_file.exists()
-    if fault == "held":         # the next start tries again
-        with seglog.serve(in_memory) as server, WireClient(server) as client:
-            assert counts(client)["orders"] == 4
+
+
+def test_a_topic_is_completed_although_another_process_has_a_partition_open(in_memory):
+    marked(in_memory)
+    with seglog.open(in_memory / "orders-1"), seglog.serve(in_memory) as server, WireClient(server) as client:
+        assert counts(client)["orders"] == 4
+
+
+def test_a_thousand_topics_take_a_few_syncs_and_no_log_is_opened_for_their_answer(in_memory, monkeypatch):
+    """Each partition took five or six."""
+    calls, real = [], OsFileSystem.sync_directory
+    monkeypatch.setattr(OsFileSystem, "sync_directory", lambda fs, path: (calls.append(str(path)), real(fs, path)))
+    monkeypatch.setattr(Topics, "_sync_later", lambda topics: None)
+    monkeypatch.setattr(Topics, "_open_new", nothing)
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(
+        name=f"topic-{number}", num_partitions=2, replication_factor=1) for number in range(1000)])
+    with seglog.serve(in_memory, topics={"first": 1}) as server, WireClient(server) as client:
+        calls.clear()
+        assert [row.error_code for row in client.ask(request, 4).topics] == [0] * 1000
+        assert server._running().topics.logs() == []
+        assert calls == [str(in_memory)] * 3        # the mark, and a thousand directories each time
+        calls.clear()
+        request = DeleteTopicsRequest(topics=[
+            DeleteTopicsRequest.DeleteTopicState(name=f"topic-{number}") for number in range(1000)])
+        assert not any(row.error_code for row in client.ask(request, 6).responses)
+        assert calls == [str(in_memory)] * 3        # the mark, all directories, and no mark
+
+
+async def nothing(*_):
+    pass
+
+
+def test_the_logs_of_new_topics_are_opened_in_the_background(in_memory):
+    with seglog.serve(in_memory, topics={"orders": 3}) as server:
+        wait_for(lambda: len(server._running().topics.logs()) == 3)

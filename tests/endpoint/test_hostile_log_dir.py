@@ -64,8 +64,8 @@ def test_no_client_makes_more(in_memory):
 
 
 @pytest.mark.parametrize(("file", "kind", "members"), [
-    (".seglog.creation", "seglog-topic-creation", CREATION),
-    ("orders-0/.seglog.deletion", "seglog-topic-deletion", {"topic": "orders", "topic_id": ID}),
+    (".seglog.creation", "seglog-topic-creation", {"topics": [CREATION]}),
+    (".seglog.deletion", "seglog-topic-deletion", {"topics": [{"topic": "orders", "topic_id": ID}]}),
     ("orders-0/.seglog.config", "seglog-log-settings", {"settings": {}}),
     (".seglog.producer_ids", "seglog-producer-ids", {"next_block": 1000}),
 ])
@@ -76,6 +76,8 @@ def test_a_file_with_wrong_types_does_not_end_the_start(log_dir, file, kind, mem
         for wrong in WRONG:
             made = {**members, name: wrong}
             contents.append(format_json(kind, made.pop("version", 1), **made))
+    for name in members["topics"][0] if "topics" in members else ():
+        contents += [format_json(kind, 1, topics=[{**members["topics"][0], name: wrong}]) for wrong in WRONG]
     for content in contents:
         (log_dir / file).write_bytes(content)
         with seglog.serve(log_dir) as server, WireClient(server) as client:

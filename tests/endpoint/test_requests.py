@@ -12,6 +12,7 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
 from seglog.format.compression import decompressor
+from seglog.log.open_dir import LogDir
 from seglog.wire.codec import API_VERSIONS
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
@@ -25,6 +26,7 @@ from seglog.wire.messages import (
     MetadataRequest,
 )
 from support import plain_format as plain
+from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request
 
 
@@ -438,19 +440,19 @@ def test_a_name_is_checked_while_other_topics_are_made_and_deleted(served, clien
 
 
 def test_a_topic_that_is_deleted_before_it_is_widened_is_told_as_unknown(served, client, monkeypatch):
-    deleting, goes_on, delete, widen = threading.Event(), threading.Event(), Topics._delete, Topics.widen
+    deleting, goes_on, delete, widen = threading.Event(), threading.Event(), Topics._delete_waiting, Topics.widen
     served.create_topic("made")
 
-    def held(topics, name):
+    def held(topics, waiting):
         deleting.set()
         goes_on.wait(20)
-        return delete(topics, name)
+        return delete(topics, waiting)
 
     def asked(topics, name, partitions):
         goes_on.set()
         return widen(topics, name, partitions)
 
-    monkeypatch.setattr(Topics, "_delete", held)
+    monkeypatch.setattr(Topics, "_delete_waiting", held)
     monkeypatch.setattr(Topics, "widen", asked)
     with WireClient(served) as another, ThreadPoolExecutor(1) as pool:
         deleted = pool.submit(
@@ -479,7 +481,59 @@ def test_metadata_makes_a_topic_if_the_client_allows_it(client):
     asked = [MetadataRequest.MetadataRequestTopic(name="new")]
     row = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics[0]
     assert row.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
-    assert len(client.ask(MetadataRequest(topics=asked), 1).topics[0].partitions) == 1
+    row = client.ask(MetadataRequest(topics=asked), 1).topics[0]
+    assert (row.error_code, row.partitions) == (Errors.LEADER_NOT_AVAILABLE, [])
+    wait_for(lambda: len(client.ask(MetadataRequest(topics=asked), 1).topics[0].partitions) == 1)
+
+
+def test_metadata_is_answered_while_topics_are_being_created_and_each_is_created_once(served, client, monkeypatch):
+    """A producer that named a thousand new topics waited until all of them were made, and gave up."""
+    goes_on, real, times = threading.Event(), LogDir.create_partitions, []
+
+    def slowly(log_dir, files):
+        times.append(len(files))
+        goes_on.wait(20)
+        real(log_dir, files)
+
+    monkeypatch.setattr(LogDir, "create_partitions", slowly)
+    asked = [MetadataRequest.MetadataRequestTopic(name=f"new-{number}") for number in range(200)]
+    for _ in range(3):
+        rows = client.ask(MetadataRequest(topics=asked), 12).topics
+        assert {row.error_code for row in rows} == {Errors.LEADER_NOT_AVAILABLE}
+    wait_for(lambda: times)
+    more = MetadataRequest.MetadataRequestTopic(name="more")
+    assert client.ask(MetadataRequest(topics=[more]), 12).topics[0].error_code == Errors.LEADER_NOT_AVAILABLE
+    assert produced(client, batch(b"meanwhile")).error_code == 0
+    goes_on.set()
+    wait_for(lambda: not any(row.error_code for row in client.ask(MetadataRequest(topics=[*asked, more]), 12).topics))
+    assert times == [200, 1]
+
+
+def test_requests_that_wait_for_the_worker_create_their_topics_together(served, client, monkeypatch):
+    goes_on, real, times = threading.Event(), LogDir.create_partitions, []
+
+    def slowly(log_dir, files):
+        times.append(sorted({topic for topic, _ in files}))
+        goes_on.wait(20)
+        real(log_dir, files)
+
+    def create(name):
+        with WireClient(served) as another:
+            return another.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(
+                name=one, num_partitions=2, replication_factor=1) for one in (name, "same", "a.b", "a_b")]), 7).topics
+
+    monkeypatch.setattr(LogDir, "create_partitions", slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(create, "first")
+        wait_for(lambda: times)
+        others = [pool.submit(create, f"other-{number}") for number in range(3)]
+        wait_for(lambda: len(served._running().topics._creating) == 3)
+        goes_on.set()
+        codes = [[row.error_code for row in made.result()] for made in (first, *others)]
+    exists, collides = Errors.TOPIC_ALREADY_EXISTS, Errors.INVALID_TOPIC_EXCEPTION
+    assert codes[0] == [0, 0, 0, collides]
+    assert codes[1:] == [[0, exists, exists, collides]] * 3
+    assert times == [["a.b", "first", "same"], ["other-0", "other-1", "other-2"]]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

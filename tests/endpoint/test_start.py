@@ -9,9 +9,9 @@ import pytest
 import seglog
 from seglog.coordinators.offsets_topic import OffsetsTopic, _Loader, group_key
 from seglog.coordinators.transaction_topic import TransactionTopic
-from seglog.endpoint import topics
 from seglog.endpoint.topics import Topics
 from seglog.errors import StorageError
+from seglog.log.open_dir import LogDir
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     AddPartitionsToTxnRequest,
@@ -288,27 +288,27 @@ def test_what_a_broker_wrote_into_its_own_topics_is_not_deleted_for_its_age(in_m
 def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkeypatch):
     """The start opened it while the groups were read: one of the two found the other's file gone, and no group was
     served."""
-    written, real = [], topics.write_atomically
+    made, real = [], LogDir.create_partitions
 
-    def slowly(fs, path, data):
-        written.append(path)
+    def slowly(log_dir, files):
+        made.extend(files)
         time.sleep(0.1)
-        real(fs, path, data)
+        real(log_dir, files)
 
     with seglog.serve(in_memory) as server, WireClient(server) as client:
         find(client, "g")
-        monkeypatch.setattr(topics, "write_atomically", slowly)
+        monkeypatch.setattr(LogDir, "create_partitions", slowly)
         with ThreadPoolExecutor() as pool:
             one, other = pool.map(lambda _: server.log("__consumer_offsets", 7), range(2))
         assert one is other
-        assert len(written) == 1
+        assert made == [("__consumer_offsets", 7)]
 
 
 @pytest.mark.parametrize("held_at", ["before it is made", "as it is made"])
 def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_with_it(in_memory, monkeypatch, held_at):
     """An empty directory stayed, of which the next start made a topic again, or the request failed."""
     arrived, goes_on = threading.Event(), threading.Event()
-    write, has = topics.write_atomically, Topics.has
+    make, has = LogDir.create_partitions, Topics.has
 
     def hold(function, *arguments):
         done = function(*arguments)
@@ -322,7 +322,7 @@ def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_wi
         if held_at == "before it is made":
             monkeypatch.setattr(Topics, "has", lambda *arguments: hold(has, *arguments))
         else:
-            monkeypatch.setattr(topics, "write_atomically", lambda *arguments: hold(write, *arguments))
+            monkeypatch.setattr(LogDir, "create_partitions", lambda *arguments: hold(make, *arguments))
         with ThreadPoolExecutor(2, "asks") as asks, ThreadPoolExecutor(1, "deletes") as deletes:
             asked = asks.submit(server.log, "__consumer_offsets", 7)
             assert arrived.wait(20)

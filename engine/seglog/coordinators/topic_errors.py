@@ -6,5 +6,9 @@ class TopicExistsError(InvalidArgumentError):
     """A topic with this name already exists."""
 
 
+class InvalidTopicError(InvalidArgumentError):
+    """No topic can have this name, or not beside those that there are."""
+
+
 class ProhibitedTopicError(InvalidArgumentError):
     """No client may create a topic with this name."""

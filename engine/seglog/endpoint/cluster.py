@@ -2,13 +2,13 @@
 import contextlib
 import shutil
 
-from seglog.coordinators.refusals import error_of, unknown_topic
-from seglog.coordinators.topic_errors import ProhibitedTopicError, TopicExistsError
+from seglog.coordinators.refusals import unknown_topic
 from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, ServedTopic, Topics
+from seglog.endpoint.topics import INTERNAL_TOPICS, ZERO_ID, NewTopic, ServedTopic, Topics
 from seglog.errors import SeglogError
+from seglog.format.names import METADATA_TOPIC
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     ApiKey,
@@ -57,6 +57,7 @@ class ClusterFacts:
             topics = [await self._row(topic, context) for name in self._topics.names()
                       if (topic := self._topics.topic(name))]
         else:
+            new: list[NewTopic] = []
             for one in {(one.name, one.topic_id): one for one in asked}.values():
                 await context.work.step()
                 if one.topic_id != ZERO_ID:
@@ -64,7 +65,8 @@ class ClusterFacts:
                     topics.append(await self._row(known, context) if known else _Topic(
                         error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=one.topic_id))
                 else:
-                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation, context))
+                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation, new, context))
+            self._topics.expect(new)
         if request.include_topic_authorized_operations:
             for row in topics:
                 if not row.error_code:
@@ -77,23 +79,20 @@ class ClusterFacts:
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED),
         )
 
-    async def _of_name(self, name: str, may_create: bool, context: RequestContext) -> _Topic:
+    async def _of_name(self, name: str, may_create: bool, new: list[NewTopic], context: RequestContext) -> _Topic:
+        """The row of a topic. One that is to be created is added to `new`: its client is told to ask again, so that it
+        does not wait, and topics that many requests ask for are created together."""
         topic = self._topics.topic(name)
-        if topic is None and may_create and self._config.auto_create_topics_enable and name not in INTERNAL_TOPICS:
+        if topic is not None:
+            return await self._row(topic, context)
+        is_internal = name in INTERNAL_TOPICS
+        may_create = may_create and self._config.auto_create_topics_enable and not is_internal
+        if may_create and name != METADATA_TOPIC:
             if self._topics.fault(name) is not None:
                 return _Topic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
-            try:
-                topic = await self._topics.create(name, self._config.num_partitions, {})
-            except TopicExistsError:    # another request created it first
-                topic = self._topics.topic(name)
-            except ProhibitedTopicError:
-                pass
-            except SeglogError as error:
-                return _Topic(error_code=error_of(error), name=name)
-        if topic is None:
-            return _Topic(
-                error_code=unknown_topic(name), name=name, is_internal=name in INTERNAL_TOPICS)
-        return await self._row(topic, context)
+            new.append(NewTopic(name, self._config.num_partitions, {}))
+            return _Topic(error_code=Errors.LEADER_NOT_AVAILABLE, name=name)
+        return _Topic(error_code=unknown_topic(name), name=name, is_internal=is_internal)
 
     async def _row(self, topic: ServedTopic, context: RequestContext) -> _Topic:
         node = self._config.node_id

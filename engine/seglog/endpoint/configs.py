@@ -15,7 +15,7 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import Topics
 from seglog.errors import InvalidConfigError, SeglogError
 from seglog.log.log import Log
-from seglog.reading.settings import checked_changes
+from seglog.reading.settings import Setting, checked_changes
 from seglog.state.directory_dialect import DIALECT_SETTING
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
@@ -54,11 +54,11 @@ class ShownConfig(NamedTuple):
     documentation: str | None
 
 
-def described(log: Log) -> list[ShownConfig]:
-    """The settings of a log."""
+def described(settings: Mapping[str, Setting]) -> list[ShownConfig]:
+    """The settings of a log, for clients."""
     return [
         ShownConfig(name, _text(name, setting.value), _SOURCES[setting.source], _type(name), _meaning(name))
-        for name, setting in log.settings.items()
+        for name, setting in settings.items()
     ]
 
 
@@ -129,8 +129,8 @@ class Configs:
 
     async def _shown(self, kind: int, name: str) -> list[ShownConfig] | Errors:
         if kind == _TOPIC:
-            log = await self._topics.opened(name, 0)
-            return unknown_topic(name) if log is None else described(log)
+            settings = await self._topics.settings(name)
+            return unknown_topic(name) if settings is None else described(settings)
         if kind == _BROKER and name in ("", str(self._config.node_id)):
             default = dict(ServerConfig().items())
             return [

@@ -37,7 +37,7 @@ from seglog.endpoint.requests import Requests
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topic_admin import TopicAdmin
-from seglog.endpoint.topics import Topics
+from seglog.endpoint.topics import NewTopic, Topics
 from seglog.endpoint.transaction_requests import TransactionRequests
 from seglog.endpoint.workload import HeavyWork
 from seglog.errors import InvalidArgumentError, SeglogError
@@ -154,9 +154,12 @@ class Server:
     async def _open(self) -> None:
         loop, options = asyncio.get_running_loop(), self._options
         deleted = await self.topics.finish_changes()
-        for name, partitions in options.topics.items():
-            if self.topics.topic(name) is None:
-                await self.topics.create(name, partitions, {})
+        for made in await self.topics.create_all([
+            NewTopic(name, partitions, {}) for name, partitions in options.topics.items()
+            if self.topics.topic(name) is None
+        ]):
+            if isinstance(made, Exception):
+                raise made
         listener = self._listener = _listener(options.host, options.port)
         self.host, self.port = listener.getsockname()[:2]
         if options.http is not None:

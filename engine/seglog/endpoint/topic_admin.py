@@ -6,7 +6,7 @@ from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.configs import described
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
-from seglog.endpoint.topics import ZERO_ID, Topics
+from seglog.endpoint.topics import ZERO_ID, NewTopic, Topics
 from seglog.errors import SeglogError
 from seglog.reading.settings import checked_changes
 from seglog.wire.error_codes import Errors
@@ -23,6 +23,7 @@ from seglog.wire.messages import (
 # A request that would create more is refused (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH).
 _PARTITIONS_MAX = 10_000
 _BY_DEFAULT = -1
+_WITH_CONFIGS = 5       # the first version of CreateTopics that answers with settings
 _NOT_HOSTED = "This server does not host this topic-partition."
 
 Deleted = Callable[[Sequence[tuple[str, int]]], Awaitable[None]]
@@ -55,6 +56,7 @@ class TopicAdmin:
     async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         times = Counter(topic.name for topic in request.topics)
         rows: list[CreateTopicsResponse.CreatableTopicResult] = []
+        wanted: list[tuple[NewTopic, CreateTopicsResponse.CreatableTopicResult]] = []
         room = _PARTITIONS_MAX
         for topic in {topic.name: topic for topic in request.topics}.values():
             await context.work.step()
@@ -68,12 +70,43 @@ class TopicAdmin:
                 if room < 0:
                     raise RequestRefusedError(
                         Errors.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-                await self._create(topic, partitions, request.validate_only, row)
+                new = self._checked(topic, partitions)
+                row.num_partitions, row.replication_factor = partitions, 1
+                if not request.validate_only:
+                    wanted.append((new, row))
             except RequestRefusedError as error:
                 row.error_code, row.error_message = error.error, error.message
             except SeglogError as error:
                 row.error_code, row.error_message = error_of(error), message_of(error)
+        if wanted:
+            await self._create(wanted, context)
         return CreateTopicsResponse(topics=rows)
+
+    async def _create(
+        self, wanted: Sequence[tuple[NewTopic, CreateTopicsResponse.CreatableTopicResult]], context: RequestContext
+    ) -> None:
+        """Create topics, and fill their rows."""
+        shown: dict[tuple[tuple[str, str], ...], list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
+        made = await self._topics.create_all([new for new, _ in wanted])
+        for (new, row), one in zip(wanted, made, strict=True):
+            await context.work.step()
+            if isinstance(one, SeglogError):
+                row.error_code, row.error_message = error_of(one), message_of(one)
+                row.num_partitions = row.replication_factor = -1
+                continue
+            row.topic_id = one.topic_id
+            if context.version < _WITH_CONFIGS:
+                continue
+            # Topics of a request mostly have the same settings.
+            same = tuple(sorted((key, str(value)) for key, value in new.settings.items()))
+            if same not in shown or one.is_of_coordinator:
+                settings = await self._topics.settings(new.name)
+                shown[same] = [
+                    CreateTopicsResponse.CreatableTopicConfigs(
+                        name=config.name, value=config.value, read_only=False, config_source=config.source)
+                    for config in described(settings or {})
+                ]
+            row.configs = shown[same]
 
     def _partitions_of(self, topic: CreateTopicsRequest.CreatableTopic) -> int:
         node = self._config.node_id
@@ -107,10 +140,8 @@ class TopicAdmin:
                 "Number of partitions was set to an invalid non-positive value.")
         return int(topic.num_partitions)
 
-    async def _create(
-        self, topic: CreateTopicsRequest.CreatableTopic, partitions: int, validate_only: bool,
-        row: CreateTopicsResponse.CreatableTopicResult,
-    ) -> None:
+    def _checked(self, topic: CreateTopicsRequest.CreatableTopic, partitions: int) -> NewTopic:
+        """What is to be created. Raises RequestRefusedError, SeglogError."""
         self._topics.check_name(topic.name)
         if partitions > self._topics.partitions_max:
             raise RequestRefusedError(
@@ -127,18 +158,7 @@ class TopicAdmin:
                 Errors.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
         settings = checked_changes({config.name: config.value for config in topic.configs})
         self._topics.limits.check(settings)
-        row.num_partitions, row.replication_factor = partitions, 1
-        if validate_only:
-            return
-        made = await self._topics.create(topic.name, partitions, settings)
-        row.topic_id = made.topic_id
-        log = self._topics.log(topic.name, 0)
-        if log is not None:
-            row.configs = [
-                CreateTopicsResponse.CreatableTopicConfigs(
-                    name=config.name, value=config.value, read_only=False, config_source=config.source)
-                for config in described(log)
-            ]
+        return NewTopic(topic.name, partitions, settings)
 
     # --- CreatePartitions ------------------------------------------------------------------------
 
@@ -191,7 +211,8 @@ class TopicAdmin:
     # --- DeleteTopics ----------------------------------------------------------------------------
 
     async def delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-        rows = []
+        rows: list[DeleteTopicsResponse.DeletableTopicResult] = []
+        wanted: dict[str, DeleteTopicsResponse.DeletableTopicResult] = {}
         asked = [(topic.name, topic.topic_id) for topic in request.topics] or [
             (name, ZERO_ID) for name in request.topic_names
         ]
@@ -206,16 +227,18 @@ class TopicAdmin:
             if name is None and topic_id == ZERO_ID:
                 row.error_code, row.error_message = Errors.INVALID_REQUEST, "Neither topic name nor id were specified."
                 continue
-            if topic is None:
+            if topic is None or topic.name in wanted:
                 row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Errors.UNKNOWN_TOPIC_ID
                 continue
-            try:
-                partitions = await self._topics.delete(topic.name)
-            except SeglogError as error:
-                row.error_code, row.error_message = error_of(error), message_of(error)
-                continue
+            wanted[topic.name] = row
             row.name, row.topic_id = topic.name, topic.topic_id
-            context.log_deleted("topic", topic.name)
-            if self._deleted is not None and partitions:
-                await self._deleted([(topic.name, number) for number in range(partitions)])
+        deleted: list[tuple[str, int]] = []
+        for (name, row), done in zip(wanted.items(), await self._topics.delete_all(list(wanted)), strict=True):
+            if isinstance(done, SeglogError):
+                row.error_code, row.error_message = error_of(done), message_of(done)
+                continue
+            context.log_deleted("topic", name)
+            deleted += [(name, number) for number in range(done)]
+        if self._deleted is not None and deleted:
+            await self._deleted(deleted)
         return DeleteTopicsResponse(responses=rows)

@@ -1,11 +1,12 @@
-"""`.seglog.creation` in the log dir: partitions that are being created. docs/formats/topic_creation.md
+"""`.seglog.creation` in the log dir: topics that were created and may not be on the disk yet.
+docs/formats/topic_creation.md
 
-A topic is a set of partition directories, which are created one after another, each with its id and its settings in
-files of their own. A broker's metadata have all of that in a few records. Here, the first step is this file, and the
-last one removes it: a start that finds it creates what is missing. One file is enough: a server creates one topic at a
-time.
+A topic is a set of partition directories, each with its id and its settings in files of their own. A broker's metadata
+have all of that in a few records. Here, the first step is this file, for all topics that are created together. Their
+directories follow, and their names are synced once; the files in them are synced later, and then this file goes. A
+start that finds it creates what is missing.
 """
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,29 +33,34 @@ class Creation(NamedTuple):
     settings: Mapping[str, str]
 
 
-def mark(fs: FileSystem, log_dir: Path, creation: Creation) -> None:
-    """Write down, durably, what is about to be created. Raises StorageError."""
-    write_atomically(fs, log_dir / FILE_NAME, format_json(
-        FORMAT, VERSION, topic=creation.topic, topic_id=creation.topic_id.hex(), first=creation.first,
-        end=creation.end, settings=dict(creation.settings),
-    ))
+def mark(fs: FileSystem, log_dir: Path, creations: Sequence[Creation]) -> None:
+    """Write down, durably, what is about to be created, or may not be on the disk yet. Raises StorageError."""
+    write_atomically(fs, log_dir / FILE_NAME, format_json(FORMAT, VERSION, topics=[
+        {"topic": one.topic, "topic_id": one.topic_id.hex(), "first": one.first, "end": one.end,
+         "settings": dict(one.settings)} for one in creations
+    ]))
 
 
 def unmark(fs: FileSystem, log_dir: Path) -> None:
-    """Remove the file, durably: everything is created, or nothing is to be. Raises StorageError."""
-    fs.unlink(log_dir / FILE_NAME)
-    fs.sync_directory(log_dir)
+    """Remove the file: everything is on the disk. Not durably: if it comes back, nothing of it is missing. Raises
+    StorageError."""
+    if (log_dir / FILE_NAME).exists():
+        fs.unlink(log_dir / FILE_NAME)
 
 
-def read_mark(log_dir: Path, partitions_max: int) -> Creation | None:
-    """What was being created when a server was killed; None: nothing. `partitions_max`: of a topic. Raises
-    CorruptSettingsError, UnsupportedVersionError, StorageError."""
+def read_mark(log_dir: Path, partitions_max: int) -> list[Creation]:
+    """What may be incomplete after a crash. `partitions_max`: of a topic. Raises CorruptSettingsError,
+    UnsupportedVersionError, StorageError."""
     path = log_dir / FILE_NAME
     try:
         raw = read_file(path)
     except FileNotFoundError:
-        return None
-    return parse_json(raw, FORMAT, VERSION, path, partial(_creation, partitions_max), CorruptSettingsError)
+        return []
+    return parse_json(raw, FORMAT, VERSION, path, partial(_creations, partitions_max), CorruptSettingsError)
+
+
+def _creations(partitions_max: int, body: dict[str, Any]) -> list[Creation]:
+    return [_creation(partitions_max, one) for one in body["topics"]]
 
 
 def _creation(partitions_max: int, body: dict[str, Any]) -> Creation:

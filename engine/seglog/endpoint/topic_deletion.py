@@ -1,14 +1,15 @@
-"""`.seglog.deletion`: the mark of a topic whose deletion has begun. docs/formats/topic_deletion.md
+"""`.seglog.deletion` in the log dir: topics whose deletion has begun. docs/formats/topic_deletion.md
 
 A topic is a set of partition directories, which are deleted one after another. A broker's metadata have its number of
 partitions, and say in one record that it is deleted: directories that are left over belong to no topic. Here, the first
-step of a deletion is this file in the last partition, which is deleted last: the next start finds it there, and deletes
-the rest.
+step is this file, for all topics that are deleted together, and a start that finds it deletes the rest.
 """
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seglog.errors import CorruptSettingsError
+from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
@@ -19,27 +20,37 @@ FORMAT = "seglog-topic-deletion"
 VERSION = 1
 
 
-def mark(fs: FileSystem, directory: Path, topic: str, topic_id: bytes) -> None:
-    """Write the mark into the topic's last partition, durably. Raises StorageError."""
-    write_atomically(fs, directory / FILE_NAME, format_json(FORMAT, VERSION, topic=topic, topic_id=topic_id.hex()))
+class Deletion(NamedTuple):
+    topic: str
+    topic_id: bytes
 
 
-def unmark(fs: FileSystem, directory: Path) -> None:
-    """Remove the mark, if there is one: the deletion failed, and the topic stays. Raises StorageError."""
-    if (directory / FILE_NAME).exists():
-        fs.unlink(directory / FILE_NAME)
-        fs.sync_directory(directory)
+def mark(fs: FileSystem, log_dir: Path, deletions: Collection[Deletion]) -> None:
+    """Write down, durably, what is about to be deleted. Raises StorageError."""
+    write_atomically(fs, log_dir / FILE_NAME, format_json(FORMAT, VERSION, topics=[
+        {"topic": one.topic, "topic_id": one.topic_id.hex()} for one in deletions]))
 
 
-def is_marked(directory: Path, topic: str, topic_id: bytes) -> bool:
-    """Whether the deletion of this topic has begun. The mark of another one means nothing: the directory was renamed,
-    or a broker made the topic again. Raises CorruptSettingsError, UnsupportedVersionError, StorageError."""
+def unmark(fs: FileSystem, log_dir: Path) -> None:
+    """Remove the file, durably, if there is one: the topics are gone, or stay. Raises StorageError."""
+    if (log_dir / FILE_NAME).exists():
+        fs.unlink(log_dir / FILE_NAME)
+        fs.sync_directory(log_dir)
+
+
+def read_mark(log_dir: Path) -> list[Deletion]:
+    """The topics of which a crash may have left a rest. Raises CorruptSettingsError, UnsupportedVersionError,
+    StorageError."""
     try:
-        raw = read_file(directory / FILE_NAME)
+        raw = read_file(log_dir / FILE_NAME)
     except FileNotFoundError:
-        return False
-    return parse_json(raw, FORMAT, VERSION, directory / FILE_NAME, _members, CorruptSettingsError) == (topic, topic_id)
+        return []
+    return parse_json(raw, FORMAT, VERSION, log_dir / FILE_NAME, _deletions, CorruptSettingsError)
 
 
-def _members(body: dict[str, Any]) -> tuple[str, bytes]:
-    return body["topic"], bytes.fromhex(body["topic_id"])
+def _deletions(body: dict[str, Any]) -> list[Deletion]:
+    found = [Deletion(one["topic"], bytes.fromhex(one["topic_id"])) for one in body["topics"]]
+    for topic, topic_id in found:
+        if not isinstance(topic, str) or names.topic_fault(topic) is not None or len(topic_id) != 16:
+            raise ValueError(f"no topic can have the name {topic!r:.60}, or its id")
+    return found

@@ -4,32 +4,46 @@ A topic consists of the partition directories with its name. As with a broker, e
 `partition.metadata`; directories without that file (from `seglog.open`) have no id, and clients use the name instead.
 An internal topic starts with its last partition only; each other one is created when it is first used, since most of
 the fifty never are. Everything except `log` runs in the loop's thread; one worker thread does the work on files, in
-the order of the requests.
+the order of the requests. Topics that wait for it together are created together, and so are deletions done.
+
+A topic is created without opening its logs: that happens when they are first used. When a creation is answered, its
+mark (endpoint.topic_creation) and the names of its directories are on the disk; another thread syncs the files in them.
 """
 import asyncio
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from seglog.coordinators.topic_errors import ProhibitedTopicError, TopicExistsError
+from seglog.coordinators.topic_errors import InvalidTopicError, ProhibitedTopicError, TopicExistsError
 from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogClosedError, SeglogError
+from seglog.endpoint.topic_deletion import Deletion
+from seglog.errors import (
+    CorruptCheckpointError,
+    CorruptSettingsError,
+    InvalidArgumentError,
+    LogClosedError,
+    SeglogError,
+    StorageError,
+)
 from seglog.format import names
-from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
-from seglog.reading.settings import as_text, checked_changes
-from seglog.state.kept_settings import read_settings
+from seglog.reading.arguments import checked_config
+from seglog.reading.settings import LogSettings, Setting, checked_changes, settings_of_new_log
+from seglog.state.checkpoints import TopicPartition
+from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
+from seglog.state.kept_settings import read_settings, settings_to_bytes
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import PartitionMetadata
 
@@ -41,7 +55,17 @@ ZERO_ID = bytes(16)
 
 _LOG = Logger(__name__)
 
+# So many partitions are created with one sync, or removed without looking whether the server stops.
+_AT_ONCE = 1000
 _Done = TypeVar("_Done")
+
+
+class NewTopic(NamedTuple):
+    """A topic that a client asks for."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, object]
 
 
 class ServedTopic:
@@ -61,6 +85,16 @@ class ServedTopic:
     @property
     def is_of_coordinator(self) -> bool:
         return self.name in _COORDINATOR_TOPICS
+
+
+class _Waiting:
+    """Topics of a request that wait for the worker, and later what became of each: what it gives, or the error."""
+
+    __slots__ = ("results", "wanted")
+
+    def __init__(self, wanted: Sequence[Any]) -> None:
+        self.wanted = wanted
+        self.results: list[Any] | None = None
 
 
 class Topics:
@@ -87,10 +121,21 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
+        # By names in which dots are underscores, since metrics cannot tell such names apart.
+        self._alike: dict[str, set[str]] = {}
+        self._creating: deque[_Waiting] = deque()
+        self._deleting: deque[_Waiting] = deque()
+        # The names of topics that are being created because a client asked for their metadata.
+        self._expected: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         # Held while a log is opened or created: by the loop's thread, the worker, or a thread that loads a coordinator.
         self._opening = threading.RLock()
         # One thread, so that topics are created and deleted in the order of the requests.
         self._worker = ThreadPoolExecutor(1, "seglog-topics")
+        # Syncs the files of new topics, and removes those of deleted ones. The worker alone uses the two fields below.
+        self._finisher = ThreadPoolExecutor(1, "seglog-topics-finish")
+        self._unsynced: tuple[Creation, ...] = ()
+        self._is_syncing = False
         self.is_opening = True      # until `open_all` is done
         listed = log_dir.partitions()
         # Partitions to open in the background. Numbers in between may have no directory.
@@ -106,12 +151,14 @@ class Topics:
             topic.partitions = max(topic.partitions, partition + 1)
             if topic.topic_id == ZERO_ID:
                 topic.topic_id = self._id_of(name, partition)
-        self._by_id = {topic.topic_id: topic for topic in self._topics.values() if topic.topic_id != ZERO_ID}
+        for topic in self._topics.values():
+            self._show(topic)
 
     def close(self) -> None:
         """Wait until pending creations and deletions are done. The log dir stays open."""
         self._is_closing = True
         self._worker.shutdown(cancel_futures=True)
+        self._finisher.shutdown()       # what it leaves, the next start does
 
     # --- lookups ---------------------------------------------------------------------------------
 
@@ -217,9 +264,8 @@ class Topics:
         why = names.topic_fault(name)
         if why is not None:
             return why
-        flat = name.replace(".", "_")
-        others = list(self._topics)     # a copy: the worker creates and deletes topics meanwhile
-        twin = next((other for other in others if other != name and other.replace(".", "_") == flat), None)
+        # A copy: the worker creates and deletes topics meanwhile.
+        twin = next((other for other in tuple(self._alike.get(_flat(name), ())) if other != name), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
     @staticmethod
@@ -239,14 +285,63 @@ class Topics:
     async def create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
         """Create a topic with these partitions, durably. Raises TopicExistsError, InvalidArgumentError (for name or
         number), InvalidConfigError, StorageError."""
+        made, = await self.create_all([NewTopic(name, partitions, settings)])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def create_all(self, wanted: Sequence[NewTopic]) -> "list[ServedTopic | SeglogError]":
+        """Create topics, durably; for each, the topic or the error that `create` raises."""
+        faults = [self._fault_of(topic) for topic in wanted]
+        waiting = _Waiting([topic for topic, fault in zip(wanted, faults, strict=True) if fault is None])
+        if waiting.wanted:
+            self._creating.append(waiting)
+            await self._in_worker(self._create_waiting, waiting)
+        self._begin(self._open_new([one for one in waiting.results or () if isinstance(one, ServedTopic)]))
+        made = iter(waiting.results or ())
+        return [next(made) if fault is None else fault for fault in faults]
+
+    async def _open_new(self, topics: Sequence[ServedTopic]) -> None:
+        """Open the logs of new topics in the background, one after another, as at the start."""
+        with contextlib.suppress(RuntimeError):     # the worker was shut down
+            for topic in topics:
+                for partition in range(topic.partitions):
+                    if self._topics.get(topic.name) is topic and self.open_log(topic.name, partition) is None:
+                        with contextlib.suppress(SeglogError):      # requests that need the log report the error
+                            await self._in_worker(self._open_quietly, topic.name, partition)
+
+    def _begin(self, work: "Coroutine[Any, Any, None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _fault_of(self, topic: NewTopic) -> SeglogError | None:
+        name, partitions = topic.name, topic.partitions
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"a topic name must be a string, not {type(name).__name__}")
+            return InvalidArgumentError(f"a topic name must be a string, not {type(name).__name__}")
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-            raise InvalidArgumentError(f"the number of partitions must be a positive integer, not {partitions!r}")
-        self.check_name(name)
-        self.check_partitions(partitions)
-        checked = checked_changes(settings)
-        return await self._in_worker(self._create, name, partitions, checked)
+            return InvalidArgumentError(f"the number of partitions must be a positive integer, not {partitions!r}")
+        try:
+            self.check_name(name)
+            self.check_partitions(partitions)
+        except SeglogError as error:
+            return error
+        return None
+
+    def expect(self, wanted: Sequence[NewTopic]) -> None:
+        """Create topics that are not being created yet, and return at once. What fails is logged."""
+        new = [topic for topic in wanted if topic.name not in self._expected]
+        if new:
+            self._expected.update(topic.name for topic in new)
+            self._begin(self._create_expected(new))
+
+    async def _create_expected(self, wanted: Sequence[NewTopic]) -> None:
+        try:
+            for topic, made in zip(wanted, await self.create_all(wanted), strict=True):
+                if isinstance(made, Exception) and not isinstance(made, TopicExistsError):
+                    _LOG.warning("topic %.200a was not created: %s", topic.name, made)
+        finally:
+            self._expected.difference_update(topic.name for topic in wanted)
 
     async def create_internal(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create an internal topic, unless it exists."""
@@ -258,13 +353,17 @@ class Topics:
         """Increase a topic's number of partitions; False: there is no such topic."""
         return await self._in_worker(self._widen, name, partitions)
 
-    async def delete(self, name: str) -> int:
-        """Delete a topic, and return how many partitions it had; 0: there is no such topic. Raises StorageError."""
-        return await self._in_worker(self._delete, name)
+    async def delete_all(self, wanted: Sequence[str]) -> "list[int | SeglogError]":
+        """Delete topics, durably. For each, how many partitions it had, 0 if there is no such topic, or the error."""
+        waiting = _Waiting(wanted)
+        self._deleting.append(waiting)
+        await self._in_worker(self._delete_waiting, waiting)
+        return waiting.results or []
 
     async def finish_changes(self) -> list[tuple[str, int]]:
         """Delete the rest of topics that a crash left partly deleted, and create the rest of one that it left partly
         created. Returns the deleted partitions. Call it before clients connect."""
+        await self._in_worker(self._take_ids)
         deleted = await self._in_worker(self._finish_deletions)
         await self._in_worker(self._finish_creation)
         return deleted
@@ -280,133 +379,308 @@ class Topics:
     async def _in_worker(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
 
-    # --- in the worker's thread ------------------------------------------------------------------
+    # --- in the worker's thread: creating --------------------------------------------------------
 
-    def _create(self, name: str, partitions: int, settings: Mapping[str, object]) -> ServedTopic:
-        if name in self._topics:
-            raise TopicExistsError(f"Topic '{name}' already exists.")
-        why = self.fault(name)
-        if why is not None:
-            raise InvalidArgumentError(why)
-        topic = ServedTopic(name, uuid.uuid4().bytes, partitions)
-        self._make_all(topic, partitions - 1 if topic.is_of_coordinator else 0, partitions, settings)
-        self._show(topic)
-        return topic
+    def _create_waiting(self, waiting: _Waiting) -> None:
+        if waiting.results is None:     # not done with an earlier request
+            self._do_together(self._creating, self._create_together)
 
-    def _make_all(self, topic: ServedTopic, first: int, end: int, settings: Mapping[str, object]) -> None:
-        """Create these partitions, or none of them. After a crash on the way the next start creates the rest."""
-        made = []
+    def _do_together(self, queue: "deque[_Waiting]", do: Callable[[Sequence[Any]], list[Any]]) -> None:
+        """Do what all waiting requests want, at once."""
+        taken = [queue.popleft() for _ in range(len(queue))]
+        wanted = [one for waiting in taken for one in waiting.wanted]
+        results: list[Any] = [StorageError("another request that was done together with this one failed")] * len(wanted)
         try:
-            topic_creation.mark(self._fs, self._log_dir.path, Creation(
-                topic.name, topic.topic_id, first, end,
-                {key: as_text(value) for key, value in settings.items() if value is not None},
-            ))
-            for partition in range(first, end):
-                if self._is_closing:
-                    raise LogClosedError(f"the server was stopped before topic {topic.name} was created")
-                if not self._directory(topic.name, partition).exists():
-                    made.append(partition)
-                self._make(topic, partition, settings)
-            topic_creation.unmark(self._fs, self._log_dir.path)
-        except BaseException:
-            self._unmake(topic.name, made)
-            raise
+            results = do(wanted)
+        finally:
+            each = iter(results)
+            for waiting in taken:
+                waiting.results = [next(each) for _ in waiting.wanted]
 
-    def _unmake(self, name: str, made: Sequence[int]) -> None:
+    def _create_together(self, wanted: Sequence[NewTopic]) -> "list[ServedTopic | SeglogError]":
+        results: list[ServedTopic | SeglogError] = []
+        creations: list[Creation] = []
+        flat: dict[str, str] = {}
+        kept: dict[tuple[object, ...], Mapping[str, str]] = {}      # few requests have many different settings
+        for new in wanted:
+            try:
+                twin = flat.get(_flat(new.name))
+                if new.name in self._topics or twin == new.name:
+                    raise TopicExistsError(f"Topic '{new.name}' already exists.")
+                why = self.fault(new.name) or (twin and f"Topic '{new.name}' collides with existing topics: {twin}")
+                if why:
+                    raise InvalidTopicError(why)
+                given = sorted((key, str(value)) for key, value in new.settings.items())
+                same = (new.name in _COORDINATOR_TOPICS, *given)
+                if same not in kept:
+                    kept[same] = self._settings_of_new(new.name, new.settings).kept
+            except SeglogError as error:
+                results.append(error)
+                continue
+            topic = ServedTopic(new.name, uuid.uuid4().bytes, new.partitions)
+            first = new.partitions - 1 if topic.is_of_coordinator else 0
+            creations.append(Creation(new.name, topic.topic_id, first, new.partitions, kept[same]))
+            flat[_flat(new.name)] = new.name
+            results.append(topic)
+        if creations:
+            try:
+                self._make_all(creations)
+            except SeglogError as error:
+                return [error if isinstance(one, ServedTopic) else one for one in results]
+        for one in results:
+            if isinstance(one, ServedTopic):
+                self._show(one)
+        return results
+
+    def _settings_of_new(self, name: str, settings: Mapping[str, object]) -> LogSettings:
+        config = self._config_for(name, {key: "" for key, value in settings.items() if value is not None})
+        return settings_of_new_log(self._directory(name, 0), config, settings, self._durability.fsync)
+
+    def _make_all(self, creations: Sequence[Creation]) -> None:
+        """Make all of these partitions, or none of them. After a crash on the way the next start makes the rest."""
+        wanted = {(one.topic, partition): one for one in creations for partition in range(one.first, one.end)}
+        made = [where for where in wanted if not self._directory(*where).exists()]
+        try:
+            topic_creation.mark(self._fs, self._log_dir.path, [*self._unsynced, *creations])
+            for some in _pieces(list(wanted.items())):
+                if self._is_closing:
+                    raise LogClosedError(f"the server was stopped before topic {creations[0].topic} was created")
+                self._log_dir.create_partitions({where: self._files(of) for where, of in some})
+        except BaseException:
+            self._unmake(made)
+            raise
+        self._unsynced = (*self._unsynced, *creations)
+        self._sync_later()
+
+    @staticmethod
+    def _files(creation: Creation) -> dict[str, bytes]:
+        """What each partition directory begins with."""
+        files = {}
+        if creation.topic_id != ZERO_ID:
+            files[names.PARTITION_METADATA] = PartitionMetadata(uuid.UUID(bytes=creation.topic_id)).to_bytes()
+        if creation.settings:
+            files[SETTINGS_FILE] = settings_to_bytes(creation.settings)
+        return files
+
+    def _unmake(self, made: Sequence[TopicPartition]) -> None:
         """Delete partitions of a creation that failed. If that fails too, its mark stays, and the next start creates
         the rest instead."""
         try:
-            for partition in made:
-                self._logs.pop((name, partition), None)
-                if self._directory(name, partition).is_dir():
-                    self._log_dir.delete(name, partition)
-            if (self._log_dir.path / topic_creation.FILE_NAME).exists():
+            left: list[Callable[[], None]] = []
+            self._log_dir.delete_partitions([where for where in made if self._directory(*where).is_dir()], left)
+            for remove in left:
+                remove()
+            if self._unsynced:
+                topic_creation.mark(self._fs, self._log_dir.path, self._unsynced)
+            else:
                 topic_creation.unmark(self._fs, self._log_dir.path)
         except SeglogError as error:
-            _LOG.warning("topic %s was not created, and some of its partitions are left: %s", name, error)
+            _LOG.warning("topics were not created, and some of their partitions are left: %s", error)
 
     def _show(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic
+        self._alike.setdefault(_flat(topic.name), set()).add(topic.name)
         if topic.topic_id != ZERO_ID:
             self._by_id[topic.topic_id] = topic
 
-    def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, object]) -> Log:
-        log = self._open(topic.name, partition, create=True)
-        path = log.path / names.PARTITION_METADATA
-        if topic.topic_id != ZERO_ID and not path.exists():
-            write_atomically(self._fs, path, PartitionMetadata(uuid.UUID(bytes=topic.topic_id)).to_bytes())
-        if settings:
-            log.configure(settings)
-        return log
+    def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, str]) -> Log:
+        """Make a partition of an internal topic that is used for the first time, durably."""
+        where = topic.name, partition
+        files = self._files(Creation(topic.name, topic.topic_id, partition, partition + 1, settings))
+        self._log_dir.create_partitions({where: files})
+        for _ in self._log_dir.sync_partitions({where: files}):
+            pass
+        return self._open(topic.name, partition, create=True)
 
-    def _kept_settings(self, name: str) -> dict[str, object]:
+    def _kept_settings(self, name: str) -> dict[str, str]:
         """The stored settings of the last partition, which every topic has."""
-        log = self.log(name, self.partition_count(name) - 1)
-        return {} if log is None else {
-            key: setting.value for key, setting in log.settings.items() if setting.source == "kept"
-        }
+        return read_settings(self._directory(name, self.partition_count(name) - 1))
 
     def _widen(self, name: str, partitions: int) -> bool:
         topic = self._topics.get(name)
         if topic is None:
             return False    # it was deleted meanwhile
-        self._make_all(topic, topic.partitions, partitions, self._kept_settings(name))
+        self._make_all([
+            Creation(topic.name, topic.topic_id, topic.partitions, partitions, self._kept_settings(name))])
         topic.partitions = partitions
         return True
 
-    def _delete(self, name: str) -> int:
-        with self._opening:     # logs being created or opened are registered by then, and no more are added
-            topic = self._topics.pop(name, None)
-        if topic is None:
-            return 0
-        self._by_id.pop(topic.topic_id, None)
-        made = [partition for partition in range(topic.partitions) if self._directory(name, partition).is_dir()]
-        last = self._directory(name, topic.partitions - 1)
-        try:
-            if len(made) > 1:
-                topic_deletion.mark(self._fs, last, name, topic.topic_id)
-            # The last one goes last: until then, the directories show how many partitions the topic has.
-            for partition in made:
-                self._logs.pop((name, partition), None)
-                self._epochs.pop((name, partition), None)
-                self._log_dir.delete(name, partition)
-        except BaseException:
-            self._show(topic)       # so that a client can try again
-            with contextlib.suppress(SeglogError):
-                topic_deletion.unmark(self._fs, last)
-            raise
-        return topic.partitions
+    def _sync_later(self) -> None:
+        if not self._is_syncing and not self._is_closing:
+            self._is_syncing = True
+            self._finisher.submit(self._sync_files, self._unsynced)
 
-    def _finish_deletions(self) -> list[tuple[str, int]]:
-        deleted = []
-        for topic in list(self._topics.values()):
-            try:
-                if topic_deletion.is_marked(
-                    self._directory(topic.name, topic.partitions - 1), topic.name, topic.topic_id
-                ):
-                    deleted += [(topic.name, number) for number in range(self._delete(topic.name))]
-            except SeglogError as error:
-                _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, error)
-        return deleted
+    def _sync_files(self, creations: tuple[Creation, ...]) -> None:
+        """In the finisher's thread: sync the files of new topics."""
+        is_done = False
+        try:
+            for one in creations:
+                files = {(one.topic, partition): self._files(one) for partition in range(one.first, one.end)}
+                for _ in self._log_dir.sync_partitions(files):
+                    if self._is_closing:
+                        return      # the mark stays for the next start
+            is_done = True
+        except SeglogError as error:
+            _LOG.warning("files of new topics are not on the disk yet: %s", error)
+        finally:
+            with contextlib.suppress(RuntimeError):     # the worker was shut down
+                self._worker.submit(self._synced, creations if is_done else ())
+
+    def _synced(self, creations: tuple[Creation, ...]) -> None:
+        self._is_syncing = False
+        self._unsynced = self._unsynced[len(creations):]
+        try:
+            if not self._unsynced:
+                topic_creation.unmark(self._fs, self._log_dir.path)
+            elif creations:     # after an error, the next creation tries again
+                self._sync_later()
+        except SeglogError as error:
+            _LOG.warning("%s", error)
+
+    def _take_ids(self) -> None:
+        """Give topics whose `partition.metadata` a power cut left without contents the ids that they were created with:
+        what is to be deleted is known by them."""
+        with contextlib.suppress(SeglogError):      # `_finish_creation` reports the error
+            for one in topic_creation.read_mark(self._log_dir.path, self.partitions_max):
+                topic = self._topics.get(one.topic)
+                if topic is not None and topic.topic_id == ZERO_ID:
+                    topic.topic_id = one.topic_id
+                    self._show(topic)
 
     def _finish_creation(self) -> None:
         try:
-            creation = topic_creation.read_mark(self._log_dir.path, self.partitions_max)
-            if creation is None:
+            creations = topic_creation.read_mark(self._log_dir.path, self.partitions_max)
+            if not creations:
                 return
-            topic = self._topics.get(creation.topic)
-            # A directory has no id before its `partition.metadata` is written. Without any directory, nothing was made.
-            if topic is not None and topic.topic_id in (creation.topic_id, ZERO_ID):
-                topic.topic_id = creation.topic_id
-                for partition in range(creation.first, creation.end):
-                    if self._is_closing:
-                        return      # the next start goes on
-                    self._make(topic, partition, creation.settings)
-                topic.partitions = max(topic.partitions, creation.end)
-                self._show(topic)
+            self._unsynced = tuple(creations)
+            for one in creations:
+                topic = self._topics.get(one.topic)
+                # A directory has no id before its `partition.metadata` is written. Without any directory nothing was
+                # acknowledged, or the topic was deleted since.
+                if topic is not None and topic.topic_id in (one.topic_id, ZERO_ID):
+                    topic.topic_id = one.topic_id
+                    for some in _pieces(range(one.first, one.end)):
+                        if self._is_closing:
+                            return      # the next start goes on
+                        for partition in some:
+                            self._remove_torn_files(one, partition)
+                        files = {(one.topic, partition): self._files(one) for partition in some}
+                        self._log_dir.create_partitions(files)
+                        for _ in self._log_dir.sync_partitions(files):
+                            pass
+                    topic.partitions = max(topic.partitions, one.end)
+                    self._show(topic)
+            self._unsynced = ()
             topic_creation.unmark(self._fs, self._log_dir.path)
         except SeglogError as error:
             _LOG.warning("a topic may have fewer partitions than a client asked for: %s", error)
+
+    def _remove_torn_files(self, creation: Creation, partition: int) -> None:
+        """Remove files that a power cut left without their contents: they were not synced."""
+        directory = self._directory(creation.topic, partition)
+        try:
+            PartitionMetadata.read(directory / names.PARTITION_METADATA)
+        except FileNotFoundError:
+            pass
+        except CorruptCheckpointError:
+            self._fs.unlink(directory / names.PARTITION_METADATA)
+        try:
+            read_settings(directory)
+        except CorruptSettingsError:
+            self._fs.unlink(directory / SETTINGS_FILE)
+
+    # --- in the worker's thread: deleting --------------------------------------------------------
+
+    def _delete_waiting(self, waiting: _Waiting) -> None:
+        if waiting.results is None:
+            self._do_together(self._deleting, self._delete_together)
+
+    def _delete_together(self, wanted: Sequence[str]) -> "list[int | SeglogError]":
+        with self._opening:     # logs being created or opened are registered by then, and no more are added
+            taken = [self._hide(name) for name in wanted]
+        topics = [topic for topic in taken if topic is not None]
+        failed: dict[str, SeglogError] = {}
+        try:
+            if topics:
+                topic_deletion.mark(
+                    self._fs, self._log_dir.path, [Deletion(topic.name, topic.topic_id) for topic in topics])
+        except SeglogError as error:
+            failed = {topic.name: error for topic in topics}
+        else:
+            self._delete_marked(topics, failed)
+        for topic in topics:
+            if topic.name in failed:
+                self._show(topic)       # so that a client can try again
+        return [0 if topic is None else failed.get(topic.name, topic.partitions) for topic in taken]
+
+    def _delete_marked(self, topics: Sequence[ServedTopic], failed: dict[str, SeglogError]) -> None:
+        removals: list[Callable[[], None]] = []
+        try:
+            # Gathered, so that there is one sync; where that fails, each for itself.
+            self._log_dir.delete_partitions([where for topic in topics for where in self._taken(topic)], removals)
+        except SeglogError:
+            for topic in topics:
+                try:
+                    self._log_dir.delete_partitions(self._taken(topic), removals)
+                except SeglogError as error:
+                    failed[topic.name] = error
+        try:
+            topic_deletion.unmark(self._fs, self._log_dir.path)
+        except SeglogError as error:
+            _LOG.warning("%s", error)       # the next start finds nothing to delete, unless a topic stayed
+        for some in _pieces(removals):
+            with contextlib.suppress(RuntimeError):     # it was shut down: the next start removes them
+                self._finisher.submit(self._remove, some)
+
+    def _taken(self, topic: ServedTopic) -> list[TopicPartition]:
+        """The partitions of a topic that have a directory, and no log in our table any more. The last one goes last:
+        until then, the directories show how many partitions the topic has."""
+        found = [(topic.name, partition) for partition in range(topic.partitions)
+                 if self._directory(topic.name, partition).is_dir()]
+        for where in found:
+            self._logs.pop(where, None)
+            self._epochs.pop(where, None)
+        return found
+
+    def _remove(self, removals: Iterable[Callable[[], None]]) -> None:
+        """In the finisher's thread: remove directories of deleted partitions."""
+        for remove in removals:
+            if self._is_closing:
+                return      # the next start removes them
+            try:
+                remove()
+            except SeglogError as error:
+                _LOG.warning("a deleted partition is left: %s", error)
+
+    def _hide(self, name: str) -> ServedTopic | None:
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            self._by_id.pop(topic.topic_id, None)
+            alike = self._alike[_flat(name)]
+            alike.discard(name)
+            if not alike:
+                del self._alike[_flat(name)]
+        return topic
+
+    def _finish_deletions(self) -> list[tuple[str, int]]:
+        deleted: list[tuple[str, int]] = []
+        try:
+            marked = topic_deletion.read_mark(self._log_dir.path)
+        except SeglogError as error:
+            _LOG.warning("topics whose deletion had begun may be there in part: %s", error)
+            return []
+        # The mark of another one means nothing: a broker made the topic again, or directories were renamed.
+        begun = [topic for name, topic_id in dict.fromkeys(marked)
+                 if (topic := self._topics.get(name)) is not None and topic.topic_id == topic_id]
+        for topic, result in zip(begun, self._delete_together([topic.name for topic in begun]), strict=True):
+            if isinstance(result, SeglogError):
+                _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, result)
+            else:
+                deleted += [(topic.name, number) for number in range(result)]
+        if not begun:
+            with contextlib.suppress(SeglogError):
+                topic_deletion.unmark(self._fs, self._log_dir.path)
+        return deleted
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:
         for partition in range(self.partition_count(name)):
@@ -422,15 +696,34 @@ class Topics:
             log = self._logs.get((topic, partition))
             if log is not None and not log.closed:
                 return log
-            kept = read_settings(self._directory(topic, partition))
-            config = {name: value for name, value in self._log_config.items() if name not in kept}
-            if topic in _COORDINATOR_TOPICS:
-                config.pop("message.format.version", None)      # transactions need v2
-                if "cleanup.policy" not in kept:                # a broker stores it elsewhere
-                    config["cleanup.policy"] = "compact"
+            config = self._config_for(topic, read_settings(self._directory(topic, partition)))
             log = self._log_dir.log(topic, partition, create=create, config=config)
             self._logs[topic, partition] = log
             return log
+
+    def _config_for(self, topic: str, kept: Mapping[str, str]) -> dict[str, object]:
+        """The settings that a log of this topic is opened with, if it has stored those in `kept`."""
+        config = {name: value for name, value in self._log_config.items() if name not in kept}
+        if topic in _COORDINATOR_TOPICS:
+            config.pop("message.format.version", None)      # transactions need v2
+            if "cleanup.policy" not in kept:                # a broker stores it elsewhere
+                config["cleanup.policy"] = "compact"
+        return config
+
+    async def settings(self, name: str) -> Mapping[str, Setting] | None:
+        """The settings of a topic; None: there is no such topic. A log is not opened for it."""
+        log = self.open_log(name, 0)
+        if log is not None:
+            return log.settings
+        return await self._in_worker(self._settings, name) if self.has(name, 0) else None
+
+    def _settings(self, name: str) -> Mapping[str, Setting] | None:
+        if not self.is_made(name, 0):
+            log = self.log(name, 0)     # of an internal topic
+            return None if log is None else log.settings
+        directory = self._directory(name, 0)
+        config = self._config_for(name, read_settings(directory))
+        return LogSettings(directory, config, checked_config(config, self._durability.fsync, 0))
 
     # --- files -----------------------------------------------------------------------------------
 
@@ -442,3 +735,11 @@ class Topics:
             return PartitionMetadata.read(self._directory(topic, partition) / names.PARTITION_METADATA).topic_id.bytes
         except (FileNotFoundError, CorruptCheckpointError):
             return ZERO_ID
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _pieces(whole: Sequence[_Done]) -> "list[Sequence[_Done]]":
+    return [whole[at : at + _AT_ONCE] for at in range(0, len(whole), _AT_ONCE)]

@@ -20,8 +20,9 @@ directory beside it is not.
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -258,13 +259,20 @@ def remove_partition(fs: FileSystem, path: AnyPath) -> None:
 
     The caller holds its lock. What a crash leaves is one of the `leftovers`.
     """
+    remove = rename_deleted(fs, path)
+    fs.sync_directory(Path(os.path.abspath(path)).parent)
+    remove()
+
+
+def rename_deleted(fs: FileSystem, path: AnyPath) -> Callable[[], None]:
+    """The first step of `remove_partition`, which the caller makes durable by a sync of the log dir. Returns a function
+    that removes the files then."""
     path = Path(os.path.abspath(path))
     if _PARTITION.fullmatch(path.name) is None:
         raise ValueError(f"{path} is not a partition directory")
     gone = path.parent / deleted_name(path.name)
     fs.rename(path, gone)
-    fs.sync_directory(path.parent)
-    _remove_tree(fs, gone)
+    return partial(_remove_tree, fs, gone)
 
 
 def remove_deleted_partition(fs: FileSystem, path: Path) -> None:

@@ -189,7 +189,7 @@ class LoadPlan:
         for segment in checked:
             _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
             self._sync_log(fs, segment)
-        if not self.clean or checked:
+        if begins_anew or not self.clean or checked:
             fs.sync_directory(self.directory)       # also names that a killed process made
         segments = _Replayed(self.segments)
         epochs = replay.put_leader_epochs(
@@ -246,8 +246,8 @@ class LoadPlan:
         if self.config.time_index_minute_enabled and not dialect.has_one_index:
             suffixes = (*suffixes, names.MINUTE_INDEX_SUFFIX)
         for suffix in suffixes:
+            # An empty file needs no other sync than that of the directory, which `apply` does.
             fs.create(self.directory / names.file_name(self.log_start_offset, suffix)).close()
-        fs.sync_directory(self.directory)       # an empty file needs no other sync
         empty = FoundSegment(self.directory, self.log_start_offset, suffixes)
         self.segments.append(PlannedSegment(empty, next_offset=self.log_start_offset))
 

@@ -8,9 +8,10 @@
 Opening locks the log dir against brokers, and creates it if it does not exist. Each partition is locked when its log is
 opened: other processes may use other partitions.
 """
+import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +20,13 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
+from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, StorageError
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
-from seglog.fs.staging import remove_deleted_partition, remove_partition
+from seglog.fs.staging import remove_deleted_partition, remove_partition, rename_deleted
 from seglog.log.keeper import Keeper
 from seglog.log.log import Log
 from seglog.log.retaining import keep_all
@@ -127,6 +128,58 @@ class LogDir(OpenHandle):
             )
             return log
 
+    def create_partitions(self, files: Mapping[TopicPartition, Mapping[str, bytes]]) -> None:
+        """Make the directories of partitions with these files in them, and open no log. A directory that is there gets
+        the files that it lacks.
+
+        The names of the directories are durable then, by one sync; `sync_partitions` makes the files durable. Raises
+        StorageError, and leaves what it made.
+        """
+        self._check()
+        paths = {where: self.path / names.partition_dir(*_checked(*where)) for where in files}
+        made = [where for where, path in paths.items() if not path.is_dir()]
+        marks = self._state.begin({where: paths[where] for where in made})
+        for where in made:
+            self._fs.mkdir(paths[where])
+        new = set(made)
+        for where, contents in files.items():
+            for name, content in (*contents.items(), *(marks.items() if where in new else ())):
+                path = paths[where] / name
+                if not os.path.lexists(path):
+                    with self._fs.create(path) as file:
+                        file.append(content)
+        self._fs.sync_directory(self.path)
+
+    def sync_partitions(self, files: Mapping[TopicPartition, Iterable[str]]) -> Iterator[None]:
+        """Make these files in partitions durable, one partition at each step. What was deleted meanwhile is left out.
+        Raises StorageError."""
+        for where, file_names in files.items():
+            directory = self.path / names.partition_dir(*where)
+            try:
+                for name in file_names:
+                    self._fs.sync_file(directory / name)
+                self._fs.sync_directory(directory)
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+            yield
+
+    def delete_partitions(self, partitions: Sequence[TopicPartition], left: list[Callable[[], None]]) -> None:
+        """As `delete`, for several partitions, with one sync. `left` gets functions that remove the files of each, now,
+        later, or at the next start. If an error ends it, the first ones are deleted."""
+        before = len(left)
+        try:
+            for where in partitions:
+                with self._lock:
+                    self._check()
+                    directory = self._released(where)
+                    with lock.lock_partition(self._fs, directory):
+                        left.append(rename_deleted(self._fs, directory))
+                        self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
+        finally:
+            if len(left) > before:
+                self._fs.sync_directory(self.path)
+
     def delete(self, topic: str, partition: int = 0) -> None:
         """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
 
@@ -135,18 +188,23 @@ class LogDir(OpenHandle):
         no such partition, LogLockedError if another process has it open.
         """
         where = _checked(topic, partition)
-        directory = self.path / names.partition_dir(*where)
         with self._lock:
             self._check()
-            log = self._logs.pop(where, None)
-            if log is not None:
-                log.close()
-            if not directory.is_dir():
-                raise NotALogError("no such partition directory", file=directory)
+            directory = self._released(where)
             with lock.lock_partition(self._fs, directory):
                 remove_partition(self._fs, directory)
                 # The old lines do no harm until then: creating a partition of the same name removes them first.
                 self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
+
+    def _released(self, where: TopicPartition) -> Path:
+        """With the lock: the directory of a partition, whose log is closed. Raises NotALogError if there is none."""
+        directory = self.path / names.partition_dir(*where)
+        log = self._logs.pop(where, None)
+        if log is not None:
+            log.close()
+        if not directory.is_dir():
+            raise NotALogError("no such partition directory", file=directory)
+        return directory
 
     def _removals_left(self) -> list[Callable[[], None]]:
         """Functions that each remove one directory that a deletion has left behind, ours or a broker's. Call them

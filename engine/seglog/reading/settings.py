@@ -146,6 +146,20 @@ class LogSettings(Mapping[str, Setting]):
         return repr({name: setting for name, setting in self.items() if setting.source != "default"})
 
 
+def settings_of_new_log(
+    path: "Path", config: Mapping[str, object], changes: Mapping[str, object], fsync: "Fsync"
+) -> LogSettings:
+    """The settings of a log that has no file yet, with `changes` as those that are kept with it (`kept`). `config`: as
+    for `seglog.open`. Raises InvalidConfigError."""
+    checked = checked_changes(changes)
+    made = LogSettings(path, config, checked_config(config, fsync, 0), [])
+    if (checked.pop(DIALECT_SETTING, None) or made.config.message_dialect) != made.config.message_dialect:
+        raise InvalidConfigError(f"only a conversion can change {DIALECT_SETTING}: seglog convert --to")
+    made.kept = _changed({}, checked)
+    made.config = checked_config(made._with_kept(made.kept, []), fsync, 0)
+    return made
+
+
 def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
     """The settings by their names, in the keys' units. Raises InvalidConfigError, InvalidArgumentError."""
     if not isinstance(changes, Mapping):

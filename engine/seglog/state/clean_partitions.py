@@ -97,6 +97,14 @@ class CleanPartitions:
             self._fs.sync_directory(self.path)
             self._away_in = taken.period
 
+    def clean_mark_of_new(self, directory: Path) -> bytes | None:
+        """Call before partitions are created that are not opened at once, `directory` among them. Returns the contents
+        of the CLEAN_MARK that each of them needs to be clean; None: it needs none."""
+        if self.kafkas_mark_stands():
+            return None
+        taken = self._taken_mark() or self._begin_period(directory, None)
+        return None if taken.stood else PartitionMark(taken.period, PartitionState.CLEAN).to_bytes()
+
     def make_clean(self, directories: Collection[Path], *, settles: bool) -> None:
         """Call after the last change of partitions, when they are whole on the disk. `settles`: do what `settle` does,
         too."""

@@ -4,7 +4,7 @@ Each change is made in a turn (fs.lock.turns), during which no other holder, in 
 files that all partitions share: offsets (state.offset_checkpoints) and clean marks (state.clean_partitions).
 """
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -16,7 +16,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.lock import SHARED, Lock, lock_log_dir, turns
 from seglog.fs.refusals import refusals
 from seglog.state.checkpoints import TopicPartition
-from seglog.state.clean_marks import PartitionState
+from seglog.state.clean_marks import CLEAN_MARK, PartitionState
 from seglog.state.clean_partitions import CleanPartitions
 from seglog.state.offset_checkpoints import OffsetCheckpoints
 
@@ -182,13 +182,29 @@ class LogDirState:
 
     # --- a partition that is opened and closed ---------------------------------------------------
 
+    def begin(self, directories: Mapping[TopicPartition, Path]) -> Mapping[str, bytes]:
+        """Call before partitions are created that are not opened at once. Returns the files that each needs in order to
+        be clean, so that Kafka's mark can be put back although nobody opens them."""
+        return self._turns.run(self._begin_partitions, directories)
+
+    def _begin_partitions(self, directories: Mapping[TopicPartition, Path]) -> Mapping[str, bytes]:
+        self._share.check_file()
+        self._forget(list(directories))
+        mark = None
+        for directory in directories.values():
+            mark = self._partitions.clean_mark_of_new(directory)
+            self._settles = True
+            break
+        return {} if mark is None else {CLEAN_MARK: mark}
+
     def forget(self, where: TopicPartition) -> None:
         """Call before a partition is created: removes lines of a deleted one, or of one that was never completed."""
-        self._turns.run(self._forget, where)
+        self._turns.run(self._forget, [where])
 
-    def _forget(self, where: TopicPartition) -> None:
-        if self._checkpoints.has_lines(where):
-            self._put({where: dict.fromkeys(_LINES_OF_A_LOG)})
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        known = [where for where in partitions if self._checkpoints.has_lines(where)]
+        if known:
+            self._put({where: dict.fromkeys(_LINES_OF_A_LOG) for where in known})
         self._forget_checkpoints()
 
     def take_up(self, directory: Path, where: TopicPartition, lock: Lock) -> Known:
