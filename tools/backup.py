@@ -11,7 +11,9 @@ from seglog.archive.pieces import COMPRESSIONS
 
 from . import report
 from .cli import Command, CommandGroup
-from .options import SOURCE, NumberType, apply_option, dry_run_option, json_option, progress_option
+from .options import SOURCE, NumberType, apply_option, dry_run_option, json_option, progress_option, store_option
+
+Options = Sequence[tuple[str, str]]
 
 store_argument = click.argument("store", metavar="STORE")
 snapshot_option = click.option(
@@ -24,7 +26,8 @@ snapshot_option = click.option(
 def command() -> None:
     """Back up logs and log dirs while they are in use, and look after the backups. `seglog restore` restores them.
 
-    STORE is a directory, best on another machine's disk. docs/backup.md says what is promised, and what is not.
+    STORE is a directory, best on another machine's disk, or a URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    webhdfs://HOST:PORT/PATH. docs/backup.md says what is promised, and what is not.
     """
 
 
@@ -37,9 +40,11 @@ def command() -> None:
               help="Read all files again, instead of trusting their times and the last snapshot.")
 @dry_run_option
 @progress_option
+@store_option
 @json_option
 def create(
-    source: Path, store: str, compression: str | None, reread: bool, dry_run: bool, no_progress: bool, as_json: bool
+    source: Path, store: str, compression: str | None, reread: bool, dry_run: bool, no_progress: bool,
+    store_options: Options, as_json: bool,
 ) -> int:
     """Back up SRC to STORE: a partition directory, or a log dir with all its partitions.
 
@@ -49,7 +54,7 @@ def create(
     STORE.
     """
     with report.Progress("backing up", enabled=not no_progress) as progress:
-        done = BackupStore(store).create(
+        done = BackupStore(store, options=dict(store_options)).create(
             source, compression=compression, reread=reread, dry_run=dry_run,
             progress=progress if progress.is_shown else None,
         )
@@ -77,10 +82,11 @@ def create(
 @command.command(name="ls", cls=Command, only_reads=True)
 @store_argument
 @click.option("--snapshot", "snapshot_id", metavar="ID", help="List the partitions of this snapshot, or of `latest`.")
+@store_option
 @json_option
-def list_(store: str, snapshot_id: str | None, as_json: bool) -> int:
+def list_(store: str, snapshot_id: str | None, store_options: Options, as_json: bool) -> int:
     """List the snapshots in STORE, or the partitions of one."""
-    backups = BackupStore(store)
+    backups = BackupStore(store, options=dict(store_options))
     if snapshot_id is not None:
         _list_partitions(backups.snapshot(snapshot_id), as_json=as_json)
         return 0
@@ -121,11 +127,12 @@ def _list_partitions(snapshot: Snapshot, *, as_json: bool) -> None:
 @click.option("--read-data", is_flag=True,
               help="Read every object, and compare its SHA-256 with its name. Otherwise names and sizes are checked.")
 @progress_option
+@store_option
 @json_option
-def check(store: str, read_data: bool, no_progress: bool, as_json: bool) -> int:
+def check(store: str, read_data: bool, no_progress: bool, store_options: Options, as_json: bool) -> int:
     """Check that STORE has all that its snapshots name. Status 1 if something is damaged or gone."""
     with report.Progress("checking", enabled=not no_progress) as progress:
-        found = BackupStore(store).check(read_data=read_data, progress=progress)
+        found = BackupStore(store, options=dict(store_options)).check(read_data=read_data, progress=progress)
     if as_json:
         for finding in found.findings:
             report.print_json("finding", file=finding.file, what=finding.what, snapshots=list(finding.snapshots))
@@ -155,16 +162,18 @@ def check(store: str, read_data: bool, no_progress: bool, as_json: bool) -> int:
 @click.option("--keep-weekly", type=NumberType(0), metavar="N", default=0,
               help="Keep the last snapshot of each of the last N weeks that have one.")
 @apply_option("Remove the others. Without this, or with --dry-run, list them, and change nothing.")
+@store_option
 @json_option
 def forget(
-    store: str, keep_last: int, keep_daily: int, keep_weekly: int, applies: bool | None, as_json: bool
+    store: str, keep_last: int, keep_daily: int, keep_weekly: int, applies: bool | None, store_options: Options,
+    as_json: bool,
 ) -> int:
     """Remove the snapshots in STORE that no --keep option keeps. Each source counts by itself.
 
     Without --apply, show a dry run: status 1 if a snapshot would be removed. `seglog backup prune` then frees the
     space.
     """
-    done = BackupStore(store).forget(
+    done = BackupStore(store, options=dict(store_options)).forget(
         keep_last=keep_last, keep_daily=keep_daily, keep_weekly=keep_weekly, dry_run=not applies
     )
     if as_json:
@@ -184,14 +193,15 @@ def forget(
 @command.command(cls=Command)
 @store_argument
 @apply_option("Remove them. Without this, or with --dry-run, count them, and change nothing.")
+@store_option
 @json_option
-def prune(store: str, applies: bool | None, as_json: bool) -> int:
+def prune(store: str, applies: bool | None, store_options: Options, as_json: bool) -> int:
     """Remove the objects in STORE that no snapshot names, and what killed runs left.
 
     Without --apply, show a dry run: status 1 if something would be removed. If a snapshot is damaged, nothing is
     removed, because it is unknown what it needs.
     """
-    done = BackupStore(store).prune(dry_run=not applies)
+    done = BackupStore(store, options=dict(store_options)).prune(dry_run=not applies)
     found = done.objects + done.leftovers > 0
     if as_json:
         report.print_json(

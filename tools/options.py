@@ -152,6 +152,13 @@ def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]
     )
 
 
+store_option = click.option(
+    "--store-option", "store_options", metavar="KEY=VALUE", type=ConfigType(), multiple=True,
+    help="An option for the store of a URL, such as endpoint_override=HOST:PORT or user=NAME. May be repeated. "
+    "Visible in process lists: pass secrets in the environment.",
+)
+
+
 def on_corrupt_option(function: F) -> F:
     return click.option(
         "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,

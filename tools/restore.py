@@ -9,7 +9,7 @@ from seglog.archive.backup_store import BackupStore
 from . import report
 from .backup import names_of, snapshot_option, store_argument
 from .cli import Command
-from .options import PATH, config_option, dry_run_option, json_option, progress_option
+from .options import PATH, config_option, dry_run_option, json_option, progress_option, store_option
 
 
 @click.command(cls=Command)
@@ -22,10 +22,12 @@ from .options import PATH, config_option, dry_run_option, json_option, progress_
 @dry_run_option
 @config_option
 @progress_option
+@store_option
 @json_option
 def command(
     store: str, target: Path, snapshot_id: str, topics: Sequence[str], partitions: Sequence[str], dry_run: bool,
-    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
+    settings: Sequence[tuple[str, str]], no_progress: bool,
+    store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics and partitions.
 
@@ -34,7 +36,7 @@ def command(
     on. Status 7 if the source had damage: what was damaged is restored as it was, and named.
     """
     with report.Progress("restoring", enabled=not no_progress) as progress:
-        done = BackupStore(store).restore(
+        done = BackupStore(store, options=dict(store_options)).restore(
             target, snapshot=snapshot_id, topics=names_of(topics), partitions=names_of(partitions),
             config=dict(settings), dry_run=dry_run, progress=progress,
         )

@@ -33,6 +33,7 @@ from .options import (
     json_option,
     options_of,
     progress_option,
+    store_option,
 )
 from .targets import check_output_file
 
@@ -52,11 +53,6 @@ class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 
 
 PLACE = PlaceType()
-store_option = click.option(
-    "--store-option", "store_options", metavar="KEY=VALUE", type=ConfigType(), multiple=True,
-    help="An option for the store of a URL, such as endpoint_override=HOST:PORT or user=NAME. May be repeated. "
-    "Visible in process lists: pass secrets in the environment.",
-)
 
 
 @click.group(name="spark", cls=CommandGroup)

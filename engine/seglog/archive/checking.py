@@ -3,10 +3,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from seglog.archive.manifest import STORE_FILE, Snapshot, is_snapshot_id
+from seglog.archive.manifest import STORE_FILE, Snapshot, SnapshotPartition, is_snapshot_id
 from seglog.archive.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
 from seglog.archive.repository import Repository
-from seglog.errors import CorruptBackupError, UnsupportedVersionError
+from seglog.errors import CorruptBackupError, SeglogError, UnsupportedVersionError
 from seglog.stores.side_by_side import side_by_side
 from seglog.stores.store import StoredFile
 
@@ -53,7 +53,7 @@ class Usage:
         self.sizes: dict[str, int] = {}
         self.users: defaultdict[str, set[str]] = defaultdict(set)
         self.damaged: list[tuple[str, str, str]] = []       # file, what, snapshot
-        trees: dict[tuple[Piece, ...], list[Piece] | str] = {}
+        trees: dict[tuple[Piece, ...], SnapshotPartition] = {}
         for name in _snapshot_files(repository):
             file = f"{repository.path}/snapshots/{name}"
             snapshot_id = name.removesuffix(".json")
@@ -67,16 +67,24 @@ class Usage:
                 self._use(file_of.pieces, snapshot_id)
             for part in snapshot.partitions:
                 self._use(part.pieces, snapshot_id)
-                if part.pieces not in trees:
-                    try:
-                        tree = repository.partition(part, pieces)
-                        trees[part.pieces] = [piece for one in tree.files for piece in one.pieces]
-                    except (CorruptBackupError, UnsupportedVersionError) as error:
-                        trees[part.pieces] = error.what
-                        self.damaged.append((error.file or pieces.path_of(part.pieces[0].digest), error.what, ""))
-                found = trees[part.pieces]
-                if not isinstance(found, str):
-                    self._use(found, snapshot_id)
+                trees[part.pieces] = part
+
+        def read(part: SnapshotPartition) -> list[Piece] | SeglogError:
+            try:
+                return [piece for one in repository.partition(part, pieces).files for piece in one.pieces]
+            except (CorruptBackupError, UnsupportedVersionError) as error:
+                return error
+
+        found: dict[tuple[Piece, ...], list[Piece]] = {}
+        for part, read_pieces in zip(trees.values(), side_by_side(read, trees.values(), _AT_A_TIME), strict=True):
+            if isinstance(read_pieces, SeglogError):
+                file = read_pieces.file or pieces.path_of(part.pieces[0].digest)
+                self.damaged.append((file, read_pieces.what, ""))
+            else:
+                found[part.pieces] = read_pieces
+        for snapshot in self.snapshots:
+            for part in snapshot.partitions:
+                self._use(found.get(part.pieces, []), snapshot.id)
 
     def _use(self, pieces: "tuple[Piece, ...] | list[Piece]", snapshot_id: str) -> None:
         for piece in pieces:
@@ -152,8 +160,9 @@ def _read_all(
 
 def object_files(repository: Repository) -> Iterator[StoredFile]:
     """Every object of the store."""
-    for directory in object_directories(repository):
-        for file in repository.store.files(directory):
+    directories = list(object_directories(repository))
+    for directory, files in zip(directories, repository.store.each(repository.store.files, directories), strict=True):
+        for file in files:
             if is_digest(file.name.removesuffix(ZSTD_SUFFIX)) and file.name[:2] == directory[-2:]:
                 yield file
 

@@ -96,6 +96,7 @@ def prune(repository: Repository, *, dry_run: bool) -> PruneRun:
                 done.leftovers += 1
                 done.paths.append(f"{directory}/{file.name}")
     if not dry_run:
-        for path in done.paths:
-            repository.remove(path)
+        repository.check_alone()
+        for _ in repository.store.each(repository.remove, done.paths):
+            pass
     return done

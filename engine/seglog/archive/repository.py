@@ -5,7 +5,8 @@
 A snapshot exists once its manifest does, and by then all that it names is durable. So a run may be killed anywhere;
 what it stored is found by the next run, or removed by `prune`.
 
-Whoever adds or removes anything holds the store's lock (`alone`); readers need none.
+Whoever adds or removes anything holds the store's lock, or in a store without locks its lease (`alone`); readers need
+none.
 """
 import os
 import secrets
@@ -24,6 +25,7 @@ from seglog.archive.manifest import (
     store_to_bytes,
 )
 from seglog.archive.pieces import PieceStore
+from seglog.archive.store_lease import StoreLease, leased
 from seglog.errors import InvalidArgumentError
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
@@ -43,6 +45,7 @@ class Repository:
         self.store, self.path = open_store(path, options or {}, fs, removable=self._removable)
         self.fs = fs
         self._compression: str | None = None
+        self._lease: StoreLease | None = None
 
     # --- the store itself ------------------------------------------------------------------------
 
@@ -95,17 +98,25 @@ class Repository:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Exclude every other run that changes the store. Raises LogLockedError."""
-        if not isinstance(self.store, LocalStore):
-            raise InvalidArgumentError(
-                "backups are kept in a local or mounted directory", file=self.path, hint="pass the path of a directory"
-            )
-        make_directories(self.fs, self.path)
-        with lock_file(self.fs, os.path.join(self.path, LOG_DIR_LOCK), EXCLUSIVE):
-            yield
+        if isinstance(self.store, LocalStore):
+            make_directories(self.fs, self.path)
+            with lock_file(self.fs, os.path.join(self.path, LOG_DIR_LOCK), EXCLUSIVE):
+                yield
+            return
+        with leased(self.store, f"{self.path}/runs", self.remove) as self._lease:
+            try:
+                yield
+            finally:
+                self._lease = None
+
+    def check_alone(self) -> None:
+        """Within `alone`: raise StorageError if another run may have begun meanwhile."""
+        if self._lease is not None:
+            self._lease.check()
 
     def _removable(self, path: str) -> str:
-        if not path.startswith((f"{self.path}/objects/", f"{self.path}/snapshots/")):
-            raise ValueError(f"{path} is not an object or a snapshot")
+        if not path.startswith(tuple(f"{self.path}/{name}/" for name in ("objects", "snapshots", "runs"))):
+            raise ValueError(f"{path} is not an object, a snapshot or the mark of a run")
         return path
 
     def remove(self, path: str) -> None:
@@ -155,6 +166,7 @@ class Repository:
         return Snapshot.parse(raw, file)
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
+        self.check_alone()
         self.store.write(self.snapshot_path(snapshot.id), snapshot.to_bytes())
 
     def sync_snapshots(self) -> None:

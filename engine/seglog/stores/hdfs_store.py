@@ -2,7 +2,7 @@
 import getpass
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -28,12 +28,18 @@ class HdfsStore(RemoteStore, RenamingStore):
     disks of its datanodes, and renamed; the namenode's journal is synced before it answers.
     """
 
-    def __init__(self, client: WebHdfs, scratch: str | None = None) -> None:
+    def __init__(
+        self, client: WebHdfs, scratch: str | None = None, removable: Callable[[str], str] = in_workplace
+    ) -> None:
+        """`removable`: see ObjectStore."""
         super().__init__(scratch)
         self._client = client
+        self._removable = removable
 
     @classmethod
-    def open(cls, url: str, options: Mapping[str, str]) -> tuple[Self, str]:
+    def open(
+        cls, url: str, options: Mapping[str, str], removable: Callable[[str], str] = in_workplace
+    ) -> tuple[Self, str]:
         """The store of a URL, and the path that the URL names. hdfs://HOST is treated as webhdfs://HOST:9870.
 
         Raises InvalidArgumentError.
@@ -59,7 +65,7 @@ class HdfsStore(RemoteStore, RenamingStore):
             parts.hostname, port, user=user, delegation=options.get("delegation"), tls=tls,
             tls_ca_file=options.get("tls_ca_file_path"),
         )
-        return cls(client, options.get("scratch")), f"{client.url}{parts.path.rstrip('/')}"
+        return cls(client, options.get("scratch"), removable), f"{client.url}{parts.path.rstrip('/')}"
 
     def check(self, path: str) -> None:
         self._client.status("/")
@@ -121,7 +127,7 @@ class HdfsStore(RemoteStore, RenamingStore):
         self._client.make_directory(self._in(path))
 
     def remove_file(self, path: str) -> None:
-        self._client.remove(self._in(in_workplace(path)))
+        self._client.remove(self._in(self._removable(path)))
 
     def remove_tree(self, path: str) -> None:
         self._client.remove(self._in(in_workplace(path)))

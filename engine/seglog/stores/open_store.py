@@ -37,7 +37,7 @@ def open_store(
             raise InvalidArgumentError(f"{key} must be a number, not {value!r}", hint=f"such as {key}=30")
     scheme = scheme_of(path)
     if scheme in hdfs_store.SCHEMES:
-        return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS))
+        return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS), removable)
     if scheme in object_store.SCHEMES:
         return ObjectStore.open(str(path), _of(options, object_store.OPTIONS), removable)
     if scheme == "file":

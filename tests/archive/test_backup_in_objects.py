@@ -1,0 +1,225 @@
+"""Backups in an object store: what a local one promises, without locks and renames, and with a network in between."""
+import io
+import json
+import os
+import random
+import threading
+
+import pytest
+
+import seglog
+from seglog.archive import store_lease as lease
+from seglog.archive.store_lease import RunMark
+from seglog.clock import ManualClock
+from seglog.errors import LogLockedError, SeglogError, StorageError
+from seglog.fs.live_file import BOOT_ID
+from support.objects_on_disk import ObjectsOnDisk
+
+NOW = 1_700_000_000_000
+CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
+FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+
+
+@pytest.fixture
+def log(in_memory):
+    with seglog.open(in_memory / "data/orders-0", config=CONFIG, clock=ManualClock(NOW)) as opened:
+        fill(opened)
+        yield opened
+
+
+@pytest.fixture
+def data(log):
+    return log.path.parent
+
+
+@pytest.fixture
+def server(in_memory, monkeypatch):
+    return ObjectsOnDisk(in_memory / "cloud", monkeypatch)
+
+
+@pytest.fixture
+def backups(server):
+    return seglog.BackupStore(f"{server.bucket('backups')}/kafka", options=server.options)
+
+
+def fill(log, count=20):
+    for n in range(log.log_end_offset, log.log_end_offset + count):
+        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
+
+
+def logs(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.suffix in (".log", ".snapshot")}
+
+
+def test_backups_are_made_restored_checked_and_pruned(log, data, server, backups, in_memory):
+    first = backups.create(data).snapshot
+    assert backups.create(data).stored_objects == 0
+    fill(log)
+    last = backups.create(data).snapshot
+    assert backups.check(read_data=True).ok
+    backups.restore(in_memory / "back")
+    assert logs(in_memory / "back/orders-0") == logs(data / "orders-0")
+    backups.restore(in_memory / "first", snapshot=first.id)
+    assert len(list((in_memory / "first/orders-0").glob("*.log"))) < len(logs(data / "orders-0"))
+    assert [snapshot.id for snapshot in backups.forget(keep_last=1).kept] == [last.id]
+    assert backups.prune(dry_run=True).objects == backups.prune().objects > 0
+    assert backups.check(read_data=True).ok
+    assert backups.check().unused == 0
+    keys = server.objects("s3://backups/kafka")
+    assert {key.split("/")[0] for key in keys} == {"seglog-backup.json", "objects", "snapshots"}     # no mark is left
+
+
+def test_runs_exclude_each_other_by_their_marks(data, server, backups):
+    backups.create(data)
+    place = in_cloud(server) / "runs"
+    place.mkdir()
+    mark = RunMark("elsewhere", "0" * 32, 7, lease._now_ms())
+    (place / "other.json").write_bytes(mark.to_bytes())
+    for act in (lambda: backups.create(data), lambda: backups.forget(keep_last=1), backups.prune):
+        with pytest.raises(LogLockedError, match="process 7 on elsewhere"):
+            act()
+    assert backups.check().ok       # readers need no mark
+    assert [path.name for path in place.iterdir()] == ["other.json"]
+    old = RunMark("elsewhere", "0" * 32, 7, lease._now_ms() - lease.STALE_MS - 1)
+    (place / "other.json").write_bytes(old.to_bytes())
+    backups.create(data)
+    assert not place.exists()
+
+
+def test_the_mark_of_a_dead_process_of_this_machine_is_removed_at_once(data, server, backups):
+    backups.create(data)
+    place = in_cloud(server) / "runs"
+    place.mkdir()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    dead = RunMark(os.uname().nodename, BOOT_ID.hex(), child, lease._now_ms())
+    (place / "dead.json").write_bytes(dead.to_bytes())
+    backups.create(data)
+    alive = RunMark(os.uname().nodename, BOOT_ID.hex(), os.getpid(), lease._now_ms())
+    place.mkdir(exist_ok=True)
+    (place / "alive.json").write_bytes(alive.to_bytes())
+    with pytest.raises(LogLockedError):
+        backups.create(data)
+
+
+def test_of_many_runs_at_once_none_sees_another_at_work(data, server, backups):
+    backups.create(data)
+    at_work, most, outcomes, lock = 0, 0, [], threading.Lock()
+
+    def run():
+        nonlocal at_work, most
+        for _ in range(20 if FULL else 5):
+            try:
+                with backups._repository.alone():
+                    with lock:
+                        at_work += 1
+                        most = max(most, at_work)
+                    threading.Event().wait(0.002)
+                    with lock:
+                        at_work -= 1
+                outcomes.append("done")
+            except LogLockedError:
+                outcomes.append("refused")
+
+    # Each has a repository of its own, as separate processes have.
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert set(outcomes) <= {"done", "refused"}
+    assert not (in_cloud(server) / "runs").exists()
+
+
+def test_a_run_whose_mark_was_removed_publishes_nothing(data, server, backups, monkeypatch):
+    before = backups.create(data).snapshot
+    remove_runs = seglog.archive.creating._Run._log_dir_files
+
+    def taken_over(self, pieces):
+        for path in (in_cloud(server) / "runs").iterdir():
+            path.unlink()
+        return remove_runs(self, pieces)
+
+    monkeypatch.setattr(seglog.archive.creating._Run, "_log_dir_files", taken_over)
+    with pytest.raises(StorageError, match="another run may have begun"):
+        backups.create(data)
+    assert [snapshot.id for snapshot in backups.snapshots()] == [before.id]
+
+
+def test_a_store_that_fails_now_and_then_costs_runs_and_no_snapshot(log, data, server, backups, in_memory, monkeypatch):
+    """Time-outs, refusals, short reads, and puts that arrive although they failed."""
+    rng, rate = random.Random(3), 0.0
+
+    def fails():
+        return rng.random() < rate
+
+    class Unsteady:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            found = getattr(self._inner, name)
+
+            def call(*arguments, **more):
+                if fails():
+                    raise OSError(rng.choice(["AWS Error SLOW_DOWN: 503", "AWS Error NETWORK_CONNECTION: timeout"]))
+                made = found(*arguments, **more)
+                if name == "open_input_stream" and fails():
+                    raw = made.read()
+                    return Cut(raw[: rng.randrange(len(raw) + 1)])
+                if name == "delete_file" and fails():
+                    raise OSError("AWS Error NETWORK_CONNECTION: the answer was lost")
+                return made
+            return call
+
+    class Cut(io.BytesIO):
+        def metadata(self):
+            return {}
+
+    store = backups._repository.store
+    store._opened = Unsteady(store._fs)
+    monkeypatch.setattr(type(store), "_open", lambda self: store._opened)
+    has, failed = [], 0
+    for turn in range(300 if FULL else 40):
+        rate = 0.05 if turn % 4 else 0.0
+        fill(log, 1)
+        try:
+            if turn % 5 == 4:
+                backups.forget(keep_last=4)
+                has = has[-4:]
+                backups.prune()
+            else:
+                has.append((backups.create(data).snapshot.id, log.log_end_offset))
+        except SeglogError:
+            failed += 1
+            has = has[-4:]      # of those a forgetting that failed may have removed others
+        rate = 0.0
+        found = {snapshot.id: snapshot for snapshot in backups.snapshots()}
+        assert {snapshot_id for snapshot_id, _ in has} <= found.keys()
+        check = backups.check(read_data=turn % 8 == 0)
+        assert not [finding for finding in check.findings if finding.snapshots], check.findings
+        for path in (in_cloud(server) / "runs").glob("*"):      # of this process, which lives on
+            path.unlink()
+    assert failed > 3
+    assert len(has) > 2
+    backups.restore(in_memory / "back", snapshot=has[-1][0])
+    with seglog.open_partition(in_memory / "back/orders-0") as partition:
+        assert partition.log_end_offset == has[-1][1]
+
+
+def test_names_in_a_listing_lead_nowhere_else(data, server, backups, in_memory):
+    backups.create(data)
+    place = in_cloud(server) / "snapshots"
+    (place / "..json").write_bytes(b"{}")
+    (place / "20261124T120727.123Z-5f3c1e6b.json").write_bytes(json.dumps({"format": "other"}).encode())
+    findings = backups.check().findings
+    assert [finding.what[:5] for finding in findings] == ["not a"]
+    with pytest.raises(ValueError, match="is not an object"):
+        backups._repository.remove("s3://backups/other/objects/aa/x")
+
+
+def in_cloud(server):
+    return server._top / "backups/kafka"
