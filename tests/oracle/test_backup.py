@@ -1,0 +1,151 @@
+"""Backups of a real broker that runs, and is killed: a real broker boots from what is restored, and serves it."""
+import os
+import shutil
+import threading
+import time
+
+import pytest
+
+import seglog
+from support.conversion import kept
+from support.kafka_oracle import VERSIONS
+
+pytestmark = pytest.mark.oracle
+
+NOW = 1_790_000_000_000
+# `make torture` sets SEGLOG_TORTURE: ten minutes; otherwise some seconds.
+STORM_S = 600 if os.environ.get("SEGLOG_TORTURE") else 12
+SMALL = {"index.interval.bytes": 200, "retention.ms": -1, "file.delete.delay.ms": 100}
+LOG_FILES = (".log", ".snapshot", ".txnindex")
+
+
+def small(version="4.1.1"):
+    """A broker of 4.x would not let segments be as small under their own key."""
+    return SMALL | {"segment.bytes" if version == "3.9.1" else "internal.segment.bytes": 4000}
+
+
+def contents(directory):
+    return {
+        path.name: path.read_bytes() for path in directory.iterdir()
+        if path.name.endswith(LOG_FILES) or path.name in ("leader-epoch-checkpoint", "partition.metadata")
+    }
+
+
+def values(records):
+    return [kept(record) for record in records]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_node_boots_as_it_was_when_it_was_backed_up(kafka_oracle, tmp_path, version):
+    """Backed up while it runs: topics, records, transactions and committed offsets are those of that time."""
+    oracle, store = kafka_oracle(version), tmp_path / "store"
+    with oracle.serving(tmp_path / "one") as broker:
+        broker.start()
+        broker.create("orders", small(version))
+        broker.create("bills", small(version), partitions=2)
+        broker.produce("orders-0", 0, 300, NOW)
+        for number, end in enumerate(("commit", "abort", "commit")):
+            broker.produce("bills-1", 100 * number, 40, NOW, transaction=("writer", end))
+        broker.of_groups("commit readers orders-0 17")
+        before = {name: broker.consume(name) for name in ("orders-0", "bills-0", "bills-1")}
+        committed = broker.consume("bills-1", "read_committed")
+        topics, groups = broker.topics(), broker.groups()
+        run = seglog.backup(broker.log_dir, store)
+        assert run.snapshot.left_out == {}
+        broker.produce("orders-0", 300, 300, NOW)       # later
+        second = seglog.backup(broker.log_dir, store)
+        assert second.read_bytes < run.read_bytes
+        broker.stop()
+        third = seglog.backup(broker.log_dir, store)
+        stopped = {path.name: contents(path) for path in broker.log_dir.iterdir() if path.is_dir()}
+    seglog.restore(store, tmp_path / "stopped", snapshot=third.snapshot.id)
+    for name, files in stopped.items():
+        assert contents(tmp_path / "stopped" / name) == files, name
+    seglog.restore(store, tmp_path / "two/data", snapshot=run.snapshot.id)
+    shutil.copy(tmp_path / "one/server.properties", tmp_path / "two/server.properties")
+    with oracle.serving(tmp_path / "two") as broker:
+        broker.start()
+        for name, consumed in before.items():
+            found = broker.consume(name)
+            assert (values(found.records), found.begin, found.end) == (
+                values(consumed.records), consumed.begin, consumed.end), name
+        assert values(broker.consume("bills-1", "read_committed").records) == values(committed.records)
+        assert broker.topics() == topics
+        assert {name: group["offsets"] for name, group in broker.groups().items() if "offsets" in group} == {
+            name: group["offsets"] for name, group in groups.items() if "offsets" in group}
+        assert broker.produce("orders-0", 300, 1, NOW) == 300
+        broker.stop()
+    assert not [path for path in (tmp_path / "two/data").iterdir() if "-stray" in path.name]
+
+
+@pytest.mark.long
+def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka_oracle, tmp_path):
+    """Each restored snapshot holds what the broker was given, in order and without a hole that is not compaction's."""
+    oracle, store = kafka_oracle("4.1.1"), tmp_path / "store"
+    cleaner = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "500"}
+    written = {"deleted-0": {}, "compacted-0": {}}
+    snapshots, stop, failures = [], threading.Event(), []
+
+    def back_up():
+        try:
+            while not stop.is_set():
+                ends = {name: max(records, default=-1) for name, records in written.items()}
+                run = seglog.backup(tmp_path / "node/data", store)
+                snapshots.append((run.snapshot, ends))
+                time.sleep(0.2)
+        except Exception as error:
+            failures.append(error)
+
+    until, number, worker = time.monotonic() + STORM_S, 0, None
+    lives = 0
+    while time.monotonic() < until:
+        with oracle.serving(tmp_path / "node", cleaner) as broker:
+            broker.start()
+            if not lives:
+                broker.create("deleted", small() | {"retention.bytes": 20_000})
+                broker.create("compacted", small() | {
+                    "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "max.compaction.lag.ms": 500})
+                worker = threading.Thread(target=back_up)
+                worker.start()
+            lives += 1
+            end_of_life = min(until, time.monotonic() + max(STORM_S / 8, 4))
+            while time.monotonic() < end_of_life:
+                for name, records in written.items():
+                    last = broker.produce(name, number, 50, NOW)
+                    records.update({last - 49 + n: number + n for n in range(50)})
+                number += 50
+            broker._jvm.kill()
+    stop.set()
+    worker.join()
+    assert not failures, failures
+    assert lives > 1
+    assert len(snapshots) > 5
+    _judge(store, tmp_path, snapshots[:: len(snapshots) // 40 + 1], written)
+    last = snapshots[-1][0]
+    seglog.restore(store, tmp_path / "again/data", snapshot=last.id)
+    with oracle.serving(tmp_path / "again", cleaner) as broker:
+        broker.start()
+        for name in written:
+            assert broker.consume(name).end == next(
+                part.next_offset for part in last.partitions if part.name == name)
+        broker.stop()
+
+
+def _judge(store, tmp_path, snapshots, written):
+    value_of = {}
+    for snapshot, ends in snapshots:
+        assert snapshot.left_out == {}, snapshot.left_out
+        where = tmp_path / "judged"
+        run = seglog.restore(store, where, snapshot=snapshot.id, topics=["deleted", "compacted"])
+        assert all(part.damaged == () for part in run.partitions)
+        for name, end in ends.items():
+            with seglog.open_partition(where / name) as partition:
+                found = [(record.offset, record.key, record.value) for record in partition.read()]
+                assert partition.log_end_offset > end, (name, snapshot.id)
+                offsets = [offset for offset, *_ in found]
+                if name == "deleted-0":
+                    assert offsets == list(range(partition.log_start_offset, partition.log_end_offset))
+                for offset, key, value in found:       # the same record at each offset in every snapshot
+                    assert value_of.setdefault((name, offset), (key, value)) == (key, value), (name, offset)
+        shutil.rmtree(where)
+    assert seglog.BackupStore(store).check(read_data=True).ok
