@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import click
 from click.core import ParameterSource
@@ -24,7 +24,7 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report, small_files, terminal
 from .cli import Command
-from .decoding import Asked, Decode, decode_in
+from .decoding import KINDS, Asked, Decode, decode_in
 from .dump_tables import FORMATS, opened
 from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template
@@ -43,9 +43,10 @@ from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place
 
+_TEXTS = ("auto", "utf8", "json", "base64", "kafka", "raw")
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
-_OF_TABLES = _OF_BOTH | {"columns"}
+_OF_TABLES = _OF_BOTH | {"columns", "schemas", "on_undecodable"}
 _OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
 
 
@@ -62,6 +63,33 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in (*FORMATS, RAW) if name.startswith(incomplete)]
+
+
+class DecodeType(click.ParamType):   # type: ignore[type-arg]    # as above
+    """A kind of text, or of typed columns; or one for each column: {"key": "utf8", "value": "avro"}."""
+
+    name = "decode"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | dict[str, str]:
+        if isinstance(value, dict) or value in _TEXTS:
+            return value    # type: ignore[no-any-return]
+        if value in KINDS:
+            return {"key": value, "value": value}
+        chosen = dict(pair.split("=", 1) for pair in value.split(",") if "=" in pair)
+        kinds = ("utf8", "json", *KINDS)
+        if len(chosen) != value.count(",") + 1 or not set(chosen) <= {"key", "value"} or not set(
+            chosen.values()
+        ) <= set(kinds):
+            self.fail(
+                f"{value!r} is neither one of {', '.join((*_TEXTS, *KINDS))} nor some of these for key and value, such "
+                f"as key=utf8,value=avro", param, ctx,
+            )
+        return chosen
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in (*_TEXTS, *KINDS) if name.startswith(incomplete)]
 
 
 @click.command(cls=Command, only_reads=True)
@@ -96,10 +124,19 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 )
 @click.option("--columns", metavar="NAMES", help="For a table: only these columns, separated by commas.")
 @click.option(
-    "--decode", type=click.Choice(["auto", "utf8", "json", "base64", "kafka", "raw"]), default="auto",
-    help="Encoding of keys and values; with json, values are JSON and keys are text. auto: what the records of "
-    "__consumer_offsets, __transaction_state, __cluster_metadata and other internal topics say, as JSON; else raw: "
-    "bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse other topics.",
+    "--decode", type=DecodeType(), default="auto", metavar="KIND",
+    help="Encoding of keys and values: utf8, json, base64, kafka or raw; with json, values are JSON and keys are text. "
+    "auto: what the records of __consumer_offsets, __transaction_state, __cluster_metadata and other internal topics "
+    "say, as JSON; else raw: bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse "
+    "other topics. For a table also avro, and one for each: key=utf8,value=avro.",
+)
+@click.option(
+    "--schemas", metavar="URL|DIR", help="Where the schemas for --decode avro are: a registry's URL, a folder of .avsc "
+    "files, or the directory _schemas-0. By default _schemas-0 beside the topic.",
+)
+@click.option(
+    "--on-undecodable", type=click.Choice(["fail", "null", "raw"]), default="fail",
+    help="A value that is not of its schema: fail, null, or raw for its bytes in the field _undecodable.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: write to this new file, "
@@ -125,7 +162,9 @@ def command(
     max_value_bytes: int | None,
     format_: str | None,
     columns: str | None,
-    decode: Asked,
+    decode: Asked | dict[str, str],
+    schemas: str | None,
+    on_undecodable: Literal["fail", "null", "raw"],
     output: Path | None,
     on_corrupt: OnCorrupt,
     settings: Sequence[tuple[str, str]],
@@ -141,23 +180,31 @@ def command(
     process appends, until ^C. If a partition of a log dir cannot be read, it is reported and the others are dumped;
     the status is then 7.
     """
+    if format_ not in FORMATS and (isinstance(decode, dict) or schemas is not None or on_undecodable != "fail"):
+        raise click.UsageError(
+            "--schemas, --on-undecodable, and --decode avro or with a kind for each column need --format with a table"
+        )
     if format_ in FORMATS:
         if not _given() <= _OF_TABLES:
             raise click.UsageError(
-                "with a table, --format can be combined only with offsets, times, --columns, --decode, --output and "
-                "--on-corrupt"
+                "with a table, --format can be combined only with offsets, times, --columns, --decode, --schemas, "
+                "--on-undecodable, --output and --on-corrupt"
             )
         from seglog.frames.scan import scan as topic_scan  # takes a fifth of the start-up time of a dump
 
         scan = topic_scan(
             paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
-            decode=decode if decode in ("utf8", "json", "kafka") else None,
+            decode=None if decode in ("auto", "base64", "raw") else cast(Any, decode), schemas=schemas,
+            on_undecodable=on_undecodable,
             columns=None if columns is None else columns.split(","), include_headers=columns is None,
         )
         write_table(scan, format_, output)
         if scan.lost:
             _note_lost(len(scan.lost))
-        return report.PARTIAL if scan.lost else 0
+        for column, count in scan.undecodable.items():
+            if count:
+                report.note(f"{report.count_of(count, column)} could not be decoded")
+        return report.PARTIAL if scan.lost or any(scan.undecodable.values()) else 0
     if columns is not None or (output and format_ is None):
         raise click.UsageError("--output needs --format, and --columns needs --format with a table")
     if format_ is not None and not _given() <= _OF_TEMPLATES:
@@ -189,7 +236,8 @@ def command(
                     refuse_outside(partition, selection, place)
                     if as_json and place.in_log_dir:
                         report.print_json("partition", partition=place.name, path=place.path)
-                    text = decode_in("raw" if format_ == RAW and decode == "auto" else decode, place.directory)
+                    asked = "raw" if format_ == RAW and decode == "auto" else cast(Asked, decode)
+                    text = decode_in(asked, place.directory)
                     shown: Renderer
                     if template is not None:
                         shown = template.to(out, place, text)

@@ -4,10 +4,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seglog.errors import InvalidArgumentError
 from seglog.frames.libraries import library
 from seglog.frames.sink import new_file
 from seglog.fs.files import OsFileSystem
@@ -93,20 +94,45 @@ def _jsonl(scan: "TopicScan", file: Any) -> int:
 def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
     """Return rows of JSON values: bytes in base64, times in ISO 8601."""
     plain: dict[str, Callable[[Any], object]] = {
-        "key": _text, "value": _text, "timestamp": _time,
+        "key": _plain, "value": _plain, "timestamp": _time,
         "headers": lambda headers: [{"key": h["key"], "value": _text(h["value"])} for h in headers],
     }
     for batch in scan.to_reader():
         columns = []
         for name in scan.columns:
             # Times as microseconds: Python's datetime ends with the year 9999.
-            values = (batch[name].cast("int64") if name == "timestamp" else batch[name]).to_pylist()
+            try:
+                values = (batch[name].cast("int64") if name == "timestamp" else batch[name]).to_pylist()
+            except (OverflowError, ValueError) as error:
+                raise InvalidArgumentError(
+                    f"the column {name} has a time that text has no form for: {error}",
+                    hint="use --format parquet or arrow",
+                ) from error
             columns.append(list(map(plain[name], values)) if name in plain else values)
         yield from zip(*columns, strict=True)
 
 
 def _text(value: bytes | str | None) -> str | None:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _plain(value: Any) -> object:
+    """A key or value as JSON: of a typed one, bytes in base64, times in ISO 8601, decimals and UUIDs as text, maps as
+    objects."""
+    match value:
+        case bytes():
+            return _text(value)
+        case None | str() | bool() | int() | float():
+            return value
+        case dict():
+            return {name: _plain(part) for name, part in value.items()}
+        case list():
+            if value and all(isinstance(pair, tuple) for pair in value):
+                return {name: _plain(part) for name, part in value}
+            return [_plain(part) for part in value]
+        case date() | time():
+            return value.isoformat()
+    return str(value)
 
 
 def _time(micros: int | None) -> str | None:

@@ -23,6 +23,8 @@ from seglog.format.batch import build_batch as build_batch
 from seglog.frames.scan import TopicScan as TopicScan
 from seglog.frames.scan import scan as scan
 from seglog.frames.scan import write_table as write_table
+from seglog.frames.typed.decoding import Typed as Typed
+from seglog.frames.typed.schema_registry import SchemaRegistry as SchemaRegistry
 from seglog.log.append import AppendResult as AppendResult
 from seglog.log.append import PendingAppend as PendingAppend
 from seglog.log.log import Log as Log

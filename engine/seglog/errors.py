@@ -428,6 +428,25 @@ class MissingLibraryError(SeglogError, ImportError):
     hint = "pip install 'seglog[arrow]', or the library that the message names"
 
 
+# --- typed keys and values ---------------------------------------------------------------
+
+
+class SchemaNotFoundError(SeglogError):
+    """The registry, the folder, or the topic `_schemas` does not have the schema that a record names by its id, or that
+    another schema refers to."""
+
+    code = "schema_not_found"
+    hint = "name the registry that the topic's producers used; or pass on_undecodable='null' to read the other records"
+
+
+class UndecodableRecordError(SeglogError):
+    """A key or value is not what its schema says: another encoding, a frame that is missing, or a schema that the one
+    to read with cannot resolve. The message names the offset and the schema's id."""
+
+    code = "undecodable_record"
+    hint = "on_undecodable='null' or 'raw' reads on; if all records fail, check decode= and its frame"
+
+
 # --- sizes -------------------------------------------------------------------------------
 
 

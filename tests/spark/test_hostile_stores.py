@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import ssl
-import subprocess
 
 import pytest
 
@@ -18,6 +17,7 @@ from seglog.fs.files import OsFile, OsFileSystem
 from seglog.spark import convert_topics, fetch_topics
 from seglog.stores.hdfs_store import HdfsStore
 from seglog.stores.open_store import open_store
+from support.certificates import self_signed
 from support.command import seglog
 from support.hostile_names import NO_FILE, NO_PARTITION, NO_TEXT
 from support.hostile_stores import PWNED, BusyObjects, HostileObjects, HostileWebHdfs
@@ -302,15 +302,7 @@ def test_plain_http_beyond_this_machine_is_warned_of(caplog, url, options, warne
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """(file of a certificate of 127.0.0.1 that nobody but itself signed, file of its key)"""
-    work = tmp_path_factory.mktemp("tls")
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", work / "key.pem", "-out",
-         work / "cert.pem", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
-        capture_output=True, check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    return work / "cert.pem", work / "key.pem"
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_swebhdfs_speaks_to_nobody_but_the_one_whose_certificate_is_trusted(certificate, room):

@@ -1,8 +1,12 @@
 """`seglog dump --format`: every golden record as a table, and a table of what is asked for."""
 import base64
 import csv
+import datetime as dt
 import io
 import json
+import shutil
+import uuid
+from decimal import Decimal
 
 import pyarrow
 import pyarrow.parquet
@@ -10,6 +14,7 @@ import pytest
 
 import seglog as engine
 from support.command import seglog
+from support.schemas import avro, framed, write_schemas, write_topic
 from support.table_rows import COLUMNS, by_partition, directories, expected_rows, rows_of_table
 
 
@@ -91,3 +96,54 @@ def test_times_after_the_year_9999_have_longer_years(tmp_path):
     assert [json.loads(line)["timestamp"] for line in out.splitlines()] == expected
     out = seglog("dump", "--format", "csv", "--columns", "timestamp", tmp_path / "t-0").stdout
     assert [line.strip('"') or None for line in out.splitlines()[1:]] == expected
+
+
+# --- typed columns -------------------------------------------------------------------------------------
+
+ORDER = {"type": "record", "name": "Order", "fields": [
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "tags", "type": {"type": "map", "values": "string"}}, {"name": "raw", "type": "bytes"},
+    {"name": "id", "type": {"type": "string", "logicalType": "uuid"}}]}
+SHOWN = {"price": "-3.50", "at": "2023-11-14T22:13:20+00:00", "tags": {"a": "b"}, "raw": "AP8=",
+         "id": "00000000-0000-0000-0000-000000000007"}
+
+
+@pytest.fixture
+def typed(tmp_path):
+    value = {"price": Decimal("-3.50"), "at": dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC), "tags": {"a": "b"},
+             "raw": b"\x00\xff", "id": uuid.UUID(int=7)}
+    write_schemas(tmp_path, ("orders-value", 1, 3, ORDER))
+    return write_topic(tmp_path / "orders-0", [framed(3, avro(ORDER, value)), None, b"bad"], [b"a", b"b", b"c"])
+
+
+def test_typed_values_are_objects_in_json_lines_and_csv(typed, tmp_path):
+    words = ("dump", typed, "--decode", "key=utf8,value=avro", "--columns", "key,value", "--to-offset", 2, "--format")
+    lines = [json.loads(line) for line in seglog(*words, "jsonl").stdout.splitlines()]
+    assert lines == [{"key": "a", "value": SHOWN}, {"key": "b", "value": None}]
+    rows = list(csv.reader(seglog(*words, "csv").stdout.splitlines()))
+    assert [rows[1][0], json.loads(rows[1][1]), rows[2]] == ["a", SHOWN, ["b", ""]]
+    elsewhere = shutil.copytree(typed, tmp_path / "elsewhere" / "orders-0")
+    assert "no topic _schemas" in seglog("dump", elsewhere, *words[2:], "jsonl", status=None).output
+    for where in (tmp_path, tmp_path / "_schemas-0"):
+        again = seglog("dump", elsewhere, *words[2:], "jsonl", "--schemas", where)
+        assert [json.loads(line) for line in again.stdout.splitlines()] == lines
+
+
+def test_typed_values_in_parquet_and_what_does_not_decode(typed, tmp_path):
+    words = ("dump", typed, "--decode", "key=utf8,value=avro", "--format", "parquet", "-o")
+    assert "offset 2" in seglog(*words, tmp_path / "a.parquet", status=1).output
+    done = seglog(*words, tmp_path / "b.parquet", "--on-undecodable", "raw", status=7)
+    assert "1 value could not be decoded" in done.output
+    values = pyarrow.parquet.read_table(tmp_path / "b.parquet")["value"].to_pylist()
+    assert values[0]["price"] == Decimal("-3.50")
+    assert [values[1], values[2]["_undecodable"]] == [None, b"bad"]
+
+
+@pytest.mark.parametrize("words", [
+    ("--decode", "avro"), ("--decode", "value=avro", "--json"), ("--schemas", "http://localhost"),
+    ("--decode", "value=xml", "--format", "csv"), ("--decode", "body=avro", "--format", "csv"),
+    ("--decode", "key=utf8,", "--format", "csv"), ("--on-undecodable", "null"),
+])
+def test_typed_columns_need_a_table(typed, words):
+    seglog("dump", typed, *words, status=2)

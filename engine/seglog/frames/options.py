@@ -1,14 +1,18 @@
 """Options for reading a topic as a table: columns, times, and what happens at damage."""
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from seglog._kernels.topic_rows import COLUMNS, RowLayout
 from seglog.errors import InvalidArgumentError
+from seglog.frames.libraries import library
+from seglog.frames.typed.decoding import KINDS, Kind, Typed
+from seglog.frames.typed.typed_rows import Decoders, schema_of
 from seglog.reading.damage import OnCorrupt
 
 Text = Literal["utf8", "json"]
-Decode = Text | Literal["kafka"] | Mapping[str, Text | None] | None
+Decoded = Text | Kind | Typed | None
+Decode = Decoded | Literal["kafka"] | Mapping[str, Decoded]
 
 # The default columns: those of Spark's Kafka source, which returns headers only on request.
 DEFAULT_COLUMNS = COLUMNS[:-1]
@@ -22,7 +26,8 @@ class ReadOptions:
 
     Records with `since_ms` <= timestamp < `until_ms` (TIME_MAX_MS: no limit); a missing timestamp is -1. `key_text`,
     `value_text`: decode the bytes as text. `is_internal`: of an internal topic of Kafka, what keys and values say, as
-    JSON. `binary_view`: bytes and text as Arrow's views.
+    JSON. `binary_view`: bytes and text as Arrow's views. `decoders`: of the keys and values that have a schema, by
+    column.
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -33,11 +38,30 @@ class ReadOptions:
     value_text: Text | None = None
     is_internal: bool = False
     binary_view: bool = False
+    decoders: Decoders = field(default_factory=dict)
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether one of the columns has a schema."""
+        return any(name in self.columns for name in self.decoders)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that are read: errors of typed ones name offsets."""
+        return (*self.columns, "offset") if self.is_typed and "offset" not in self.columns else self.columns
+
+    def arrow_c_schema(self) -> object:
+        """The schema of the rows, as a capsule of Arrow's C interface. Raises MissingLibraryError if it is typed."""
+        layout = self.layout("", 0)
+        if not self.is_typed:
+            return layout.__arrow_c_schema__()
+        schema: Any = schema_of(library("pyarrow").schema(layout), self.decoders, self.columns)
+        return schema.__arrow_c_schema__()
 
     def layout(self, topic: str, partition: int) -> RowLayout:
-        """The layout of this partition's rows. It has __arrow_c_schema__."""
+        """The layout of this partition's rows as the kernel decodes them. It has __arrow_c_schema__."""
         return RowLayout(
-            self.columns, topic, partition, key_text=self.key_text, value_text=self.value_text,
+            self.read_columns, topic, partition, key_text=self.key_text, value_text=self.value_text,
             has_views=self.binary_view,
         )
 
@@ -70,17 +94,22 @@ def checked_columns(columns: Sequence[str] | None, include_headers: bool) -> tup
     return chosen
 
 
-def checked_text(decode: Decode) -> tuple[Text | None, Text | None]:
-    """The text types that keys and values are decoded to. Raises InvalidArgumentError."""
+def checked_decode(decode: Decode) -> tuple[dict[str, Text], dict[str, Typed]]:
+    """How keys and values are decoded: to text, or by a schema. Raises InvalidArgumentError."""
     if decode == "kafka":
-        return "json", "json"
-    if decode is None or isinstance(decode, str):
-        decode = {"key": decode, "value": decode}
-    if not isinstance(decode, Mapping) or not set(decode) <= {"key", "value"} or not all(
-        text in (None, "utf8", "json") for text in decode.values()
-    ):
-        raise InvalidArgumentError(
-            'decode must be "utf8", "json" or "kafka", or a dict of the first two for "key" and "value", '
-            f"not {decode!r}"
-        )
-    return decode.get("key"), decode.get("value")
+        return {"key": "json", "value": "json"}, {}
+    given = decode if isinstance(decode, Mapping) else {"key": decode, "value": decode}
+    texts: dict[str, Text] = {}
+    typed: dict[str, Typed] = {}
+    for name, how in given.items():
+        if name in ("key", "value") and how in ("utf8", "json"):
+            texts[name] = how
+        elif name in ("key", "value") and (isinstance(how, Typed) or how in KINDS):
+            typed[name] = how if isinstance(how, Typed) else Typed(how)     # type: ignore[arg-type]
+        elif name not in ("key", "value") or how is not None:
+            expected = ", ".join(f'"{word}"' for word in ("utf8", "json", *KINDS))
+            raise InvalidArgumentError(
+                f'decode must be one of {expected} or a seglog.Typed, or a dict of these for "key" and "value", or '
+                f'"kafka", not {decode!r}'
+            )
+    return texts, typed

@@ -11,6 +11,7 @@ from seglog._kernels.topic_rows import RowLayout, TopicRows, topic_rows
 from seglog.errors import SeglogError
 from seglog.frames.internal_rows import DecodedBatches
 from seglog.frames.options import ReadOptions
+from seglog.frames.typed.typed_rows import TypedRows, decoded
 from seglog.fs.mapping import Mapping
 from seglog.reading.damage import OnLost, lost_batch, lost_sink
 from seglog.segment.aborted_transactions import AbortedFilter
@@ -70,7 +71,7 @@ class ScanPart:
     def layout(self) -> RowLayout:
         return self.options.layout(self.topic, self.partition)
 
-    def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows]:
+    def batches(self, lost: list[LostRange] | None = None, pool: ArenaPool = POOL) -> Iterator[TopicRows | TypedRows]:
         """The rows, in chunks; each is an Arrow record batch: it has __arrow_c_array__.
 
         `lost` gets the ranges skipped with on_corrupt="skip", and `gaps`. `pool` determines chunk size and memory.
@@ -132,21 +133,38 @@ class ScanPart:
         while True:
             try:
                 rows.extend(walk)
-                return rows, None
+                return self._typed(rows, None)
             except UNREADABLE as error:
                 if on_lost is None:
-                    return rows, error
+                    return self._typed(rows, error)
                 on_lost(lost_batch(segment, table[walk.next_batch], error))
                 walk.skip_batch()
             except SeglogError as error:
-                return rows, error
+                return self._typed(rows, error)
+
+    def _typed(self, rows: list[TopicRows], error: SeglogError | None) -> "Rows":
+        """The rows with typed columns, and what ends them: it may now be a value that is not of its schema."""
+        options = self.options
+        if not options.is_typed:
+            return list(rows), error
+        done: list[TopicRows | TypedRows] = []
+        for one in rows:
+            try:
+                typed, failed = decoded(one, options.decoders, options.columns, self.path)
+            except SeglogError as unreachable:      # schemas cannot be fetched
+                return done, unreachable
+            if typed is not None:
+                done.append(typed)
+            if failed is not None:
+                return done, failed
+        return done, error
 
     def _decode_internal(
         self, internal: DecodedBatches, segment: Segment, table: BatchTable, pool: ArenaPool, layout: RowLayout,
         stop: int, on_lost: OnLost | None,
     ) -> "Rows":
         """As `_decode`, of what the records of an internal topic say: slow, but these topics are small."""
-        rows: list[TopicRows] = []
+        rows: list[TopicRows | TypedRows] = []
         for slot in range(stop):
             try:
                 rows.extend(topic_rows(
@@ -164,7 +182,7 @@ class ScanPart:
 
 
 # Rows, and the error that follows them.
-Rows = tuple[list[TopicRows], SeglogError | None]
+Rows = tuple[list[TopicRows | TypedRows], SeglogError | None]
 Work = Callable[[], Rows]
 
 

@@ -14,6 +14,7 @@ from seglog.frames.bounds import Bounds, flipped
 from seglog.frames.libraries import library
 from seglog.frames.part import KEPT, POOL
 from seglog.frames.rows import RowScan
+from seglog.frames.typed.typed_rows import TypedRows
 
 # polars takes about 0.1 ms for each piece, whatever its size: with 8 MB instead of 2, an aggregate takes a sixth less.
 WIDE = ArenaPool(8 << 20, 96 << 20)
@@ -59,7 +60,7 @@ def lazy(scan: RowScan) -> Any:
     return sources.register_io_source(read, schema=_schema(polars, scan), is_pure=False)
 
 
-def _frame(polars: Any, rows: TopicRows) -> Any:
+def _frame(polars: Any, rows: TopicRows | TypedRows) -> Any:
     made = polars.DataFrame(rows)
     return made.with_columns(polars.col("topic").cast(polars.String)) if "topic" in made.columns else made
 
@@ -72,6 +73,12 @@ def _schema(polars: Any, scan: RowScan) -> dict[str, Any]:
         "timestamp": polars.Datetime("us", "UTC"), "timestampType": polars.Int32,
         "headers": polars.List(polars.Struct({"key": polars.String, "value": polars.Binary})),
     }
+    typed = scan._typed_columns.intersection(scan.columns)
+    if typed:
+        pyarrow = library("pyarrow")
+        empty = pyarrow.Table.from_batches([], pyarrow.schema(scan.select(sorted(typed))))
+        schema = polars.from_arrow(empty).schema
+        kinds.update({name: schema[name] for name in typed})
     return {name: kinds[name] for name in scan.columns}
 
 

@@ -1,5 +1,6 @@
 """A description of rows and how to read them, shared by all interfaces for tables."""
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +19,8 @@ from seglog.frames.options import OFFSET_MAX, ReadOptions, checked_columns
 from seglog.frames.part import POOL, ScanPart
 from seglog.frames.plan import MIN_PART_BYTES, PartitionSource, Source, parts_of, places_of
 from seglog.frames.stored import StoredPartition
+from seglog.frames.typed.decoding import Decoding
+from seglog.frames.typed.typed_rows import TypedRows
 from seglog.reading.reader import LogReader
 from seglog.segment.positions import LostRange
 
@@ -34,14 +37,16 @@ class RowScan:
 
     def __init__(
         self, sources: tuple[Source, ...], options: ReadOptions, limits: Limits, threads: int | None = None,
-        store_options: Mapping[str, str] | None = None,
+        store_options: Mapping[str, str] | None = None, decoding: Decoding | None = None,
     ) -> None:
         self._sources = sources
         self._options = options
         self._limits = limits
         self._threads = threads
         self._store_options = dict(store_options or {})
+        self._decoding = decoding
         self._lost: list[LostRange] = []
+        self._undecodable: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         shown = ", ".join(str(source.path if isinstance(source, LogReader) else source) for source in self._sources)
@@ -58,6 +63,12 @@ class RowScan:
         segment holds, although nothing says that the topic is compacted."""
         return tuple(self._lost)
 
+    @property
+    def undecodable(self) -> Mapping[str, int]:
+        """How many keys and values all uses of this scan could not decode so far, by column, with
+        on_undecodable="null" or "raw". Parts that were read elsewhere do not count."""
+        return dict(self._undecodable)
+
     # --- narrowing -------------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> Self:
@@ -70,7 +81,8 @@ class RowScan:
 
         Bounds of keys only prune, by column statistics: rows with other keys may be included.
         """
-        if self._options.is_internal:       # statistics are of the bytes, not of what they say
+        if self._options.is_internal or "key" in self._typed_columns:
+            # Statistics are of the bytes, not of what they say.
             bounds = replace(bounds, smallest_key=None, largest_key=None)
         options, limits = self._options, self._limits
         return self._with(
@@ -105,6 +117,11 @@ class RowScan:
         return self._options.key_text is not None
 
     @property
+    def _typed_columns(self) -> frozenset[str]:
+        """The columns that have a schema."""
+        return frozenset() if self._decoding is None else frozenset(self._decoding.typed)
+
+    @property
     def _value_is_text(self) -> bool:
         """Whether values are decoded to text."""
         return self._options.value_text is not None
@@ -116,9 +133,18 @@ class RowScan:
         return self._with(self._options, replace(self._limits, isolation="read_committed"))
 
     def _with(self, options: ReadOptions, limits: Limits) -> Self:
-        scan = type(self)(self._sources, options, limits, self._threads, self._store_options)
-        scan._lost = self._lost         # shared by all scans derived from this one
+        scan = type(self)(self._sources, options, limits, self._threads, self._store_options, self._decoding)
+        # Shared by all scans derived from this one.
+        scan._lost, scan._undecodable = self._lost, self._undecodable
         return scan
+
+    def _reading(self) -> ReadOptions:
+        """The options, with the decoders of typed columns. Raises what finding their schemas raises."""
+        if not any(name in self.columns for name in self._typed_columns):
+            return self._options
+        assert self._decoding is not None
+        decoders = self._decoding.decoders(lambda: ((place.topic, place.path) for place in places_of_scan(self)))
+        return replace(self._options, decoders=decoders)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -128,16 +154,17 @@ class RowScan:
         A segment of at least twice `min_bytes` is cut where its offset index gives the start of a batch. Each piece can
         be pickled, and is read separately: `part.batches()`. Raises NotALogError, StorageError, CorruptRecordError.
         """
-        return list(parts_of(places_of(self._sources, self._store_options), self._options, self._limits, min_bytes))
+        options = self._reading()
+        return list(parts_of(places_of(self._sources, self._store_options), options, self._limits, min_bytes))
 
-    def batches(self, pool: ArenaPool = POOL, *, is_mapped: bool = False) -> Iterator[TopicRows]:
+    def batches(self, pool: ArenaPool = POOL, *, is_mapped: bool = False) -> Iterator[TopicRows | TypedRows]:
         """The rows as record batches, in order; they have __arrow_c_array__. `pool`: KEPT, if all of them are kept.
         `is_mapped`: see ScanPart.work.
 
         Raises what `parts` raises, and CorruptRecordError at damage, after the rows before it.
         """
         # (Segments are not cut into parts here: the work is split into smaller pieces anyway.)
-        parts = parts_of(places_of(self._sources, self._store_options), self._options, self._limits, OFFSET_MAX)
+        parts = parts_of(places_of(self._sources, self._store_options), self._reading(), self._limits, OFFSET_MAX)
         first = list(_up_to(parts, _THREADS_FROM_BYTES))
         is_small = sum(part.size_bytes for part in first) < _THREADS_FROM_BYTES
         threads = self._threads or (1 if is_small else min(os.cpu_count() or 1, _THREADS_MAX))
@@ -147,7 +174,10 @@ class RowScan:
         try:
             with closing(in_order(work, threads)) as done:
                 for rows, error in done:
-                    yield from rows
+                    for one in rows:
+                        if isinstance(one, TypedRows):
+                            self._undecodable.update(one.undecodable)
+                        yield one
                     if error is not None:
                         raise error
         finally:
@@ -159,7 +189,7 @@ class RowScan:
     # --- Arrow -----------------------------------------------------------------------------------
 
     def __arrow_c_schema__(self) -> object:
-        return self._options.layout("", 0).__arrow_c_schema__()
+        return self._reading().arrow_c_schema()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A new stream of the rows each time; nothing is opened before the consumer reads. `requested_schema` is
@@ -188,7 +218,7 @@ def parts_in(
         scan._limits, from_offset=max(scan._limits.from_offset, start_offset),
         to_offset=min(scan._limits.to_offset, stop_offset),
     )
-    return list(parts_of([place], scan._options, limits, OFFSET_MAX))
+    return list(parts_of([place], scan._reading(), limits, OFFSET_MAX))
 
 
 def _up_to(parts: Iterator[ScanPart], size: int) -> Iterator[ScanPart]:

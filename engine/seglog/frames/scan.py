@@ -16,12 +16,14 @@ from seglog.frames.options import (
     Decode,
     ReadOptions,
     checked_columns,
-    checked_text,
+    checked_decode,
 )
 from seglog.frames.part import KEPT
 from seglog.frames.plan import Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
+from seglog.frames.typed.column_decoder import OnUndecodable
+from seglog.frames.typed.decoding import Decoding, Schemas
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt, lost_sink
 from seglog.reading.reader import LogReader
@@ -74,6 +76,8 @@ def scan(
     isolation: Isolation | None = None,
     on_corrupt: OnCorrupt = "raise",
     decode: Decode = None,
+    schemas: Schemas = None,
+    on_undecodable: OnUndecodable = "fail",
     binary_view: bool = False,
     threads: int | None = None,
     store_options: Mapping[str, str] | None = None,
@@ -85,12 +89,16 @@ def scan(
     to_offset: of each partition from its log start offset to its end, or to its published end while it is written.
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or with `include_headers`. Other columns are not decoded. isolation: by default "read_uncommitted", as Kafka's
-    consumers; "read_committed" in `write_table`. decode: keys and values as "utf8" or "json" instead of bytes, or
-    {"value": "json"}; or "kafka": what the records of __consumer_offsets, __cluster_metadata and other internal topics
-    say, as JSON, and bytes that do not decode as a JSON string in base64. binary_view: bytes and text as Arrow's views.
-    threads: how many decode, with the one that takes the rows; by default one for each processor, up to 4. A path may
-    be a URL of a store (s3://, gs://, hdfs:// and others that `open_store` knows): then only the bytes that indexes
-    lead to are fetched. store_options: credentials, endpoint and so on.
+    consumers; "read_committed" in `write_table`. decode: keys and values as text ("utf8" or "json") or as typed columns
+    ("avro", or a `Typed`) instead of bytes, or a dict of these: {"value": "avro", "key": "utf8"}; or "kafka": what the
+    records of __consumer_offsets, __cluster_metadata and other internal topics say, as JSON, and bytes that do not
+    decode as a JSON string in base64. schemas: where those of typed columns are: a registry's URL or a
+    `SchemaRegistry`, a folder, the directory of the topic _schemas; by default _schemas-0 beside the topic.
+    on_undecodable: a value that is not of its schema raises UndecodableRecordError ("fail"), is null ("null"), or
+    stands as bytes in the field _undecodable ("raw"). binary_view: bytes and text as Arrow's views. threads: how many
+    decode, with the one that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store
+    (s3://, gs://, hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched.
+    store_options: credentials, endpoint and so on.
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """
@@ -108,12 +116,15 @@ def scan(
     lost_sink(on_corrupt, None)
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InvalidArgumentError(f"threads must be at least 1, not {threads!r}")
-    key_text, value_text = checked_text(decode)
+    texts, typed = checked_decode(decode)
+    decoding = Decoding(typed, schemas, on_undecodable)
+    if schemas is not None and not typed:
+        raise InvalidArgumentError("schemas needs decode", hint='such as decode={"value": "avro"}')
     options = ReadOptions(
         columns=checked_columns(columns, include_headers),
         since_ms=TIME_MIN_MS if since is None else to_timestamp_ms(since),
         until_ms=TIME_MAX_MS if until is None else to_timestamp_ms(until),
-        on_corrupt=on_corrupt, key_text=key_text, value_text=value_text,
+        on_corrupt=on_corrupt, key_text=texts.get("key"), value_text=texts.get("value"),
         is_internal=decode == "kafka", binary_view=bool(binary_view),
     )
     limits = Limits(
@@ -121,7 +132,7 @@ def scan(
         to_offset=OFFSET_MAX if to_offset is None else _offset(to_offset),
         isolation=isolation or "read_uncommitted", is_isolation_chosen=isolation is not None,
     )
-    return TopicScan(sources, options, limits, threads, store_options)
+    return TopicScan(sources, options, limits, threads, store_options, decoding if typed else None)
 
 
 def write_table(

@@ -1,0 +1,204 @@
+"""`decode=` and `schemas=` of a scan: what keys and values are, and the decoders that follow from it.
+
+Schemas are looked up when a scan is used first: the type of a column is that of one schema, the newest one of the
+topic's subject, or the one that was given.
+"""
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.format import names
+from seglog.frames.typed.avro import AvroFormat, Read
+from seglog.frames.typed.avro_schema import AvroSchema, Names, definitions_in, union_of
+from seglog.frames.typed.column_decoder import (
+    ColumnDecoder,
+    FrameFunction,
+    OnUndecodable,
+    confluent_frame,
+    no_frame,
+)
+from seglog.frames.typed.columns import Struct, UndecodableValueError
+from seglog.frames.typed.schema_folder import SchemaFolder
+from seglog.frames.typed.schema_source import DEFAULT_CONTEXT, SchemaSource, SchemaType, StoredSchema, context_of
+from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, SchemasTopic
+
+Kind = Literal["avro"]
+Frame = Literal["confluent", "none"] | FrameFunction
+Schemas = str | os.PathLike[str] | SchemaSource | None
+
+KINDS = ("avro",)
+_TYPES: dict[str, SchemaType] = {"avro": "AVRO"}
+_FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_frame}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """How the keys or values of a topic are encoded: for `decode={"value": Typed("avro", ...)}` of `seglog.scan`.
+
+    kind: "avro". schema: the text of the schema to read with, in place of one of the subject's. subject: by default
+    the topic with "-value" or "-key" behind it; it may name a context (":.prod:orders-value"). reader: "latest" reads
+    with the subject's newest version; "union" adds the fields that only earlier versions have. frame: "confluent", a
+    zero byte and the schema's id before the value; "none", the bytes are the value, written with `schema`, or with the
+    newest version; or a function of the bytes that returns the schema's id, or None, and where the value begins.
+
+    Raises InvalidArgumentError.
+    """
+
+    kind: Kind
+    schema: str | None = None
+    subject: str | None = None
+    reader: Literal["latest", "union"] = "latest"
+    frame: Frame = "confluent"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidArgumentError(f"unknown encoding {self.kind!r}; expected one of {', '.join(KINDS)}")
+        for name in ("schema", "subject"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidArgumentError(f"{name} must be text, not {getattr(self, name)!r}")
+        if self.reader not in ("latest", "union"):
+            raise InvalidArgumentError(f'reader must be "latest" or "union", not {self.reader!r}')
+        if self.reader == "union" and self.schema is not None:
+            raise InvalidArgumentError('give either a schema to read with, or reader="union"')
+        if not callable(self.frame) and self.frame not in _FRAMES:
+            raise InvalidArgumentError(f'frame must be "confluent", "none" or a function, not {self.frame!r}')
+
+
+class Decoding:
+    """The typed columns of a scan. The decoders are made at the first use, and kept. Can be pickled."""
+
+    def __init__(self, typed: Mapping[str, Typed], schemas: Schemas, on_undecodable: OnUndecodable) -> None:
+        if on_undecodable not in ("fail", "null", "raw"):
+            raise InvalidArgumentError(f'on_undecodable must be "fail", "null" or "raw", not {on_undecodable!r}')
+        self.typed = dict(typed)
+        self._source = source_of(schemas)
+        self._on_undecodable = on_undecodable
+        self._decoders: dict[str, ColumnDecoder] | None = None
+
+    def decoders(self, places: Callable[[], Iterable[tuple[str, object]]]) -> dict[str, ColumnDecoder]:
+        """{column: decoder}. `places`: topic and path of each partition that is read.
+
+        Raises InvalidArgumentError, SchemaNotFoundError, StorageError.
+        """
+        if self._decoders is None:
+            found = sorted({(topic, str(path)) for topic, path in places()})
+            self._decoders = {name: self._decoder(name, typed, found) for name, typed in self.typed.items()}
+        return self._decoders
+
+    def _decoder(self, name: str, typed: Typed, places: list[tuple[str, str]]) -> ColumnDecoder:
+        source = self._source or _beside(places)
+        context = DEFAULT_CONTEXT if typed.subject is None else context_of(typed.subject)
+        if typed.schema is not None:
+            reader = AvroSchema(typed.schema)
+        else:
+            reader = self._reader(name, typed, places, source)
+        if self._on_undecodable == "raw" and not isinstance(reader.column, Struct):
+            raise InvalidArgumentError(
+                f'on_undecodable="raw" needs a schema of records, which the {name} does not have',
+                hint='use "null" or "fail"',
+            )
+        frame = typed.frame if callable(typed.frame) else _FRAMES[typed.frame]
+        return ColumnDecoder(
+            reader.column, _Writers(reader, source, context), frame, self._on_undecodable
+        )
+
+    def _reader(
+        self, name: str, typed: Typed, places: list[tuple[str, str]], source: SchemaSource | None
+    ) -> AvroSchema:
+        if source is None:
+            raise InvalidArgumentError(
+                f"no schemas were given for the {name}, and there is no topic {TOPIC} beside the topic",
+                hint='schemas="https://registry:8081", a folder of .avsc files, or the directory _schemas-0',
+            )
+        if typed.subject is not None:
+            subjects = [typed.subject]
+        else:
+            subjects = list(dict.fromkeys(f"{topic}-{name}" for topic, _ in places))
+        made: dict[str, AvroSchema] = {}
+        for subject in subjects:
+            versions = source.versions(subject) if typed.reader == "union" else [source.latest(subject)]
+            parsed = [_avro(source, version) for version in versions if version is not None]
+            if not parsed:
+                raise InvalidArgumentError(
+                    f"found no schema of the subject {subject} in {source!r}",
+                    hint='name the subject: decode={"value": seglog.Typed("avro", subject=...)}',
+                )
+            made[subject] = union_of(parsed) if typed.reader == "union" else parsed[0]
+        if not made:
+            raise NotALogError("there is no partition whose topic would name a schema")
+        first, *others = made.items()
+        for subject, schema in others:
+            if schema.column.type != first[1].column.type:
+                raise InvalidArgumentError(
+                    f"the subjects {first[0]} and {subject} have different schemas: one scan has one type of column",
+                    hint="scan these topics one by one, or name one subject or schema for all",
+                )
+        return first[1]
+
+
+class _Writers:
+    """Gives the function that reads what was written with a schema."""
+
+    def __init__(self, reader: AvroSchema, source: SchemaSource | None, context: str) -> None:
+        self._reader = reader
+        self._source = source
+        self._context = context
+
+    def __call__(self, schema_id: int | None) -> Read:
+        ours = AvroFormat(self._reader)
+        if schema_id is None:
+            return ours.read_from(self._reader)
+        if self._source is None:
+            raise InvalidArgumentError(
+                f"the bytes name the schema {schema_id}, but no schemas were given",
+                hint='schemas="https://registry:8081", a folder of .avsc files, or the directory _schemas-0',
+            )
+        try:
+            writer = _avro(self._source, self._source.by_id(schema_id, self._context))
+        except InvalidArgumentError as error:
+            raise UndecodableValueError(f"schema id {schema_id}: {error.what}") from error
+        return ours.read_from(writer)
+
+
+def _avro(source: SchemaSource, stored: StoredSchema) -> AvroSchema:
+    if stored.type != "AVRO":
+        raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of AVRO")
+    named: Names = {}
+    for _, schema in source.referenced(stored):
+        named |= definitions_in(schema.text, named)
+    return AvroSchema(stored.text, named)
+
+
+def source_of(schemas: Schemas) -> SchemaSource | None:
+    """The source that `schemas=` names: a registry's URL, a folder, `_schemas-0` or the log dir that it is in.
+
+    Raises InvalidArgumentError.
+    """
+    if schemas is None or isinstance(schemas, SchemaSource):
+        return schemas
+    if not isinstance(schemas, str | os.PathLike) or not isinstance(os.fspath(schemas), str):
+        raise InvalidArgumentError(f"schemas must be a URL or a path, not {schemas!r}")
+    text = os.fspath(schemas)
+    if text.startswith(("http://", "https://")):
+        # (http.client and ssl take longer to import than most scans.)
+        from seglog.frames.typed.schema_registry import SchemaRegistry
+
+        return SchemaRegistry(text)
+    path = Path(text)
+    if not path.is_dir():
+        raise InvalidArgumentError("schemas: no such directory", file=path)
+    if names.has_segments(path):
+        return SchemasTopic(path)
+    return SchemasTopic(path / DIRECTORY) if (path / DIRECTORY).is_dir() else SchemaFolder(path)
+
+
+def _beside(places: list[tuple[str, str]]) -> SchemaSource | None:
+    """The topic of a registry on the same disk."""
+    for _, path in places:
+        directory = Path(path).parent / DIRECTORY
+        if directory.is_dir():
+            return SchemasTopic(directory)
+    return None

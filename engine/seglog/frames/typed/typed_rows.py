@@ -1,0 +1,79 @@
+"""A chunk of rows whose keys or values are decoded: an Arrow record batch in place of the kernel's rows."""
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from seglog._kernels.topic_rows import TopicRows
+from seglog.errors import SeglogError, UndecodableRecordError
+from seglog.frames.libraries import library
+
+if TYPE_CHECKING:
+    from seglog.frames.typed.column_decoder import ColumnDecoder
+
+Decoders = Mapping[str, "ColumnDecoder"]
+
+
+class TypedRows:
+    """As TopicRows. `undecodable`: how many keys and values of these rows could not be decoded, by column."""
+
+    def __init__(self, batch: Any, first_offset: int, last_offset: int, undecodable: Mapping[str, int]) -> None:
+        self.batch = batch
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.undecodable = undecodable
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.batch.nbytes)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.batch.schema.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        made: tuple[object, object] = self.batch.__arrow_c_array__(requested_schema)
+        return made
+
+
+def decoded(
+    rows: TopicRows, decoders: Decoders, columns: tuple[str, ...], file: str
+) -> tuple[TypedRows | None, SeglogError | None]:
+    """The rows with these columns, None if there are none; and the error that ended them early.
+
+    `rows` have the column offset, whether it is in `columns` or not.
+    """
+    batch = library("pyarrow").record_batch(rows)
+    if not batch.num_rows:
+        return None, None
+    offsets = batch.column("offset")
+    counts: dict[str, int] = {}
+    error: SeglogError | None = None
+    made: dict[str, Any] = {}
+    for name, decoder in decoders.items():
+        if name not in columns:
+            continue
+        array, undecodable, failed = decoder.array(batch.column(name).slice(0, len(offsets)).to_pylist())
+        counts[name] = undecodable
+        if failed is not None:
+            offset, problem = offsets[failed.row].as_py(), failed.problem
+            error = problem if isinstance(problem, SeglogError) else UndecodableRecordError(
+                f"the {name} cannot be decoded: {problem}", file=file, offset=offset
+            )
+            if error.offset is None:
+                error.file, error.offset = error.file or file, offset
+            offsets = offsets.slice(0, failed.row)
+            if not len(offsets):
+                return None, error
+        made[name] = array
+    arrays = [(made[name] if name in made else batch.column(name)).slice(0, len(offsets)) for name in columns]
+    typed = library("pyarrow").RecordBatch.from_arrays(arrays, schema=schema_of(batch.schema, decoders, columns))
+    return TypedRows(typed, offsets[0].as_py(), offsets[-1].as_py(), counts), error
+
+
+def schema_of(plain: Any, decoders: Decoders, columns: tuple[str, ...]) -> Any:
+    """The pyarrow.Schema of typed rows. `plain`: that of the kernel's."""
+    pyarrow = library("pyarrow")
+    return pyarrow.schema([
+        pyarrow.field(name, decoders[name].type) if name in decoders else plain.field(name) for name in columns
+    ])
