@@ -4,6 +4,9 @@ The interpreter delivers such an exception between two instructions of Python co
 a signal's in the main thread. It cannot be deferred. So a shielded call runs in a hidden thread, and the caller waits
 for it in C. An exception that was sent meanwhile reaches the caller after the call.
 
+Until Python 3.11 a thread that is just being started has the number of the thread that starts it, and is found first:
+an exception that is sent to the caller at that moment goes to the hidden thread. It is handed to the caller, too.
+
 A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, cutting,
 closing. If many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
 
@@ -16,6 +19,7 @@ import _thread
 import os
 import sys
 
+from cpython.object cimport PyObject
 from cpython.pythread cimport (
     WAIT_LOCK,
     PyThread_acquire_lock,
@@ -24,6 +28,7 @@ from cpython.pythread cimport (
     PyThread_release_lock,
     PyThread_type_lock,
 )
+from cpython.ref cimport Py_DECREF
 
 
 cdef extern from * nogil:
@@ -33,6 +38,22 @@ cdef extern from * nogil:
     """
     int seg_is_shielded
     int seg_is_background
+
+cdef extern from *:
+    """
+    /* What was sent to this thread and not raised yet: a new reference, or NULL. */
+    static PyObject* seg_take_sent(void) {
+    #if PY_VERSION_HEX < 0x030C0000
+        PyThreadState* state = PyThreadState_Get();
+        PyObject* sent = state->async_exc;
+        state->async_exc = NULL;
+        return sent;
+    #else
+        return NULL;
+    #endif
+    }
+    """
+    PyObject* seg_take_sent()
 
 
 cdef extern from "Python.h":
@@ -76,6 +97,7 @@ cdef class _Errand:
     cdef dict named
     cdef object result
     cdef object error
+    cdef object meant_for_sender        # an exception that came to the thread as it started
     cdef bint is_background     # its sender
 
     def __cinit__(self):
@@ -118,6 +140,10 @@ cdef class _Runner:
     def __call__(self):
         global seg_is_shielded, _idle
         cdef bint has_rung
+        cdef PyObject* sent = seg_take_sent()
+        if sent != NULL:
+            self.errand.meant_for_sender = <object>sent
+            Py_DECREF(<object>sent)
         seg_is_shielded = 1
         while True:
             self.errand.run()
@@ -179,6 +205,8 @@ def shielded(function, *args, **named):
     # Released again for __dealloc__; the thread may still hold the object.
     PyThread_release_lock(errand.done)
     error, errand.error = errand.error, None
+    if errand.meant_for_sender is not None:
+        raise errand.meant_for_sender from error
     if error is not None:
         raise error
     return errand.result

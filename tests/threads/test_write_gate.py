@@ -1,4 +1,6 @@
 """Appenders that wait for the disk share one sync; none is told of a success that was not, none waits for ever."""
+import _thread
+import ctypes
 import os
 import signal
 import sys
@@ -407,6 +409,38 @@ def test_an_interrupt_comes_behind_a_shielded_call():
     with pytest.raises(KeyboardInterrupt):
         call()
     assert len(done) == 10_000
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a thread has no other's number any more as it starts")
+def test_an_exception_that_reaches_the_thread_of_a_shielded_call_as_it_starts_is_the_callers(monkeypatch):
+    class Sent(BaseException):
+        pass
+
+    def start(function, args, start=_thread.start_new_thread):
+        """As if it were sent to this thread while the new one has this one's number."""
+        ident = start(function, args)
+        while not ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Sent)):
+            pass
+        return ident
+
+    def work():
+        for _ in range(1000):
+            pass
+        done.append(True)
+
+    done = []
+    time.sleep(0.3)     # no thread waits for a call
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        monkeypatch.setattr(_thread, "start_new_thread", start)
+        with pytest.raises(Sent):
+            shielded(work)
+    finally:
+        sys.setswitchinterval(before)
+    assert done
+    monkeypatch.undo()
+    assert shielded(divmod, 7, 2) == (3, 1)
 
 
 def test_many_threads_append_and_each_is_durable_when_told_so(disk):
