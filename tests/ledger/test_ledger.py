@@ -3,8 +3,10 @@ import errno
 import json
 import os
 import shutil
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -33,6 +35,7 @@ from seglog.ledger.ledger_metadata import FORMAT, LedgerMetadata
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from support.faultfs import FailingFs, RecordingFs
+from support.waiting import in_time
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 
@@ -584,3 +587,43 @@ def test_a_flush_takes_no_entry_back_that_is_added_meanwhile(tmp_path, fsync):
         flushing.join()
         assert ledger.entry_count == 2
         assert ledger.read(1) == b"two"
+
+
+# --- several threads -----------------------------------------------------------------------------
+
+
+def test_whoever_adds_while_another_thread_seals_is_told_that_it_is_sealed(in_memory, monkeypatch):
+    """Not that a lock was released, whichever step of the call the other thread comes at."""
+    ledger = Ledger.create(in_memory / "ledger-7", 7)
+    found = Ledger.writer.fget
+
+    def sealed_meanwhile(self):
+        writer = found(self)
+        in_time(ledger.seal)
+        return writer
+
+    monkeypatch.setattr(Ledger, "writer", property(sealed_meanwhile))
+    with pytest.raises(LogClosedError):
+        ledger.add(b"x")
+    ledger.close()
+
+
+def test_threads_may_seal_and_close_a_ledger_at_the_same_time(in_memory):
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(150):
+            ledger = Ledger.create(in_memory / f"{number}", number, fsync="never")
+            ledger.add(b"x")
+            start = threading.Barrier(3)
+            with ThreadPoolExecutor(3) as pool:
+                ends = [
+                    pool.submit(lambda end, start=start: (start.wait(20), end()), end)
+                    for end in (ledger.seal, ledger.seal, ledger.close)
+                ]
+            for end in ends:
+                end.result()
+            with Ledger.open(ledger.path) as again:
+                assert again.entry_count == 1
+    finally:
+        sys.setswitchinterval(before)

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
 from seglog._kernels.write_gate import CallLock
-from seglog.errors import ForkedHandleError, LogLockedError, StorageError
+from seglog.errors import ForkedHandleError, LogClosedError, LogLockedError, StorageError
 from seglog.fs import kept_lock
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_lock
@@ -116,11 +116,11 @@ class Lock(Unclosed):
         return self._entry is not None and self._pid == os.getpid()
 
     def check(self) -> None:
-        """Call before each change. Raises ForkedHandleError in a child of the holder, StorageError after release()."""
+        """Call before each change. Raises ForkedHandleError in a child of the holder, LogClosedError once released."""
         if self._pid != os.getpid():
             raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
         if self._entry is None:
-            raise StorageError("the lock was released", file=self.path, hint="open the log again")
+            raise LogClosedError("it was closed, and its lock released", file=self.path)
 
     def check_file(self) -> None:
         """As check(), and check that the lock file is still the one that was locked: before steps that cost a sync.
@@ -187,7 +187,7 @@ class Turns(Unclosed):
         if self._pid != os.getpid():
             raise ForkedHandleError(f"the lock belongs to process {self._pid}, which forked this one", file=self.path)
         if self._entry is None:
-            raise StorageError("the lock was released", file=self.path, hint="open the log again")
+            raise LogClosedError("it was closed, and its lock released", file=self.path)
         return self._entry
 
     def run(self, section: Callable[..., Result], *args: Any) -> Result:

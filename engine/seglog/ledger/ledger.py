@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self, get_args
 
 from seglog._kernels.record_batch import Record
 from seglog._kernels.shield import shielded
+from seglog._kernels.write_gate import CallLock
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
 from seglog.errors import (
@@ -82,6 +83,7 @@ class Ledger(OpenHandle):
         self._clock = clock
         self._writer = writer
         self._held = held
+        self._sealing = CallLock()
         self._closed = False
         # get(entry_id) -> Record | None, for an int64 that is not negative: the fast path of `record`.
         self.get, self.get_all = segment.get, segment.get_all
@@ -352,11 +354,16 @@ class Ledger(OpenHandle):
         shielded(self._seal, properties)
 
     def _seal(self, properties: Mapping[str, str] | None = None) -> None:
+        # Not in a forked child, where the lock may be taken forever.
+        if self._writer is not None and not self._is_forked():
+            self._sealing.run(self._seal_once, properties)
+        elif self._writer is not None and self._held is not None:       # (asked again: another thread may have sealed)
+            self._held.check()
+
+    def _seal_once(self, properties: Mapping[str, str] | None) -> None:
         writer = self._writer
         if writer is None:
             return
-        if self._held is not None:
-            self._held.check()
         end = writer.seal()
         made = self._metadata
         if properties is not None:

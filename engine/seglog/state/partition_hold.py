@@ -89,7 +89,7 @@ class PartitionHold:
         self.dirty = False
 
     def check(self) -> None:
-        """Call before each change. Raises ForkedHandleError in a child of the process, StorageError after close()."""
+        """Call before each change. Raises ForkedHandleError in a child of the process, LogClosedError after close()."""
         self._lock.check()
 
     def before_first_write(self) -> None:
