@@ -1,4 +1,5 @@
-"""Public doors whose threads are interrupted at random moments: named readers, followers, the cleaner, servers.
+"""Public doors whose threads are interrupted at random moments: named readers, followers, the cleaner, servers, event
+loops, ledgers, delayed messages.
 
     python -m support.outside.interrupted_doors '{"door": "cursor", "path": "data/orders-0", "threads": 8, ...}'
 
@@ -7,111 +8,33 @@ Prints what interrupted_worker prints. `seconds` ends it earlier.
 import itertools
 import json
 import os
-import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import seglog
-from seglog.errors import (
-    IdleTimeoutError,
-    LogClosedError,
-    LogLockedError,
-    OffsetOutOfRangeError,
-    SeglogError,
-)
+from seglog.errors import IdleTimeoutError, LogClosedError, LogLockedError, OffsetOutOfRangeError
 from seglog.upkeep.cleaner import clean
-from support.outside.pester import Storm
-from support.waiting import HangsError, in_time
+from support.outside.doors import HANG_S, Doors
+from support.outside.interrupted_loop import LoopDoor
+from support.outside.interrupted_topics import DelayedDoor, LedgerDoor, ManagedDoor
 
 SMALL = {"segment.bytes": 4000, "index.interval.bytes": 500}
 KEPT_RECORDS = 200
-VIOLATIONS_MAX = 10
-HANG_S = 60
-REOPEN_EVERY = 60       # deeds of the main thread between two closings
 LOOK_EVERY = 200        # interrupts between two looks at what they left
 
 
-class Doors(Storm):
-    """`threads` use one thing, which the main thread closes and opens again now and then, sheltered."""
-
-    lull_s = 0.002
-
-    def __init__(self, path, threads, interrupts, seed, seconds=None, **_):
-        deeds = itertools.chain([self.main_deed], itertools.repeat(self.deed))
-        works = [
-            lambda number=number, deed=deed: self.turn(number, deed)
-            for number, deed in zip(range(threads), deeds, strict=False)
-        ]
-        super().__init__(works, interrupts, seed)
-        self.path = Path(path)
-        self.ends_at = None if seconds is None else time.monotonic() + seconds
-        self.looked = self.turns = 0
-        self.is_quiet = False       # nobody begins anything
-        self.is_opening = True
-        self.subject = None
-        self.done = 0               # deeds that came to their end
-
-    def is_over(self):
-        return self.ends_at is not None and time.monotonic() > self.ends_at
-
-    def violated(self, what):
-        if len(self.wrong) < VIOLATIONS_MAX:
-            self.wrong.append(what)
-
-    def turn(self, number, deed):
-        if self.is_quiet or (self.is_opening and number):
-            time.sleep(0.0005)
-            return
-        try:
-            deed(number)
-            self.done += 1
-        except LogClosedError:
-            pass
-        except SeglogError as error:
-            self.violated(f"{type(error).__name__}: {error}; from {error.__cause__ or error.__context__!r}")
-            self.is_opening = True
-
-    def main_deed(self, number):
-        self.turns += 1
-        if self.is_opening or self.turns % REOPEN_EVERY == 0:
-            self.is_opening = True
-            self.shelter()
-            try:
-                if self.subject is not None:
-                    self.subject.close()
-                self.subject = self.opened()
-                self.is_opening = False
-            finally:
-                self.targets[0].is_sheltered = False
-        else:
-            self.deed_of_main(number)
-
-    def deed_of_main(self, number):
-        self.deed(number)
-
-    def in_time(self, call, what):
-        """What `call` returns, in a thread that nobody interrupts; if it hangs, the stacks of all and the end."""
-        try:
-            return in_time(call, HANG_S)
-        except HangsError:
-            print(f"{what} hangs", file=sys.stderr, flush=True)
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(1)
-            os._exit(9)
-
-    def run(self):
-        self.blow()
-        self.in_time(self.finish, "the end")
-        facts = {"interrupts": self.delivered, "ignored": self.ignored, "done": self.done, "wrong": self.wrong}
-        print(json.dumps(facts), flush=True)
-
-    def finish(self):
-        self.subject.close()
-
-
 class LogDoor(Doors):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.cut = 0                # how many cuts have begun: behind each, an offset may come again
+        self.is_cutting = False     # stays so if a cut was interrupted
+
+    def cut_off(self, log):
+        self.is_cutting = True
+        self.cut += 1
+        log.truncate_to(max(log.log_end_offset - 3, log.log_start_offset))
+
     def opened(self):
         log = seglog.open(self.path, config=SMALL, fsync="never")
         while log.log_end_offset < KEPT_RECORDS:
@@ -147,23 +70,19 @@ class CursorDoor(LogDoor):
         self.cursors = [None] * threads
         self.tried = [0] * threads      # what was last committed, perhaps
         self.held = [0] * threads       # what was last committed for sure
-        self.is_cutting = False
-        self.cut = 0                    # how many cuts have begun: each may lower what was committed
         self.seen = [-2] * threads      # the cut before which the two were so
 
     def deed_of_main(self, number):
         log = self.subject
-        self.is_cutting = False
         if self.turns % 20 == 0:
-            self.is_cutting = True      # and stays so if this is interrupted
-            self.cut += 1
-            log.truncate_to(max(log.log_end_offset - 3, log.log_start_offset))
+            self.cut_off(log)
         elif self.turns % 15 == 0:
             log.roll()
         elif self.turns % 3 == 0:
             self.append(log)
         else:
             self.deed(number)
+        self.is_cutting = False     # an earlier cut that was interrupted has been completed before this
 
     def deed(self, number):
         log, cursor = self.subject, self.cursors[number]
@@ -193,7 +112,8 @@ class CursorDoor(LogDoor):
                 with log.cursor("shared", shared=True) as shared:
                     before = shared.position
                     shared.commit(min(before + 1, log.log_end_offset))
-        except OffsetOutOfRangeError:
+        except OffsetOutOfRangeError as error:
+            self.check_hides_none(error)
             self.seen[number] = -2      # cut meanwhile, or beyond the start
         except LogLockedError as error:
             self.violated(f"the shared name is in use: {error}")
@@ -229,13 +149,12 @@ class FollowDoor(LogDoor):
 
     def __init__(self, threads, **arguments):
         super().__init__(threads=threads, **arguments)
-        self.quiet = self.cut = 0
+        self.quiet = 0
 
     def deed_of_main(self, number):
         log = self.subject
         if self.turns % 12 == 0:
-            self.cut += 1       # from here on, an offset may come again
-            log.truncate_to(max(log.log_end_offset - 3, log.log_start_offset))
+            self.cut_off(log)
         elif self.turns % 7 == 0:
             log.roll()
         elif self.turns % 17 == 0:
@@ -245,6 +164,7 @@ class FollowDoor(LogDoor):
             log.append_many([(None, b"%d" % (first + n)) for n in range(3)])
         else:
             self.append(log)
+        self.is_cutting = False
 
     def deed(self, number):
         log = self.subject
@@ -257,8 +177,8 @@ class FollowDoor(LogDoor):
 
     def follow(self, log):
         start = ("end", "start", log.log_start_offset)[self.turns % 3]
-        before, cut = -1, self.cut
-        with suppress(IdleTimeoutError):
+        before, cut = -1, -1 if self.is_cutting else self.cut
+        try:
             for record in itertools.islice(
                     log.follow(start, timeout=self.TIMEOUT_S, on_out_of_range="earliest"), 50):
                 if not record.value.isdigit():
@@ -266,6 +186,8 @@ class FollowDoor(LogDoor):
                 if record.offset <= before and self.cut == cut:
                     self.violated(f"{record.offset} came after {before}")
                 before = record.offset
+        except IdleTimeoutError as error:
+            self.check_hides_none(error)
 
     def look(self, sent):
         """In a thread that nobody interrupts, right behind interrupts after which nobody does anything any more."""
@@ -370,7 +292,10 @@ class ServeDoor(Doors):
             self.deed(number)
 
 
-DOORS = {"cursor": CursorDoor, "follow": FollowDoor, "cleaner": CleanerDoor, "serve": ServeDoor}
+DOORS = {
+    "cursor": CursorDoor, "follow": FollowDoor, "cleaner": CleanerDoor, "serve": ServeDoor, "loop": LoopDoor,
+    "ledger": LedgerDoor, "managed": ManagedDoor, "delayed": DelayedDoor,
+}
 
 
 def main():

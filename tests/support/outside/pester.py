@@ -20,24 +20,33 @@ class Interrupted(BaseException):
     """What the threads get that are not the main one."""
 
 
+INTERRUPTS = (KeyboardInterrupt, Interrupted)
+AGAIN_S = 2
+LOST_S = 25     # after so long, one that was sent and did not come is lost
+
+
+_MINE = threading.local()      # target: of this thread
+
+
 class Target:
     """A thread that is interrupted. `ready` is set by itself where an exception is caught, taken by who sends one."""
 
     def __init__(self, work):
         self.work = work
         self.ready = self.done = self.is_sheltered = False
-        self.interrupts = 0
+        self.interrupts = self.sent_at = 0
         self.ident = None
 
     def run(self):
         self.ident = threading.get_ident()
+        _MINE.target = self
         while not self.done:
             try:
                 self.ready = True
                 # Until the last exception has come: it must not come behind this.
                 while not (self.done and self.ready):
                     self.work()
-            except (KeyboardInterrupt, Interrupted):
+            except INTERRUPTS:
                 self.interrupts += 1
 
 
@@ -74,12 +83,34 @@ class Storm:
                     told = sent
                     os.write(1, b"at %d\n" % sent)
                     self.look(sent)
+            self.send_again()
             for _ in range(self.chance.randrange(400)):
                 pass
             if self.chance.random() < 0.2:
                 time.sleep(self.chance.random() * self.lull_s)
-        for target in self.targets:
-            target.done = True
+        self.await_all()
+
+    def await_all(self):
+        """All that were sent have come, or one is lost: that is the end, with the stacks of all threads. Each thread
+        goes on until its own has come: one that waits for a lock gets it at last."""
+        until = time.monotonic() + LOST_S
+        while late := [number for number, target in enumerate(self.targets) if not target.done]:
+            for target in self.targets:
+                target.done = target.ready
+            self.send_again()
+            if time.monotonic() > until:
+                os.write(2, b"an interrupt of the threads %r is lost\n" % late)
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(1)
+                os._exit(9)
+            time.sleep(0.001)
+
+    def send_again(self):
+        """To threads that have got none for long. Until Python 3.11, a thread that is just starting another one has the
+        other's state under its own number: what is sent to it goes to the other one, in which nobody may see it."""
+        for target in self.targets[1:]:
+            if not target.ready and time.monotonic() - target.sent_at > AGAIN_S:
+                self.send(target)
 
     def is_over(self):
         """Whether to end before all interrupts were sent."""
@@ -90,7 +121,7 @@ class Storm:
 
     def send(self, target):
         """Whether an exception is on its way to it now."""
-        target.ready = False
+        target.ready, target.sent_at = False, time.monotonic()
         if target.is_sheltered:
             target.ready = True
             return False
@@ -103,13 +134,16 @@ class Storm:
 
     def swallowed(self, unraisable):
         """An exception came where Python has nobody to give it to: a weak reference's callback, a __del__."""
-        if unraisable.exc_type in (KeyboardInterrupt, Interrupted):
+        if unraisable.exc_type in INTERRUPTS:
             self.ignored += 1
-            for target in self.targets:
-                if target.ident == threading.get_ident():
-                    target.ready = True
+            if (target := getattr(_MINE, "target", None)) is not None:
+                target.ready = True         # last: the next one may come at once, and must not come in here
         else:
             self.wrong.append(f"ignored in {unraisable.object}: {unraisable.exc_value!r}")
+
+    def is_awaiting(self):
+        """Whether this thread was sent an interrupt that it has not caught."""
+        return not _MINE.target.ready
 
     def blow(self):
         """Until all interrupts were delivered."""
