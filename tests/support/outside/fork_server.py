@@ -157,6 +157,7 @@ def serve(connection):
     """Fork for each request; tell its pid, and when it has ended its status."""
     for module in RUNS + ALSO:
         importlib.import_module(module)
+    importlib.import_module("support.outside.pester").import_all()
     gc.collect()
     gc.freeze()
     while True:

@@ -6,12 +6,16 @@ one hits the engine or the line around its call, and none is lost.
 """
 import ctypes
 import faulthandler
+import importlib
 import os
+import pkgutil
 import random
 import signal
 import sys
 import threading
 import time
+
+import seglog
 
 BURSTS = (1, 1, 2, 4, 8)     # threads that are interrupted at once, at most
 
@@ -20,12 +24,21 @@ class Interrupted(BaseException):
     """What the threads get that are not the main one."""
 
 
+NOT_IMPORTED = ("seglog.spark", "seglog.tools", "seglog.polars", "seglog.testing", "seglog.stores", "seglog.frames")
 INTERRUPTS = (KeyboardInterrupt, Interrupted)
 AGAIN_S = 2
 LOST_S = 25     # after so long, one that was sent and did not come is lost
 
 
 _MINE = threading.local()      # target: of this thread
+
+
+def import_all():
+    """All modules of the engine: an interrupt in an import leaves importlib's lock of the module taken, on which every
+    other thread that imports it waits for ever. That is Python's; it can be only once, at the first use."""
+    for module in pkgutil.walk_packages(seglog.__path__, "seglog."):
+        if not module.name.startswith(NOT_IMPORTED):
+            importlib.import_module(module.name)
 
 
 class Target:
@@ -147,6 +160,7 @@ class Storm:
 
     def blow(self):
         """Until all interrupts were delivered."""
+        import_all()
         sys.setswitchinterval(2e-5)
         sys.unraisablehook = self.swallowed
         faulthandler.register(signal.SIGUSR1, all_threads=True)
