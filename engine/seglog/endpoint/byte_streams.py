@@ -32,8 +32,9 @@ class ByteStream(Protocol):
     has_waited: bool
 
     async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
-        """Read into what `room` gives, tell `came` how many bytes that were, and so on until it says True. False: the
-        other side sends no more."""
+        """Read into what `room` gives, tell `came` how many bytes that were, perhaps in a callback of the loop, and so
+        on until it says True, or there is no room. False: the other side sends no more. Raises OSError, what `came`
+        raises."""
 
     async def send(self, data: "Buffer", *, more: bool = False) -> None:
         """Send all of `data`. `more`: other bytes follow at once. Raises OSError."""
@@ -55,13 +56,15 @@ class PlainStream:
         # more than the call that reads.
         self._receiving: tuple[asyncio.Future[bool], Callable[[], memoryview], Callable[[int], bool]] | None = None
         self._is_watched = False
-        self.is_paused = False
 
     async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
-        """`came` runs in callbacks of the loop, where it may `pause`, and `resume` later."""
-        if not self.is_paused:
+        # While the socket is watched, the loop tells of what comes.
+        if not self._is_watched:
+            view = room()
+            if not view:
+                return True
             try:
-                count = self._socket.recv_into(room())
+                count = self._socket.recv_into(view)
             except BlockingIOError:
                 pass
             else:
@@ -72,32 +75,16 @@ class PlainStream:
         self.has_waited = True
         future: asyncio.Future[bool] = self._loop.create_future()
         self._receiving = future, room, came
-        if not self.is_paused:
-            self._watch()
+        self._watch()
         try:
             return await future
         finally:
             self._receiving = None
 
-    def pause(self) -> None:
-        """Let a receive that waits read nothing."""
-        self.is_paused = True
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self.is_paused = False
-        if self._receiving is not None and not self._receiving[0].done():
-            self._watch()
-
     def wake(self) -> None:
         """Let a receive that waits return as if `came` had said True."""
         if self._receiving is not None and not self._receiving[0].done():
             self._receiving[0].set_result(True)
-
-    def fail(self, error: BaseException) -> None:
-        """Let a receive that waits raise this."""
-        if self._receiving is not None and not self._receiving[0].done():
-            self._receiving[0].set_exception(error)
 
     def send_at_once(self, data: "Buffer") -> int:
         """How many bytes it takes now. Raises OSError."""
@@ -109,12 +96,16 @@ class PlainStream:
     def _came(self) -> None:
         """The socket is readable. If no receive is pending, stop watching it: the loop would call this repeatedly."""
         receiving = self._receiving
-        if receiving is None or self.is_paused or receiving[0].done():
+        if receiving is None or receiving[0].done():
             self._stop_watching()
             return
         future, room, came = receiving
         try:
-            count = self._socket.recv_into(room())
+            view = room()
+            if not view:
+                future.set_result(True)
+                return
+            count = self._socket.recv_into(view)
             if count == 0 or came(count):
                 future.set_result(count > 0)
         except BlockingIOError:
@@ -224,6 +215,8 @@ class TlsStream:
     async def receive(self, room: Callable[[], memoryview], came: Callable[[int], bool]) -> bool:
         while True:
             view = room()
+            if not view:
+                return True
             try:
                 data = self._tls.read(len(view))
             except ssl.SSLWantReadError:

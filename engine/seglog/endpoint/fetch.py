@@ -68,11 +68,11 @@ class Fetch:
             logs = [log for log, _ in look.ends]
             with self._polls.waiting_for(logs) as grown, context.peer.watched(grown.set):
                 if all(not log.closed and log.log_end_offset == end for log, end in look.ends):
+                    limit = asyncio.get_running_loop().call_later(left_s, grown.set)
                     try:
-                        async with asyncio.timeout(left_s):
-                            await grown.wait()
-                    except TimeoutError:
-                        break
+                        await grown.wait()
+                    finally:
+                        limit.cancel()
             look = await self._look(request, context)
         return FetchResponse(responses=look.responses)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.refused_records import RefusedRecord, refused_records
-from seglog.endpoint.request_context import AtOnce, Handler, RequestContext
+from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
 from seglog.errors import ProtocolError, SeglogError
 from seglog.format.batch_layout import (
@@ -83,20 +83,30 @@ class Produce:
         self._durability = durability
         self._verify = verify
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
-        self.AT_ONCE: dict[ApiKey, AtOnce] = {ApiKey.PRODUCE: self.produce_at_once}
 
-    async def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    async def produce(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> ProduceResponse | PendingAnswer[ProduceResponse] | None:
         logs: list[_Found] = []
         for topic in request.topic_data:
             for data in topic.partition_data:
-                try:
-                    logs.append(await self._topics.opened(topic.name, data.index))
-                except SeglogError as error:
-                    logs.append(error)
+                log: _Found = self._topics.open_log(topic.name, data.index)
+                if log is None:
+                    try:
+                        log = await self._topics.opened(topic.name, data.index)
+                    except SeglogError as error:
+                        log = error
+                logs.append(log)
         checked = await self._checked(request, context, logs) if _are_heavy(request, logs) else None
-        answer: PendingAnswer[ProduceResponse | None] = PendingAnswer()
-        self._produce(request, context, logs, answer.give, checked)
-        return await answer
+        responses, done = self._appended(request, context, logs, checked)
+        waits = self._waits(request.acks, done)
+        if request.acks == 0:
+            failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
+            if failed is not None:
+                raise ProtocolError(f"a batch with acks=0 was refused: {Errors(failed.error_code).name}")
+            return None
+        response = ProduceResponse(responses)
+        return self._pending(response, waits) if waits else response
 
     async def _checked(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found]
@@ -112,38 +122,20 @@ class Produce:
                 asked.append((log, f"{topic.name}-{data.index}", records) if is_checked else None)  # type: ignore[arg-type]
         return await context.work.in_thread(_check_all, asked)
 
-    def produce_at_once(
-        self, request: ProduceRequest, context: RequestContext, give: Callable[[ProduceResponse | None], None]
-    ) -> bool:
-        """Where the logs are open: opening one may take its time."""
-        logs: list[_Found] = []
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                log = self._topics.open_log(topic.name, data.index)
-                if log is None:
-                    return False
-                logs.append(log)
-        if _are_heavy(request, logs):
-            return False
-        self._produce(request, context, logs, give)
-        return True
-
-    def _produce(
+    def _appended(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
-        give: Callable[[ProduceResponse | None], None],
-        checked: "Sequence[_Checked] | None" = None,
-    ) -> None:
-        """Append to `logs`, one for each partition of the request, and give the answer when it is due. `checked`: the
-        batches, if they were checked before."""
+        checked: "Sequence[_Checked] | None",
+    ) -> "tuple[list[ProduceResponse.TopicProduceResponse], list[_Appended]]":
+        """Append to `logs`, one for each partition of the request. `checked`: the batches, if they were checked before.
+        Returns the rows of the answer, and what was written."""
         responses, done = [], []
-        acks = request.acks
         found, before = iter(logs), iter(checked or ())
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
                 row = _Row(data.index, 0, -1)
                 log, batch = next(found), next(before, None)
-                if acks not in (0, 1, ACKS_ALL):
+                if request.acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
                 else:
                     appended = self._append(request, context, topic.name, data, log, row, batch)
@@ -151,14 +143,7 @@ class Produce:
                         done.append(appended)
                 rows.append(row)
             responses.append(ProduceResponse.TopicProduceResponse(topic.name, rows))
-        if acks == 0:
-            self._acknowledge(acks, done, _nothing)
-            failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
-            if failed is not None:
-                raise ProtocolError(f"a batch with acks=0 was refused: {Errors(failed.error_code).name}")
-            give(None)
-        else:
-            self._acknowledge(acks, done, lambda: give(ProduceResponse(responses)))
+        return responses, done
 
     def _append(
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
@@ -219,14 +204,13 @@ class Produce:
         row.log_start_offset = log.log_start_offset
         return _Appended(row, log, written)
 
-    def _acknowledge(self, acks: int, done: list[_Appended], then: Callable[[], None]) -> None:
-        """Call `then` when what was written is as durable as `acks` asks, and the rows say what became of it."""
+    def _waits(self, acks: int, done: list[_Appended]) -> list[_Appended]:
+        """What the answer waits for, so that it is as durable as `acks` asks; of the rest, the rows are completed."""
         durability = self._durability
         if durability.fsync != "batch":
             for appended in done:
                 _tell_time(appended)
-            then()
-            return
+            return []
         waits = []
         for appended in done:
             # The time that the log gave a batch can be read once it is published, which is when it is durable.
@@ -234,9 +218,11 @@ class Produce:
                 waits.append(appended)
             else:
                 durability.ask(appended.log, appended.written)
-        if not waits:
-            then()
-            return
+        return waits
+
+    def _pending(self, response: ProduceResponse, waits: list[_Appended]) -> PendingAnswer[ProduceResponse]:
+        """The answer when everything is on the disk, and its rows say so."""
+        pending: PendingAnswer[ProduceResponse] = PendingAnswer()
         left = len(waits)
 
         def told(appended: _Appended, error: BaseException | None) -> None:
@@ -251,10 +237,11 @@ class Produce:
                 _refuse(appended.row, error_of(error), message_of(error))
             left -= 1
             if left == 0:
-                then()
+                pending.give(response)
 
         for appended in waits:
-            durability.tell(appended.log, appended.written, partial(told, appended))
+            self._durability.tell(appended.log, appended.written, partial(told, appended))
+        return pending
 
 
 class _RefusedBatch(NamedTuple):
@@ -341,10 +328,6 @@ def _is_refused_unread(topic: str, records: memoryview, context: RequestContext)
     """Whether a batch is refused before its records are looked at."""
     return (topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT) or (
         _fault_of(records, context.version) is not None)
-
-
-def _nothing() -> None:
-    """What follows where no answer goes back."""
 
 
 def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:

@@ -2,6 +2,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.peer import Peer
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.workload import UNLIMITED, Workload
@@ -35,9 +36,7 @@ class RequestContext(NamedTuple):
         self.security.configured(self.client_host, self.principal, topic, changes)
 
 
-# Answers a request; None: there is no answer (Produce with acks=0).
-Handler = Callable[[Any, RequestContext], Awaitable[Any]]
-
-# The same in the callback of the loop in which the request came, without a task: it is told what to call with the
-# answer, now or later, and says whether it did. False: it would have to wait for something, and has done nothing.
-AtOnce = Callable[[Any, RequestContext, Callable[[Any], None]], bool]
+# Answers a request; None: there is no answer (Produce with acks=0). Up to its first wait it runs in a callback of the
+# loop, without a current task (loop.begun). If it needs nothing of the request any more, it may return what will be the
+# answer, so that whatever gives it is spared the turn of the loop that a task needs.
+Handler = Callable[[Any, RequestContext], Awaitable[Any | PendingAnswer[Any]]]

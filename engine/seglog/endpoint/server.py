@@ -127,9 +127,8 @@ class Server:
         self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
         self._heavy = HeavyWork()
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
-        produce = Produce(self.topics, self._durability, self.transactions.verify)
         self.requests = Requests(
-            produce.HANDLERS,
+            Produce(self.topics, self._durability, self.transactions.verify).HANDLERS,
             Fetch(
                 self.topics, self._polls, self._converters, options.config.fetch_max_bytes,
                 options.config.connections_max_idle_ms,
@@ -142,7 +141,7 @@ class Server:
             GroupCommits(self.groups).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
-            at_once=produce.AT_ONCE, heavy=self._heavy, answers=self._answers,
+            heavy=self._heavy, answers=self._answers,
         )
         self.traffic.requests = self.requests.counts
         try:

@@ -42,12 +42,14 @@ class HeavyWork:
 class Workload:
     """Of one request. `end` it."""
 
+    # Until something changes them: most requests are light.
+    _rows = _bytes = 0
+    _until_s = 0.0
+    is_heavy = False
+
     def __init__(self, heavy: HeavyWork | None) -> None:
         """`heavy` None: for tests of a handler alone, without limits."""
         self._heavy = heavy
-        self._rows = self._bytes = 0
-        self._until_s = 0.0
-        self.is_heavy = False
 
     async def step(self, rows: int = 1, size_bytes: int = 0) -> None:
         """Before the next rows of the answer. Raises AnswerTooLargeError."""
