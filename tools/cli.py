@@ -32,6 +32,8 @@ GROUPS = {
         "ls": "List partitions or segments: bytes, offsets, times, formats.",
         "dump": "Print records, batches, index entries, checkpoints.",
         "seek": "Find the batch and the record at an offset or a time.",
+        "topics": "List a cluster's topics: ids, replicas, settings, and what of them is on this disk.",
+        "groups": "List the groups of consumers on a disk: members, committed offsets, lag.",
         "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",
         "report": "Draw a log dir, a partition or a managed ledger as an HTML page.",
     },

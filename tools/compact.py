@@ -11,6 +11,7 @@ from seglog.upkeep.compact import Compaction, compact
 from . import report
 from .cli import Command
 from .options import SOURCE, apply_option, config_option, json_option
+from .topic_config import COMPACTION, TopicConfig
 
 
 @click.command(cls=Command)
@@ -31,16 +32,16 @@ def command(
     Kafka's cleaner does. Offsets do not change; the active segment is not compacted.
 
     Without --apply, show a dry run, which only reads: status 1 if there is something to compact. Otherwise the
-    directory must not be open elsewhere.
+    directory must not be open elsewhere. Settings that --config does not have are taken from what is kept with the log,
+    else from the cluster's metadata in the log dir (KRaft).
     """
     dry_run = not applies
     if directory.is_file():
         raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")
     if dry_run and prove:
         raise click.UsageError("--prove needs --apply: a dry run writes nothing to prove")
-    done = compact(
-        directory, config=dict(settings), dry_run=dry_run, prove=prove, keyless_go=drop_keyless
-    )
+    config = TopicConfig(settings, COMPACTION).of(directory)
+    done = compact(directory, config=config, dry_run=dry_run, prove=prove, keyless_go=drop_keyless)
     if as_json:
         _print_json(done, dry_run=dry_run)
     else:

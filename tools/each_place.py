@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from seglog.errors import SeglogError
+from seglog.errors import SeglogError, UnknownPolicyError
 
 from . import report
 from .targets import Place, resolve
@@ -55,8 +55,9 @@ class EachPlace:
             if self._progress is not None:
                 self._progress.wipe()
             error = report.as_seglog_error(e)
-            # (A wrong setting is wrong for all of them.)
-            if len(self._places) == 1 or error.exit_status == click.UsageError.exit_code or isinstance(error, stops):
+            # (A wrong setting is wrong for all of them, one that is missing may be told for the others.)
+            is_usage = error.exit_status == click.UsageError.exit_code and not isinstance(error, UnknownPolicyError)
+            if len(self._places) == 1 or is_usage or isinstance(error, stops):
                 raise
             if place.in_log_dir and not os.path.lexists(place.directory):
                 report.note(f"{place.name} was removed while the log dir was being read")

@@ -6,12 +6,15 @@ from pathlib import Path
 import click
 
 from seglog.errors import NotALogError
+from seglog.format.names import METADATA_TOPIC, parse_partition_dir
 from seglog.upkeep.retain import LogRetention, by_first_name, retain
 
 from . import report
 from .cli import Command
 from .each_place import EachPlace
 from .options import SizeType, apply_option, config_option, json_option, paths_argument
+from .targets import Place
+from .topic_config import RETENTION, TopicConfig
 
 _REASONS = {
     "start": "before the log start offset", "size": "more than retention.bytes", "time": "older than retention.ms",
@@ -31,8 +34,10 @@ def command(
     paths: Sequence[Path], applies: bool | None, total_bytes: int | None, settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
-    """Delete old segments of the partitions at PATH by Kafka's rules: pass retention.ms, retention.bytes and
-    cleanup.policy with --config. Without these, only segments before the log start offset are deleted.
+    """Delete old segments of the partitions at PATH by Kafka's rules. cleanup.policy, retention.ms and retention.bytes
+    are taken from --config, else from what is kept with the log, else from the cluster's metadata in the log dir
+    (KRaft). Without retention.ms and retention.bytes, only segments before the log start offset are deleted; with one
+    of them, a partition whose cleanup.policy is unknown is refused.
 
     Without --apply, show a dry run, which only reads: status 1 if something would be deleted. Otherwise, a partition
     must not be open elsewhere; a log that a process has open with these settings deletes old segments by itself.
@@ -43,21 +48,26 @@ def command(
         if path.is_file():
             raise NotALogError("not a partition directory", file=path, hint="pass a partition directory or a log dir")
     places = EachPlace(paths, as_json=as_json)
-    names = set(by_first_name(place.directory for place in places).values())
+    config = TopicConfig(settings, RETENTION)
+    # Its controller alone knows which snapshot replaces the start of the metadata log.
+    chosen = [place for place in places if not _is_metadata(place)]
+    names = set(by_first_name(place.directory for place in chosen).values())
     done: list[LogRetention] = []
     if total_bytes is not None:
         # One decision covers all of them, so an error in one ends the command.
-        directories = [place.directory for place in places]
-        for one in retain(directories, config=dict(settings), total_bytes=total_bytes, dry_run=dry_run):
+        directories = [place.directory for place in chosen]
+        of = {Path(os.path.abspath(path)): config.with_policy(path, always=True) for path in directories}
+        for one in retain(directories, config=of.__getitem__, total_bytes=total_bytes, dry_run=dry_run):
             done.append(one)
             _print(one, as_json=as_json)
     else:
-        for place in places:
+        for place in chosen:
             if Path(os.path.abspath(place.directory)) not in names:
                 report.note(f"{place.name} is another name of a partition that was already processed")
                 continue
             with places.reading(place):
-                for one in retain([place.directory], config=dict(settings), dry_run=dry_run):
+                of_place = config.with_policy(place.directory)
+                for one in retain([place.directory], config=of_place, dry_run=dry_run):
                     done.append(one)
                     _print(one, as_json=as_json)
     segments = sum(len(one.retained.expired) for one in done)
@@ -77,6 +87,14 @@ def command(
         if dry_run:
             print(report.dry_run_text(segments > 0))
     return places.status(found=dry_run and segments > 0)
+
+
+def _is_metadata(place: Place) -> bool:
+    parsed = parse_partition_dir(place.directory.resolve().name)
+    if parsed is None or parsed.topic != METADATA_TOPIC:
+        return False
+    report.note(f"{place.name} is left alone: only its cluster prunes it")
+    return True
 
 
 def _print(one: LogRetention, *, as_json: bool) -> None:

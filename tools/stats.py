@@ -19,6 +19,7 @@ from .each_place import EachPlace, PlacesProgress
 from .options import TimeType, config_option, json_option, paths_argument, progress_option
 from .survey import Survey
 from .targets import Place
+from .topic_config import COMPACTION, RETENTION, TopicConfig
 from .writer import Reason, Writer, infer
 
 _BAR_WIDTH = 30
@@ -31,8 +32,8 @@ _DRAWN_WIDTH = 80       # with --full
 @paths_argument
 @click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @click.option("--timestamps", "only_times", is_flag=True,
-              help="Show only when retention.ms (from --config, or stored with the log) deletes each segment, and "
-              "which record it waits for.")
+              help="Show only when retention.ms (from --config, kept with the log, or in the cluster's metadata) "
+              "deletes each segment, and which record it waits for.")
 @click.option("--compaction", "only_compaction", is_flag=True,
               help="Show only what compaction would find: duplicates by segment, tombstones and when they are "
               "removed, the dirty ratio, and why the log cannot be cleaned. Needs memory for all keys.")
@@ -53,13 +54,14 @@ def command(
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     places = EachPlace(paths, as_json=as_json)
+    config = TopicConfig(settings, COMPACTION if only_compaction else RETENTION)
     with places.progress("reading", enabled=not no_progress) as progress:
         for n, place in enumerate(places):
             with places.reading(place):
                 if only_times:
-                    _tell_times(place, dict(settings), now_ms, n, as_json=as_json)
+                    _tell_times(place, config.of(place.directory), now_ms, n, as_json=as_json)
                 elif only_compaction:
-                    _tell_compaction(place, dict(settings), now_ms, n, as_json=as_json)
+                    _tell_compaction(place, config.of(place.directory), now_ms, n, as_json=as_json)
                 else:
                     survey = _tell(place, dict(settings), now_ms, n, as_json=as_json, progress=progress)
                     damaged |= bool(survey.lost)

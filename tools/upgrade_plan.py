@@ -8,11 +8,15 @@ from typing import Any
 
 import click
 
-from seglog.conversion.upgrade_plan import PartitionUpgrade, plan_upgrade, policies
+from seglog.conversion.upgrade_plan import PartitionUpgrade, TopicPolicy, plan_upgrade, policies
 from seglog.errors import SeglogError
 
 from . import report
 from .options import ConfigType
+from .topic_config import RETENTION, TopicConfig
+
+# What a plan depends on.
+_POLICY_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 class TopicConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -35,7 +39,14 @@ def show_plan(
 ) -> int:
     """Only reads, takes no lock, and works beside a running broker. Returns the exit status: 7 if a partition cannot be
     read; it is reported on stderr, and as a JSON line."""
-    policy_of = policies(dict(settings), of_topics)
+    policies(dict(settings), of_topics)     # raises at once
+    cluster = TopicConfig((), RETENTION)
+    told: dict[str, dict[str, str]] = {}
+
+    def policy_of(topic: str) -> TopicPolicy:
+        told[topic] = {key: one for key, one in cluster.of_topic(log_dir, topic).items() if key in _POLICY_KEYS}
+        return policies({**told[topic], **dict(settings)}, of_topics)(topic)
+
     rows, unread = [], 0
 
     def tell(path: Path, error: SeglogError) -> None:
@@ -51,11 +62,15 @@ def show_plan(
         for row in plan_upgrade(log_dir, policy_of, topics=topics, progress=lambda _: progress, unread=tell):
             rows.append(row)
             if as_json:
-                report.print_json("upgrade_partition", **asdict(row), old_bytes=row.old_bytes)
+                report.print_json(
+                    "upgrade_partition", **asdict(row), old_bytes=row.old_bytes, told=sorted(told.get(row.topic, ())),
+                )
     if as_json:
         _print_summary(rows)
     else:
         print("\n".join(_text(log_dir, rows, time.time_ns() // 1_000_000)))
+    if topics_told := sum(map(bool, told.values())):
+        report.note(f"settings of {report.count_of(topics_told, 'topic')} are from the cluster's metadata")
     return report.PARTIAL if unread else 0
 
 

@@ -204,6 +204,14 @@ class InvalidConfigError(InvalidArgumentError):
     hint = "`seglog config` lists every key; `seglog config KEY` shows its unit, default and limits"
 
 
+class UnknownPolicyError(InvalidArgumentError):
+    """Nothing says whether old segments of a topic may be deleted: cleanup.policy is neither given, nor kept with the
+    log, nor in the metadata of its cluster."""
+
+    code = "unknown_policy"
+    hint = "pass --config cleanup.policy=delete, or compact, whichever the topic has"
+
+
 class InvalidTimestampError(SeglogError, ValueError):
     """A record's timestamp is further from the clock than message.timestamp.before.max.ms or after.max.ms allows."""
 

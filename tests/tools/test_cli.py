@@ -300,6 +300,8 @@ OF_TOPICS = {("delayed", name) for name in (
 )}
 # What takes a log that has a named reader: tests/tools/test_cursors.py.
 OF_CURSORS = {("cursors", "reset")}
+# What takes the log dir of a broker: tests/tools/test_groups.py, test_topics.py.
+OF_BROKERS = {("groups",), ("topics",)}
 # What takes codes and keys: tests/tools/test_explain.py.
 OF_WORDS = {("explain",), ("config",)}
 # What writes a page, and no lines: tests/tools/test_report_page.py.
@@ -318,7 +320,9 @@ OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mi
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
-    elsewhere = OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS | OF_BACKUPS
+    elsewhere = (
+        OF_LEDGERS | OF_TOPICS | OF_BROKERS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS | OF_BACKUPS
+    )
     assert {*leaves()} == {*ARGUMENTS} | OF_THE_MACHINE | elsewhere
     for words, arguments in ARGUMENTS.items():
         copy = shutil.copytree(sample, tmp_path / "-".join(words) / "orders-0")

@@ -15,6 +15,7 @@ from .. import report
 from ..cli import Command
 from ..options import PATH, SOURCE, TimeType, config_option, progress_option
 from ..targets import check_output_file, resolve
+from ..topic_config import RETENTION, TopicConfig
 from .ledger import ledger_page
 from .log_dir import log_dir_page
 from .page import ReportPage
@@ -55,8 +56,9 @@ def command(
         elif places[0].in_log_dir:
             page = log_dir_page(path, places, dict(settings), now_ms, progress)
         else:
-            with places[0].open(dict(settings)) as partition:
-                page = partition_page(partition, places[0].name, dict(settings), now_ms, progress)
+            given, told = TopicConfig(settings, RETENTION).of_page(places[0].directory)
+            with places[0].open(given) as partition:
+                page = partition_page(partition, places[0].name, given, now_ms, progress, told)
     write_atomically(OsFileSystem(), output, _rendered(page, kind))
     print(output)
     if opens:

@@ -29,9 +29,11 @@ _BUCKETS = 120
 
 
 def partition_page(
-    partition: Partition, name: str, settings: Mapping[str, object], now_ms: int, progress: report.Progress
+    partition: Partition, name: str, settings: Mapping[str, object], now_ms: int, progress: report.Progress,
+    told: str = "",
 ) -> ReportPage:
-    """Read every batch: for the counts of `stats`, the findings of `verify`, and the positions in time."""
+    """Read every batch: for the counts of `stats`, the findings of `verify`, and the positions in time. `told`: where
+    the settings come from, if not from the command line."""
     survey = Survey(now_ms)
     survey.run(partition, progress)
     timeline = Timeline(now_ms)
@@ -43,7 +45,7 @@ def partition_page(
         *([_batches(survey), _codecs(survey)] if survey.batches else []),
         _findings(partition, found),
         *conversion_sections(partition),
-        _retention(partition, settings, now_ms),
+        _retention(partition, settings, now_ms, told),
         *([_producers(survey)] if survey.producers or survey.transactions.other_control_records else []),
     ]
     facts = _facts(survey, infer(partition, survey).text)
@@ -335,16 +337,23 @@ def _first_offset(batch: RecordBatch) -> str:
         return "–"
 
 
-def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int) -> Section:
+def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int, told: str) -> Section:
+    source = [f"Settings {told}."] if told else []
     try:
         held: Sequence[HeldSegment] = holds(partition, settings, now_ms)
     except CorruptRecordError as error:     # the record with the largest timestamp is damaged
         return Section("What retention takes", [f"Not known: {error}."])
     goes = [one for one in held if one.goes_ms is not None]
     if not goes:
-        return Section("What retention takes", ["No segment is deleted by time: pass retention.ms with --config."])
+        return Section("What retention takes", [
+            *source, "No segment is deleted by time" + (
+                "." if "retention.ms" in settings or "retention_ms" in settings else
+                ": retention.ms is unknown, or off. Pass it with --config."
+            ),
+        ])
     due = [one for one in goes if one.goes_ms is not None and one.goes_ms <= now_ms]
     words = [
+        *source,
         f"{report.count_of(len(due), 'segment')} of {len(held):,} would be deleted now: "
         f"{report.size(sum(one.size_bytes for one in due))}."
     ]

@@ -58,6 +58,10 @@ class GroupOffsets:
         """Whether a commit for the partition is pending, or waits for its transaction to end."""
         return where in self._pending or any(where in commits for commits in self._transactional.values())
 
+    def waiting(self) -> list[TopicPartition]:
+        """The partitions with a commit that waits for its transaction to end."""
+        return sorted({where for commits in self._transactional.values() for where in commits})
+
     # --- commits -----------------------------------------------------------------------------------
 
     def begin(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -4,7 +4,7 @@ A dry run only reads, and takes no lock. Deleting opens each log as its owner wo
 it was not closed, locked meanwhile, and closed cleanly.
 """
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -39,23 +39,24 @@ class LogRetention:
 def retain(
     directories: Iterable[str | os.PathLike[str]],
     *,
-    config: Mapping[str, object] | None = None,
+    config: Mapping[str, object] | Callable[[Path], Mapping[str, object]] | None = None,
     total_bytes: int = -1,
     dry_run: bool = False,
     clock: Clock | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[LogRetention]:
-    """Delete what `config` allows from these partition directories, one by one; `total_bytes`: the limit for all of
-    them together. `dry_run`: only show it. A partition with two names (a link) is processed once, under the first of
-    them.
+    """Delete what `config` allows, or what it returns for each, from these partition directories, one by one;
+    `total_bytes`: the limit for all of them together. `dry_run`: only show it. A partition with two names (a link) is
+    processed once, under the first of them.
 
     Raises, for each directory, what `Partition` and `Log` raise; InvalidConfigError at once.
     """
-    given = dict(config or {})
-    LogConfig.of(given)     # raises at once
     clock = clock or SystemClock()
     paths = list(by_first_name(directories).values())
-    return _retain(paths, given, total_bytes, dry_run, clock, fs)
+    given = {path: dict(config(path) if callable(config) else config or {}) for path in paths}
+    for settings in [{} if callable(config) else dict(config or {}), *given.values()]:
+        LogConfig.of(settings)     # raises at once
+    return _retain(given, total_bytes, dry_run, clock, fs)
 
 
 def by_first_name(directories: Iterable[str | os.PathLike[str]]) -> dict[Path, Path]:
@@ -67,11 +68,11 @@ def by_first_name(directories: Iterable[str | os.PathLike[str]]) -> dict[Path, P
 
 
 def _retain(
-    paths: list[Path], given: dict[str, object], total_bytes: int, dry_run: bool, clock: Clock, fs: FileSystem | None
+    given_of: dict[Path, dict[str, object]], total_bytes: int, dry_run: bool, clock: Clock, fs: FileSystem | None
 ) -> Iterator[LogRetention]:
     now_ms = clock.now_ms()
-    rules: dict[Path, Retention] = dict(_rules(paths, given, total_bytes, now_ms)) if total_bytes >= 0 else {}
-    for path in paths:
+    rules: dict[Path, Retention] = dict(_rules(given_of, total_bytes, now_ms)) if total_bytes >= 0 else {}
+    for path, given in given_of.items():
         rule = rules.get(path, expired)
         with Partition(path, config=given) as partition:
             config = settings_of(partition, given)
@@ -143,12 +144,12 @@ def _age_of(partition: Partition, ages: list[AgedSegment], config: LogConfig) ->
 
 
 def _rules(
-    paths: list[Path], given: dict[str, object], total_bytes: int, now_ms: int
+    given_of: dict[Path, dict[str, object]], total_bytes: int, now_ms: int
 ) -> Iterator[tuple[Path, Retention]]:
     """Make for each log the rule that also deletes what exceeds the total."""
     left: dict[Path, tuple[list[AgedSegment], LogConfig]] = {}
     limits: dict[Path, int] = {}
-    for path in paths:
+    for path, given in given_of.items():
         with Partition(path, config=given) as partition:
             config = settings_of(partition, given)
             ages = [AgedSegment(segment) for segment in partition.segments]

@@ -1,0 +1,218 @@
+"""What a KRaft cluster knows, as far as it is on a node's disk: the newest snapshot of __cluster_metadata, and the log
+behind it. docs/formats/cluster_metadata.md.
+
+A disk does not tell which records are committed. A node writes a snapshot of committed ones only; the last records of
+the log may never have taken effect.
+"""
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seglog._kernels.record_batch import RecordBatch
+from seglog.errors import CorruptRecordError, NotALogError, ProtocolError, StorageError, UnsupportedVersionError
+from seglog.format import names
+from seglog.format.java_properties import parse_properties
+from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
+from seglog.reading.metadata_snapshot import snapshot_batches
+from seglog.reading.partition import Partition
+from seglog.wire.internal_topics import decode_metadata
+from seglog.wire.json_form import uuid_text
+from seglog.wire.stored_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from seglog.wire.structs import KafkaMessage
+
+METADATA_PARTITION = names.partition_dir(names.METADATA_TOPIC, 0)
+# ConfigResource.Type
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+# PartitionChangeRecord: the leader stays.
+_SAME_LEADER = -2
+
+
+@dataclass(slots=True)
+class PartitionReplicas:
+    """Who holds a partition; `leader`: -1 for none."""
+
+    replicas: list[int]
+    isr: list[int]
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic. `topic_id`: as Kafka prints it."""
+
+    name: str
+    topic_id: str
+    partitions: dict[int, PartitionReplicas] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ClusterMetadata:
+    """The topics of a cluster, and the settings of its topics and brokers.
+
+    `settings`: by resource type and name; the broker "" stands for all of them. `directory`: of the metadata log.
+    `end_offset`: of what was read. `unknown`: records of types or versions that this release does not know.
+    """
+
+    directory: Path
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    settings: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    end_offset: int = 0
+    unknown: int = 0
+    _by_id: dict[bytes, TopicState] = field(default_factory=dict)
+
+    def apply(self, record: KafkaMessage) -> None:
+        """Apply a record; types that say nothing of topics or settings change nothing."""
+        match record:
+            case TopicRecord():
+                self.topics[record.name] = self._by_id[record.topic_id] = TopicState(
+                    record.name, uuid_text(record.topic_id)
+                )
+            case RemoveTopicRecord():
+                topic = self._by_id.pop(record.topic_id, None)
+                if topic is not None:
+                    self.topics.pop(topic.name, None)
+                    self.settings.pop((TOPIC_RESOURCE, topic.name), None)
+            case PartitionRecord():
+                topic = self._by_id.get(record.topic_id)
+                if topic is not None:
+                    topic.partitions[record.partition_id] = PartitionReplicas(
+                        record.replicas, record.isr, record.leader, record.leader_epoch
+                    )
+            case PartitionChangeRecord():
+                topic = self._by_id.get(record.topic_id)
+                if topic is not None and record.partition_id in topic.partitions:
+                    _change(topic.partitions[record.partition_id], record)
+            case ConfigRecord():
+                settings = self.settings.setdefault((record.resource_type, record.resource_name), {})
+                if record.value is None:
+                    settings.pop(record.name, None)
+                else:
+                    settings[record.name] = record.value
+
+    def topic_of(self, topic_id: str) -> TopicState | None:
+        """The topic with this id, as Kafka prints it."""
+        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+
+
+def _change(state: PartitionReplicas, record: PartitionChangeRecord) -> None:
+    if record.isr is not None:
+        state.isr = record.isr
+    if record.replicas is not None:
+        state.replicas = record.replicas
+    if record.leader != _SAME_LEADER:
+        state.leader = record.leader
+        state.leader_epoch += 1
+
+
+# --- finding and reading -----------------------------------------------------------------
+
+
+def metadata_directory(log_dir: Path) -> Path | None:
+    """The metadata log of the node that has this log dir: in it, or in another log dir of the same node beside it.
+    None if there is none, as of a broker with ZooKeeper. Raises StorageError."""
+    here = log_dir / METADATA_PARTITION
+    if here.is_dir():
+        return here
+    node = node_of(log_dir)
+    if node is None:
+        return None
+    with refusals("list", log_dir.parent):
+        beside = sorted(path for path in log_dir.resolve().parent.iterdir() if path.is_dir())
+    for path in beside:
+        if (path / METADATA_PARTITION).is_dir() and node_of(path) == node:
+            return path / METADATA_PARTITION
+    return None
+
+
+def node_of(log_dir: Path) -> tuple[str, str] | None:
+    """Cluster id and node id in a log dir's meta.properties; None if it has none, or one that does not parse."""
+    try:
+        found = parse_properties(read_file(log_dir / names.META_PROPERTIES).decode("latin-1"))
+    except (FileNotFoundError, StorageError, ValueError):
+        return None
+    node_id = found.get("node.id", found.get("broker.id", ""))
+    return (found["cluster.id"], node_id) if node_id and "cluster.id" in found else None
+
+
+def read_cluster_metadata(directory: Path) -> ClusterMetadata:
+    """Read a metadata log, `__cluster_metadata-0`, from its newest snapshot on. Raises CorruptRecordError if neither
+    the log nor a snapshot has the whole state, NotALogError, StorageError."""
+    metadata = ClusterMetadata(directory)
+    snapshot = _newest_snapshot(directory)
+    if snapshot is not None:
+        path, end_offset = snapshot
+        _apply_all(metadata, snapshot_batches(path))
+        metadata.end_offset = end_offset
+    if not names.has_segments(directory):
+        if snapshot is None:
+            raise NotALogError("no segment and no snapshot in the directory of the metadata log", file=directory)
+        return metadata
+    with Partition(directory) as log:
+        if log.segments[0].base_offset > metadata.end_offset:
+            raise CorruptRecordError(
+                f"the metadata log begins at offset {log.segments[0].base_offset}, and no snapshot reaches so far",
+                file=directory, offset=metadata.end_offset,
+                hint="copy the metadata log of another node, or pass what it would tell with --config",
+            )
+        start = metadata.end_offset
+        end = log.log_end_offset
+        if start < end:
+            _apply_all(metadata, log.batches(start), start)
+            metadata.end_offset = end
+    return metadata
+
+
+def _newest_snapshot(directory: Path) -> tuple[Path, int] | None:
+    found = []
+    with refusals("list", directory):
+        for path in directory.iterdir():
+            parsed = names.parse_metadata_snapshot(path.name)
+            if parsed is not None:
+                found.append((parsed, path))
+    if not found:
+        return None
+    (end_offset, _), path = max(found)
+    return path, end_offset
+
+
+def _apply_all(metadata: ClusterMetadata, batches: Iterable[RecordBatch], start: int = 0) -> None:
+    """Apply records from offset `start` on. Those of a transaction take effect at its end, if there is one."""
+    pending: list[KafkaMessage] | None = None
+    for record in _records(metadata, batches, start):
+        match record:
+            case BeginTransactionRecord():
+                pending = []
+            case EndTransactionRecord():
+                for one in pending or ():
+                    metadata.apply(one)
+                pending = None
+            case AbortTransactionRecord():
+                pending = None
+            case _ if pending is None:
+                metadata.apply(record)
+            case _:
+                pending.append(record)
+
+
+def _records(metadata: ClusterMetadata, batches: Iterable[RecordBatch], start: int) -> Iterator[KafkaMessage]:
+    for batch in batches:
+        if batch.is_control:
+            continue
+        for record in batch:
+            if record.offset < start:
+                continue
+            try:
+                yield decode_metadata(names.METADATA_TOPIC, record.value or b"").message
+            except (ProtocolError, UnsupportedVersionError):
+                metadata.unknown += 1

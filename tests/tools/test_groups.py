@@ -1,0 +1,104 @@
+"""`seglog groups`: groups, offsets and lag from the disk of a broker."""
+import shutil
+
+import pytest
+
+import seglog as engine
+from support.command import seglog, seglog_json
+from support.internal_topics import KRAFT_VERSIONS, kraft, kraft_answers
+from support.old_directories import root as old_brokers
+
+
+@pytest.mark.parametrize("version", KRAFT_VERSIONS)
+def test_groups_are_what_the_broker_said_and_lag_is_to_the_ends_here(version):
+    lines = seglog_json("groups", kraft(version))
+    expected = kraft_answers(version)["groups"]
+    assert [line["group"] for line in lines if line["type"] == "group"] == sorted(expected)
+    ends = {}
+    for name in ("orders-0", "orders-1"):
+        with engine.open_partition(kraft(version) / name) as partition:
+            ends[name] = partition.log_end_offset
+    shown = {}
+    for line in lines:
+        if line["type"] == "committed_offset":
+            where = f"{line['topic']}-{line['partition']}"
+            shown.setdefault(line["group"], {})[where] = [line["offset"], line["metadata"]]
+            assert (line["log_end_offset"], line["lag"]) == (ends[where], ends[where] - line["offset"])
+    assert shown == {name: group["offsets"] for name, group in expected.items() if group["offsets"]}
+    members = {line["group"]: line for line in lines if line["type"] == "group_member"}
+    assert members["modern"]["assigned"] == members["statics"]["assigned"] == {"orders": [0, 1]}
+    waiting, = [line["waiting"] for line in lines if line["type"] == "group" and line["group"] == "open"]
+    assert waiting == [{"topic": "orders", "partition": 0}]
+
+
+def test_text_names_members_and_lag():
+    text = seglog("groups", kraft("4.4.0")).output
+    assert "modern   consumer, epoch 2, 1 member" in text
+    assert "orders 0-1" in text
+    assert "orders-0: a commit waits for the end of its transaction" in text
+    assert "some-metadata" in text
+
+
+def test_one_group_and_one_that_is_not_there():
+    result = seglog("groups", kraft("4.4.0"), "--group", "plain", "--group", "nobody", status=1)
+    assert "plain" in result.stdout
+    assert "readers" not in result.stdout
+    assert "no group 'nobody' in the 1 partition of __consumer_offsets here" in result.stderr
+
+
+def test_partitions_that_are_elsewhere_have_no_lag(tmp_path):
+    shutil.copytree(kraft("4.4.0") / "__consumer_offsets-0", tmp_path / "__consumer_offsets-0")
+    text = seglog("groups", tmp_path).output
+    assert "not here" in text
+    line = next(line for line in seglog_json("groups", tmp_path) if line["type"] == "committed_offset")
+    assert (line["log_end_offset"], line["lag"]) == (None, None)
+    # Two log dirs of one broker: the partitions are in the second.
+    shutil.copytree(kraft("4.4.0") / "orders-0", tmp_path / "more/orders-0")
+    lines = seglog_json("groups", tmp_path, tmp_path / "more", "--group", "plain")
+    assert [line["lag"] for line in lines if line["type"] == "committed_offset"] == [16]
+
+
+def test_old_brokers_have_groups_too():
+    for path in sorted(old_brokers().glob("*/logs/__consumer_offsets-0")):
+        lines = seglog_json("groups", path.parent)
+        assert [line["group"] for line in lines if line["type"] == "group"], path
+        assert any(line["lag"] is not None for line in lines if line["type"] == "committed_offset"), path
+
+
+def test_a_log_dir_without_groups_and_one_without_the_topic(tmp_path):
+    with engine.open(tmp_path / "orders-0") as log:
+        log.append(b"x")
+    assert "no partition of __consumer_offsets is here" in seglog("groups", tmp_path, status=4).stderr
+    with engine.open(tmp_path / "__consumer_offsets-0") as log:
+        log.append(b"x", key=b"\0\x63")
+    result = seglog("groups", tmp_path)
+    assert "no group in the 1 partition" in result.stderr
+    assert "1 record of types or versions that this release does not know" in result.stderr
+
+
+def test_names_that_would_control_a_terminal_are_escaped(tmp_path):
+    from seglog.wire.codec import encode_versioned
+    from seglog.wire.internal_topics import encode_key
+    from seglog.wire.stored_records import OffsetCommitKey, OffsetCommitValue
+
+    with engine.open(tmp_path / "__consumer_offsets-0") as log:
+        log.append(encode_versioned(OffsetCommitValue(offset=1, metadata="\x1b[2J"), 3),
+                   key=encode_key(OffsetCommitKey(group="\x1b[31m", topic="\r", partition=0)))
+    assert "\x1b[2J" not in seglog("groups", tmp_path).output
+    assert "\\x1b[31m" in seglog("groups", tmp_path).output
+
+
+def test_a_damaged_partition_does_not_hide_the_others(tmp_path):
+    data = shutil.copytree(kraft("4.4.0"), tmp_path / "data")
+    log = data / "orders-1/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[20] ^= 1
+    log.write_bytes(raw)
+    shutil.copytree(data / "__consumer_offsets-0", data / "__consumer_offsets-1")
+    log = data / "__consumer_offsets-1/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[100] ^= 1
+    log.write_bytes(raw)
+    result = seglog("groups", data, status=7)
+    assert "plain" in result.stdout
+    assert "__consumer_offsets-1" in result.stderr

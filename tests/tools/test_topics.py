@@ -1,0 +1,89 @@
+"""`seglog topics`: what the metadata log on a disk says of topics, and what of them is there."""
+import shutil
+
+import pytest
+
+from support.command import seglog, seglog_json
+from support.internal_topics import KRAFT_VERSIONS, kraft, kraft_answers
+from support.old_directories import root as old_brokers
+
+
+@pytest.mark.parametrize("version", KRAFT_VERSIONS)
+def test_topics_are_what_the_broker_said(version):
+    lines = seglog_json("topics", kraft(version))
+    topics = {line["topic"]: line for line in lines if line["type"] == "topic"}
+    for name, expected in kraft_answers(version)["topics"].items():
+        assert topics[name]["topic_id"] == expected["id"]
+        assert topics[name]["partitions"] == topics[name]["here"] == len(expected["partitions"])
+        assert [
+            {key: line[key] for key in ("partition", "leader", "replicas", "isr")} for line in lines
+            if line["type"] == "topic_partition" and line["topic"] == name
+        ] == expected["partitions"]
+    assert topics["orders"]["settings"]["retention.ms"] == {"value": "3600000", "source": "topic"}
+    assert topics["orders"]["settings"]["segment.bytes"] == {"value": "1048576", "source": "broker"}
+    assert topics["__consumer_offsets"]["settings"]["retention.ms"] == {"value": "86400000", "source": "brokers"}
+    assert "__cluster_metadata" not in topics
+
+
+def test_text_says_where_a_setting_comes_from_and_which_is_unknown():
+    text = seglog("topics", kraft("4.4.0"), "--topic", "orders").output
+    assert "cleanup.policy = delete   (topic)" in text
+    assert "segment.bytes = 1048576   (this broker)" in text
+    assert "min.insync.replicas = 1   (all brokers)" in text
+    assert "retention.bytes: unknown (server.properties, or else Kafka's default)" in text
+    assert "table" not in text
+
+
+def test_a_partition_of_a_topic_that_was_deleted_is_told_apart(tmp_path):
+    data = shutil.copytree(kraft("4.4.0"), tmp_path / "data")
+    (data / "orders-0/partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    shutil.copytree(data / "orders-1", data / "orders-5")
+    lines = seglog_json("topics", data, "--topic", "orders")
+    problems = {line["partition"]: line["problem"] for line in lines if line["type"] == "topic_partition"}
+    assert problems == {
+        0: "has the topic id AAAAAAAAAAAAAAAAAAAAAQ: of a topic that was deleted", 1: None,
+        5: "the topic has no partition 5",
+    }
+    shutil.copytree(data / "orders-1", data / "other-0")
+    text = seglog("topics", data, "--topic", "other").output
+    assert "not in the metadata" in text
+    assert "settings: unknown" in text
+
+
+def test_a_partition_that_is_elsewhere_is_listed(tmp_path):
+    data = shutil.copytree(kraft("4.4.0"), tmp_path / "data")
+    shutil.rmtree(data / "orders-1")
+    shutil.copytree(kraft("4.4.0") / "orders-1", tmp_path / "more/orders-1")
+    lines = seglog_json("topics", data, "--topic", "orders")
+    assert [line["path"] is None for line in lines if line["type"] == "topic_partition"] == [False, True]
+    lines = seglog_json("topics", data, tmp_path / "more", "--topic", "orders")
+    assert [line["path"] is None for line in lines if line["type"] == "topic_partition"] == [False, False]
+
+
+def test_without_a_metadata_log_everything_else_is_unknown():
+    path = next(iter(sorted(old_brokers().glob("2.4.1/logs"))))
+    result = seglog("topics", path)
+    assert "no metadata log here: replicas and settings are unknown" in result.stderr
+    assert "unknown" in result.stdout
+    line = next(line for line in seglog_json("topics", path) if line["type"] == "topic")
+    assert (line["in_metadata"], line["settings"], line["partitions"]) == (False, None, None)
+
+
+def test_a_topic_that_is_not_there(tmp_path):
+    result = seglog("topics", kraft("4.4.0"), "--topic", "nothing", status=1)
+    assert "topic 'nothing' is unknown here" in result.stderr
+
+
+def test_a_metadata_log_that_cannot_be_read_is_reported_and_the_rest_is_shown(tmp_path):
+    data = shutil.copytree(kraft("4.4.0"), tmp_path / "data")
+    for file in (data / "__cluster_metadata-0").glob("*.checkpoint"):
+        file.chmod(0o644)
+        file.write_bytes(b"x" * 99)
+    result = seglog("topics", data, status=7)
+    assert "corrupt" in result.stderr
+    assert "orders" in result.stdout
+
+
+def test_a_partition_directory_finds_the_metadata_of_its_log_dir():
+    text = seglog("topics", kraft("4.4.0") / "table-0", "--topic", "table").output
+    assert "cleanup.policy = compact   (topic)" in text

@@ -1,0 +1,160 @@
+"""`seglog topics`: what a cluster knows of its topics, from the metadata log on a disk, and what of them is here."""
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from seglog.errors import SeglogError
+from seglog.format import names
+from seglog.reading.cluster_metadata import ClusterMetadata, PartitionReplicas
+from seglog.reading.topic_settings import DirectorySettings, ToldSetting, told_settings
+from seglog.state.partition_metadata import PartitionMetadata, format_topic_id
+
+from . import report
+from .cli import Command
+from .each_place import EachPlace
+from .options import json_option, paths_argument
+from .targets import Place
+
+SOURCES = {"topic": "topic", "broker": "this broker", "brokers": "all brokers"}
+
+
+@click.command(cls=Command, only_reads=True)
+@paths_argument
+@click.option("--topic", "wanted", metavar="TOPIC", multiple=True, help="Only this topic. May be repeated.")
+@json_option
+def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
+    """List the topics of the cluster to which the log dirs at PATH belong: ids, partitions, replicas, settings, and
+    which partitions are on this disk.
+
+    Several PATHs are the log dirs of one broker. Everything is from its metadata log (KRaft): the newest snapshot, and
+    what follows it. Without one, as of a broker with ZooKeeper, and for what `server.properties` sets, the answer is
+    "unknown". Status 1 if a topic that was asked for is unknown, 7 if something could not be read.
+    """
+    places = EachPlace(paths, as_json=as_json)
+    here = _here(places)
+    settings = DirectorySettings()
+    metadata, node_id = _metadata_of(paths, settings)
+    for error in settings.problems:
+        places.unread += 1
+        report.show_error(error, click.get_current_context().command_path, as_json=as_json)
+    known = {} if metadata is None else metadata.topics
+    shown = sorted(name for name in {*known, *here} if not wanted or name in wanted)
+    if metadata is None:
+        report.note("no metadata log here: replicas and settings are unknown")
+    elif not as_json:
+        print(f"cluster metadata up to offset {metadata.end_offset:,}, broker {node_id or 'unknown'}")
+    for n, name in enumerate(shown):
+        told = None if metadata is None or name not in known else told_settings(metadata, name, node_id)
+        partitions = known[name].partitions if name in known else {}
+        topic_id = known[name].topic_id if name in known else None
+        if as_json:
+            _print_json(name, topic_id, partitions, here.get(name, {}), told)
+        else:
+            print("\n" * (metadata is not None or n > 0)
+                  + "\n".join(_text(name, topic_id, partitions, here.get(name, {}), told)))
+    missing = [name for name in wanted if name not in shown]
+    for name in missing:
+        report.note(f"topic {name!r} is unknown here")
+    return places.status(found=bool(missing))
+
+
+def _here(places: Iterable[Place]) -> Mapping[str, Mapping[int, Place]]:
+    """The partitions on this disk by topic and number, without the metadata log."""
+    found: dict[str, dict[int, Place]] = {}
+    for place in places:
+        parsed = names.parse_partition_dir(place.directory.resolve().name)
+        if parsed is not None and parsed.topic != names.METADATA_TOPIC:
+            found.setdefault(parsed.topic, {}).setdefault(parsed.partition, place)
+    return found
+
+
+def _metadata_of(paths: Iterable[Path], settings: DirectorySettings) -> tuple[ClusterMetadata | None, str]:
+    for path in paths:
+        log_dir = path.resolve()
+        if path.is_file():
+            log_dir = log_dir.parent
+        if names.parse_partition_dir(log_dir.name) is not None and names.has_segments(log_dir):
+            log_dir = log_dir.parent
+        metadata, node_id = settings.metadata(log_dir)
+        if metadata is not None:
+            return metadata, node_id
+    return None, ""
+
+
+def _id_on_disk(place: Place) -> str | None:
+    try:
+        return format_topic_id(PartitionMetadata.read(place.directory / names.PARTITION_METADATA).topic_id)
+    except (SeglogError, OSError):
+        return None
+
+
+def _problem(topic_id: str | None, number: int, place: Place | None, state: PartitionReplicas | None) -> str | None:
+    """Why a partition on this disk is not the cluster's."""
+    if place is None:
+        return None
+    on_disk = _id_on_disk(place)
+    if topic_id is not None and on_disk is not None and on_disk != topic_id:
+        return f"has the topic id {on_disk}: of a topic that was deleted"
+    if topic_id is not None and state is None:
+        return f"the topic has no partition {number}"
+    return None
+
+
+def _print_json(
+    name: str, topic_id: str | None, partitions: Mapping[int, PartitionReplicas], here: Mapping[int, Place],
+    told: Mapping[str, ToldSetting] | None,
+) -> None:
+    report.print_json(
+        "topic", topic=name, topic_id=topic_id or next(filter(None, map(_id_on_disk, here.values())), None),
+        in_metadata=told is not None, partitions=len(partitions) if told is not None else None, here=len(here),
+        settings=None if told is None else {
+            key: {"value": setting.value, "source": setting.source} for key, setting in told.items()
+        },
+    )
+    for number in sorted({*partitions, *here}):
+        state = partitions.get(number)
+        report.print_json(
+            "topic_partition", topic=name, partition=number,
+            path=here[number].path if number in here else None,
+            replicas=None if state is None else state.replicas, isr=None if state is None else state.isr,
+            leader=None if state is None else state.leader,
+            leader_epoch=None if state is None else state.leader_epoch,
+            problem=_problem(topic_id, number, here.get(number), state),
+        )
+
+
+def _text(
+    name: str, topic_id: str | None, partitions: Mapping[int, PartitionReplicas], here: Mapping[int, Place],
+    told: Mapping[str, ToldSetting] | None,
+) -> Iterable[str]:
+    shown_id = topic_id or next(filter(None, map(_id_on_disk, here.values())), None)
+    yield report.paint(report.printable(name), "bold") + "   " + "   ".join((
+        f"id {shown_id or 'unknown'}",
+        report.count_of(len(partitions), "partition") if told is not None else "not in the metadata",
+        f"{len(here):,} here",
+    ))
+    rows = []
+    for number in sorted({*partitions, *here}):
+        state, problem = partitions.get(number), _problem(topic_id, number, here.get(number), partitions.get(number))
+        rows.append([
+            str(number), *(["unknown"] * 4 if state is None else [
+                "none" if state.leader < 0 else str(state.leader), str(state.leader_epoch), _ids(state.replicas),
+                _ids(state.isr) + (", too few" if len(state.isr) < len(state.replicas) else ""),
+            ]), problem or ("yes" if number in here else "no"),
+        ])
+    yield report.table(
+        ("partition", "leader", "epoch", "replicas", "in sync", "here"), rows, left=(3, 4, 5), indent=2
+    )
+    if told is None:
+        yield "  settings: unknown"
+        return
+    for key, setting in told.items():
+        yield f"  {report.printable(key)} = {report.printable(setting.value)}   ({SOURCES[setting.source]})"
+    for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
+        if key not in told:
+            yield f"  {key}: unknown (server.properties, or else Kafka's default)"
+
+
+def _ids(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes))
