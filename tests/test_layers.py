@@ -11,7 +11,7 @@ ENGINE = ROOT / "engine/seglog"
 # A room may import rooms on lower floors, never its own floor's neighbours or above.
 FLOORS = [
     {"_version", "_public", "errors", "counters", "logger", "pulsar_pb", "_kernels"},
-    {"clock", "config", "metrics", "process_end"},
+    {"clock", "config", "late_import", "metrics", "process_end"},
     {"fs", "format", "delayed", "threads", "wire"},
     {"segment", "stores"},
     {"state", "ledger"},

@@ -11,6 +11,7 @@ from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig, Settings, keys
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.late_import import late
 from seglog.log.log import Log
 from seglog.reading.arguments import check_mapping, checked_config
 from seglog.upkeep.cleaner_config import CleanerConfig
@@ -51,6 +52,7 @@ def open(
 
 
 def _expired(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":
+    late("seglog.upkeep.retention")
     from seglog.upkeep.retention import expired  # a process that only opens a log and appends never needs it
 
     return expired(log, config, now_ms)
@@ -76,6 +78,7 @@ def open_dir(
     every log. `cleaner`: keys for all logs together, such as seglog.retention.total.bytes (docs/config.md); one thread,
     `log_dir.cleaner`, cleans the logs that are open. Raises what `LogDir` raises.
     """
+    late("seglog.log.open_dir")
     from seglog.log.open_dir import LogDir
 
     if not isinstance(cleaner, CleanerConfig):
@@ -140,6 +143,7 @@ def serve(
 
 def _check_access(users: object, tls: object) -> None:
     if tls is not None:
+        late("ssl")
         import ssl
 
         if not isinstance(tls, ssl.SSLContext):

@@ -22,6 +22,7 @@ from seglog.errors import (
 from seglog.format.compression import Codec, compress
 from seglog.format.names import MAX_OFFSET
 from seglog.format.validate import AppendRules, Assigned, assign, check_follower
+from seglog.late_import import late
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -296,6 +297,7 @@ class BatchEncoder:
         columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to lists, Arrow arrays
         or buffers: see cext/build/column_source.pyx and format.arrow_columns. A null timestamp means none.
         """
+        late("seglog.format.arrow_columns")
         from seglog.format.arrow_columns import plain_columns
 
         most = self._batch_bytes_max if batch_bytes is None else min(batch_bytes, self._batch_bytes_max)

@@ -26,6 +26,7 @@ from seglog._kernels.appended_file import AppendedFile
 from seglog._kernels.appended_file import reserve as reserve_space
 from seglog.errors import StorageError
 from seglog.fs.refusals import refusals, storage_error
+from seglog.late_import import late
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -568,6 +569,7 @@ def _system_rename(name: str) -> tuple[Any, Callable[[], int]]:
 
     Looked up once: opening a library makes a class, and collecting a class runs Python code in which ^C is lost.
     """
+    late("ctypes")
     import ctypes  # not at the top: programs that only read do not need it
 
     function = getattr(ctypes.CDLL(None, use_errno=True), name)

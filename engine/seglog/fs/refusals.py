@@ -8,6 +8,7 @@ import os
 from types import TracebackType
 
 from seglog.errors import StorageError
+from seglog.late_import import late
 
 _REFUSALS = {
     errno.ENOSPC: ("no space is left on the device", "free space on that file system, and run the same command again"),
@@ -56,6 +57,7 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
 def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
     """What to say if the process has used up its own limit of address space; None: it has none, or enough is left."""
     try:
+        late("resource")
         import resource  # not on Windows
 
         limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -12,6 +12,7 @@ from seglog._kernels.entry_frame import EntryFrame, MessageFields, put_broker_me
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, EncryptedPayloadError, InvalidArgumentError
 from seglog.format.payload_compression import open_payload
+from seglog.late_import import late
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -26,6 +27,7 @@ CHECKSUM_MAGIC = b"\x0e\x01"
 
 def pulsar_pb() -> ModuleType:
     """Import the classes of proto/pulsar/entry.proto. Importing protobuf costs more than most uses of an entry."""
+    late("seglog.pulsar_pb.entry_pb2")
     from seglog.pulsar_pb import entry_pb2
 
     return entry_pb2
@@ -33,6 +35,7 @@ def pulsar_pb() -> ModuleType:
 
 def parse_message(kind: type[M], data: "Buffer", file: str | None = None) -> M:
     """Parse `data` as a protobuf message with all its required fields. Raises CorruptRecordError."""
+    late("google.protobuf.message")
     from google.protobuf.message import DecodeError
 
     try:

@@ -38,6 +38,7 @@ from seglog.format.dialect import dialect_of_config
 from seglog.fs.aside import shorten, write_again, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
+from seglog.late_import import late
 from seglog.loading import replay
 from seglog.loading.index_trust import indexes_are_sound, sound_end
 from seglog.segment.positions import LostRange
@@ -223,6 +224,7 @@ class LoadPlan:
     def _keep_damaged_bytes(self, fs: FileSystem) -> None:
         if not self.quarantined:
             return
+        late("seglog.state.quarantine")
         from seglog.state.quarantine import put_into_quarantine
 
         for files, damage in self.quarantined:
@@ -360,6 +362,7 @@ def _check(plan: LoadPlan, first: int) -> None:
     ]
     if not to_check:
         return
+    late("seglog.segment.recovery")
     from seglog.segment.recovery import check_segments  # a log that was closed cleanly never needs it
 
     ends = [segments[slot + 1].base_offset if slot + 1 < len(segments) else names.MAX_OFFSET for slot in to_check]
@@ -430,6 +433,7 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
 
 
 def _never_arrived(segment: PlannedSegment, damage: "Damage") -> bool:
+    late("seglog.segment.missing_sectors")
     from seglog.segment.missing_sectors import lacks_a_sector
 
     with Mapping(segment.files.log.path) as whole:
@@ -448,6 +452,7 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
         return
     is_last = not check.has_run_behind_damage and len(check.damages) == 1
     last_offset = damage.last_offset if is_last else check.next_offset - 1
+    late("seglog.segment.recovery")
     from seglog.segment.recovery import Damage
 
     plan.lost.append(Damage(
@@ -558,6 +563,7 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
     check = _checked(segment)
     if segment.is_changed:
         if not _is_prefix(check.runs if segment.runs is None else segment.runs) or check.offset_index is None:
+            late("seglog.segment.recovery")
             from seglog.segment.recovery import check_segment
 
             check = check_segment(segment.path, segment.base_offset, names.MAX_OFFSET, config)

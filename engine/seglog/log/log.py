@@ -29,6 +29,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import LogClosedError, SeglogError
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.late_import import late
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
 from seglog.log.cutting import LogCutter
 from seglog.log.keeper import KeeperOf
@@ -142,6 +143,7 @@ class Log(Followable, Unclosed):
         return f"<Log {self.path.name}: offsets {self.log_start_offset} to {self.log_end_offset}>"
 
     def _reopening(self) -> "tuple[Callable[..., Partition], tuple[object, ...]]":
+        late("seglog.reading.partition")
         from seglog.reading.partition import reopened
 
         # The writer stays in this process: unpickling gives a reader (`open_partition`).
@@ -379,6 +381,7 @@ class Log(Followable, Unclosed):
         Raises InvalidArgumentError, InvalidProducerEpochError after 32 768 producers of an id,
         UnsupportedForMessageFormatError below format v2, LogClosedError, LogFailedError.
         """
+        late("seglog.log.producer")
         from seglog.log.producer import Producer
 
         return Producer(self._transactions, producer_id)
@@ -466,6 +469,7 @@ class Log(Followable, Unclosed):
 
         Raises InvalidConfigError, InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
+        late("seglog.log.configuring")
         from seglog.log.configuring import use_config
 
         tail = self._tail
@@ -520,6 +524,7 @@ class Log(Followable, Unclosed):
 
     @property
     def _source(self) -> FollowedLog:
+        late("seglog.log.own_source")
         from seglog.log.own_source import OwnSource
 
         return OwnSource(self, self._tail)
@@ -529,6 +534,7 @@ class Log(Followable, Unclosed):
     def stats(self) -> "LogStats":
         """The state of the log, and what it has done since it was opened: a few system calls, however large it is.
         Raises LogClosedError."""
+        late("seglog.log.stats")
         from seglog.log.stats import DirectorySizes, stats_of
 
         if self._sizes is None:
@@ -548,6 +554,7 @@ class Log(Followable, Unclosed):
         """
         target = Path(os.path.abspath(checked_path(dst)))
         self._tail.check()
+        late("seglog.log.hot_backup")
         from seglog.log.hot_backup import back_up
 
         return self._tail.files_lock.run(back_up, self._tail, target)

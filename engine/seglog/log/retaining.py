@@ -24,6 +24,7 @@ from seglog.errors import StorageError
 from seglog.format.dialect import segment_files
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
+from seglog.late_import import late
 from seglog.loading.loader import LoadPlan
 from seglog.log.cutting import LogCutter
 from seglog.log.removal import remove_cleaned
@@ -169,6 +170,7 @@ class LogRetainer:
 
     def judge(self, ages: Sequence[AgedSegment]) -> "Verdict":
         """What to delete now."""
+        late("seglog.log.expiry")
         from seglog.log.expiry import LogAge
 
         tail = self._tail
@@ -349,6 +351,7 @@ class LogRetainer:
             if extent.segments[0].path != head.path or len(extent.segments) == 1:
                 return 0
             head = extent.segments[0]
+        late("seglog.log.head_rewrite")
         from seglog.log.head_rewrite import rewritten_from
 
         new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
@@ -368,6 +371,7 @@ def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end
     """
     if not config.retention_respect_cursors:
         return log_end_offset
+    late("seglog.state.reader_cursor")
     from seglog.state.reader_cursor import committed_cursors
 
     unread = min((cursor.offset for cursor in committed_cursors(directory)), default=log_end_offset)
@@ -405,6 +409,7 @@ def _linked_bytes(segments: Sequence[Segment]) -> int:
 
 def keep_all(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":
     """The rule of a log that deletes nothing by itself."""
+    late("seglog.log.expiry")
     from seglog.log.expiry import Verdict
 
     return Verdict((), log.log_start_offset)
@@ -416,6 +421,7 @@ def make_room_to_open(plan: LoadPlan, fs: FileSystem, retention: "Retention", no
 
     Whole segments only, each removed durably before the next one; the last one stays.
     """
+    late("seglog.log.expiry")
     from seglog.log.expiry import LogAge
 
     segments = [Segment(planned.files.log.path) for planned in plan.segments]

@@ -6,6 +6,7 @@ from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.status import Status, words
 from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError
+from seglog.late_import import late
 from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
@@ -53,6 +54,7 @@ def columns_of(
     control: bool,
     on_lost: OnLost | None,
 ) -> "Iterator[Columns]":
+    late("seglog._kernels.columns")
     from seglog._kernels.columns import chunks
 
     for segment, table, first, last in tables:

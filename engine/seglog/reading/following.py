@@ -15,6 +15,7 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
+from seglog.late_import import late
 from seglog.reading.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.reading.extent import Extent
 from seglog.reading.lookup import out_of_range
@@ -229,6 +230,7 @@ class Following:
         try:
             aborted = None
             if self.is_committed:
+                late("seglog.state.checked_aborts")
                 from seglog.state.checked_aborts import checked_aborts
 
                 aborted = checked_aborts(extent.segments_from(first), end)

@@ -26,6 +26,7 @@ from seglog.errors import (
 from seglog.format.compression import Decompress
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.late_import import late
 from seglog.reading.arguments import (
     Isolation,
     OnOutOfRange,
@@ -109,6 +110,7 @@ class LogReader(LogLookup):
         its file is damaged, StorageError if the directory cannot be written to.
         """
         self._current()
+        late("seglog.reading.log_cursor")
         from seglog.reading.log_cursor import LogCursor
 
         return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
@@ -204,6 +206,7 @@ class LogReader(LogLookup):
         lost: list[LostRange] = []
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
+            late("seglog._kernels.columns")
             from seglog._kernels.columns import ArenaPool
 
             self._pool = ArenaPool(chunk_bytes)
@@ -237,6 +240,7 @@ class LogReader(LogLookup):
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
         """
+        late("seglog.reading.fetch")
         from seglog.reading.fetch import LogFetch
 
         offset = checked_offset(offset)
@@ -256,6 +260,7 @@ class LogReader(LogLookup):
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that reach into [start, stop)."""
+        late("seglog.reading.fetch")
         from seglog.reading.fetch import aborted_transactions
 
         extent = self._current()
@@ -373,6 +378,7 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
 
 
 def _gap_finder(log: LogReader, extent: Extent) -> "GapFinder":
+    late("seglog.reading.gaps")
     from seglog.reading.gaps import GapFinder
 
     return GapFinder(log.path, log.config, extent)
@@ -385,6 +391,7 @@ def _bounds(
     first = extent.log_start_offset if start is None else start
     aborted = None
     if is_read_committed(isolation):
+        late("seglog.state.checked_aborts")
         from seglog.state.checked_aborts import checked_aborts
 
         stable = log.last_stable_offset

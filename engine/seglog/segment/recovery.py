@@ -23,6 +23,7 @@ from seglog.format.batch_layout import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, V2_HEA
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
+from seglog.late_import import late
 from seglog.segment.batches import first_offset_of
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.positions import LostRange
@@ -123,6 +124,7 @@ def check_segments(
     threads = min(config.num_recovery_threads, len(tasks))
     if threads < 2:
         return [check_segment(path, base_offset, end_offset, config) for path, base_offset, end_offset in tasks]
+    late("concurrent.futures.thread")
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads, thread_name_prefix="seglog-recovery") as pool:

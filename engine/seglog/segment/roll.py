@@ -6,6 +6,7 @@ touches a file or reads a clock.
 from collections.abc import Callable
 
 from seglog.config import LogConfig
+from seglog.late_import import late
 from seglog.segment.index_file import OffsetIndex, TimeIndex
 
 # An index entry holds the offset as a signed int32 above the segment's base
@@ -86,6 +87,7 @@ def segment_jitter_ms(config: LogConfig, randrange: Callable[[int], int] | None 
     if most <= 0:
         return 0
     if randrange is None:
+        late("random")
         import random  # (few logs have a jitter)
 
         randrange = random.randrange

@@ -23,6 +23,7 @@ from seglog._kernels.write_gate import Bell, CallLock
 from seglog.config import LogConfig
 from seglog.counters import Sample
 from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
+from seglog.late_import import late
 from seglog.log.keeper import KeptLog
 from seglog.log.log import Log
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
@@ -395,7 +396,9 @@ class LogCleaner:
         }
         if not any(task.clean_at <= now for task in waiting.values()):
             return None
+        late("seglog.upkeep.cleaner")
         from seglog.upkeep.cleaner import plan_for
+        late("seglog.upkeep.cleaning_plan")
         from seglog.upkeep.cleaning_plan import CleaningPlan, filthiest
 
         plans: dict[int, CleaningPlan] = {}
@@ -424,7 +427,9 @@ class LogCleaner:
         log = task.log()
         if not isinstance(log, Log) or task.leaves:
             return
+        late("seglog.upkeep.cleaner")
         from seglog.upkeep.cleaner import clean
+        late("seglog.upkeep.cleaning_round")
         from seglog.upkeep.cleaning_round import CleaningLimits
 
         limits = CleaningLimits(
@@ -465,7 +470,9 @@ class LogCleaner:
 
     def _keep_total(self, now_ms: int) -> None:
         """seglog.retention.total.bytes."""
+        late("seglog.log.expiry")
         from seglog.log.expiry import Expired, Verdict
+        late("seglog.upkeep.retention")
         from seglog.upkeep.retention import over_total
 
         logs: dict[int, tuple[list[AgedSegment], LogConfig]] = {}

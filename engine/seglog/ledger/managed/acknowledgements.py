@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
+from seglog.late_import import late
 from seglog.ledger.managed.extent import LedgerExtent
 from seglog.ledger.position import EARLIEST, Position
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def bitmap(values: Iterable[int] = ()) -> "BitMap":
     """Make a bitmap; pyroaring, whose import costs more than most uses of a managed ledger, is imported only here."""
+    late("pyroaring")
     from pyroaring import BitMap
 
     return BitMap(values)

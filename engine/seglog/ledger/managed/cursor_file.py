@@ -14,6 +14,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.late_import import late
 from seglog.ledger.ledger_metadata import MAX_ID, number, texts
 from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch
 from seglog.ledger.position import Position
@@ -96,6 +97,7 @@ def _text_of(ids: "BitMap") -> str:
 
 
 def _bitmap_of(value: object) -> "BitMap":
+    late("pyroaring")
     from pyroaring import BitMap
 
     if not isinstance(value, str):

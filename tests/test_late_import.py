@@ -1,0 +1,120 @@
+"""Modules that are imported where they are first needed: an interrupt there keeps no other thread waiting."""
+import _thread
+import ast
+import ctypes
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from seglog.late_import import late
+from support.waiting import wait_for
+
+ENGINE = Path(__file__).parent.parent / "engine/seglog"
+# Rooms whose functions several threads call, each of which may be interrupted.
+ROOMS = ("fs", "format", "segment", "state", "reading", "loading", "log", "threads", "loop", "aio", "ledger", "upkeep")
+KIND = KeyboardInterrupt
+
+
+def inner_imports(path):
+    """(the node, the modules that it may mean, the statement before it) of each import within a function."""
+    for outer in ast.walk(ast.parse(path.read_text())):
+        for block in ("body", "orelse", "handlers", "finalbody"):
+            statements = getattr(outer, block, None)
+            if not isinstance(statements, list):
+                continue        # of an expression
+            for before, node in zip([None, *statements], statements, strict=False):
+                if isinstance(node, ast.ImportFrom) and node.col_offset:
+                    yield node, [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)], before
+                elif isinstance(node, ast.Import) and node.col_offset:
+                    yield node, [node.names[0].name], before
+
+
+def is_late(before, modules):
+    call = getattr(before, "value", None)
+    if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "late":
+        return False
+    [name] = [argument.value for argument in call.args]
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def test_each_import_within_a_function_is_late():
+    files = [path for room in ROOMS for path in (ENGINE / room).rglob("*.py")]
+    found = [(path, *each) for path in files for each in inner_imports(path)]
+    inner = [each for each in found if not is_type_checking(*each[:2])]
+    assert [f"{path}:{node.lineno}" for path, node, modules, before in inner if not is_late(before, modules)] == []
+    assert len(inner) > 30
+
+
+def is_type_checking(path, node):
+    """Whether an import is in a block `if TYPE_CHECKING`."""
+    for block in ast.walk(ast.parse(path.read_text())):
+        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING" and (
+            block.lineno < node.lineno <= block.end_lineno
+        ):
+            return True
+    return False
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Makes modules that take a while to import; returns their names."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(number):
+        (tmp_path / f"slow_{number}.py").write_text("import time\ntime.sleep(0.001)\nvalue = 1\n")
+        return f"slow_{number}"
+
+    yield make
+    for name in [name for name in sys.modules if name.startswith("slow_")]:
+        del sys.modules[name]
+
+
+class Importer:
+    """A thread that imports a module until it has done so and is told to stop, whatever exception comes."""
+
+    def __init__(self, name):
+        self.name = name
+        self.is_done = self.is_stopped = self.has_ended = False
+        self.ident = None
+        _thread.start_new_thread(self.run, ())
+
+    def run(self):
+        self.ident = threading.get_ident()
+        while not self.has_ended:
+            try:
+                self.work()
+                self.has_ended = True
+            except KIND:
+                pass
+
+    def work(self):
+        while not (self.is_done and self.is_stopped):
+            late(self.name)
+            self.is_done = __import__(self.name).value == 1
+            time.sleep(0.0002)
+
+
+def test_interrupted_threads_leave_no_module_locked(module):
+    """With the import system alone, the first or second of them hangs."""
+    chance = random.Random(5)
+    for number in range(100):
+        name = module(number)
+        threads = [Importer(name) for _ in range(3)]
+        wait_for(lambda threads=threads: all(thread.ident for thread in threads))
+        for _ in range(6):
+            time.sleep(chance.random() * 0.0006)
+            ident = chance.choice(threads).ident
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KIND))
+        wait_for(lambda threads=threads: all(thread.is_done for thread in threads), 20)
+        for thread in threads:
+            thread.is_stopped = True
+        wait_for(lambda threads=threads: all(thread.has_ended for thread in threads))
+
+
+def test_what_is_missing_is_an_import_error(tmp_path):
+    with pytest.raises(ModuleNotFoundError):
+        late("seglog.no_such_module")
