@@ -74,18 +74,12 @@ cdef int check_base_offset(int64_t base_offset, int64_t last_offset_delta) excep
 
 # --- one record ----------------------------------------------------------------------------------
 
-def encode_one(
-    int64_t base_offset, timestamp, key, value, headers=(), int32_t leader_epoch=-1, int16_t attributes=0, /
-):
-    """One record as an uncompressed batch of its own: bytes.
-
-    `timestamp`: ms, -1 for none. `key`, `value`: bytes-like or None. `headers`: pairs of str and bytes-like or None.
-    `attributes`: 0, or 8 where `timestamp` is the log's (LogAppendTime).
-    Raises TypeError, InvalidArgumentError, RecordTooLargeError.
-    """
-    cdef Output out
+cdef int encode_into(
+    Output* out, BatchHeader* batch, int64_t base_offset, object timestamp, object key, object value, object headers,
+    int32_t leader_epoch, int16_t attributes
+) except -1:
+    """Write a batch of one record to `out`, which may have memory; the caller gives that back."""
     cdef Output encoded_headers
-    cdef BatchHeader batch
     cdef RecordView record
     cdef Field key_field
     cdef Field value_field
@@ -98,7 +92,6 @@ def encode_one(
     record.header_count = 0
     encoded_headers.first = NULL
     key_field.is_exported = value_field.is_exported = False
-    take_output(&out)
     try:
         hold_field(&key_field, key, b"key", -1)
         hold_field(&value_field, value, b"value", -1)
@@ -117,20 +110,48 @@ def encode_one(
         batch.base_sequence = -1
         batch.leader_epoch = leader_epoch
         batch.attributes = attributes
-        status = begin_batch(&out, &batch)
+        status = begin_batch(out, batch)
         if status == OK:
-            status = append_record(&out, &batch, &record, NULL)
+            status = append_record(out, batch, &record, NULL)
         if status == OK:
-            status = end_batch(&out, &batch)
+            status = end_batch(out, batch)
         if status != OK:
             raise_refused(status, -1)
-        store_batch_crcs(&out, 0, out.size)
-        return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
+        store_batch_crcs(out, 0, out.size)
+        return 0
     finally:
         release_field(&key_field)
         release_field(&value_field)
         free(encoded_headers.first)
+
+
+def encode_one(
+    int64_t base_offset, timestamp, key, value, headers=(), int32_t leader_epoch=-1, int16_t attributes=0, /
+):
+    """One record as an uncompressed batch of its own: bytes.
+
+    `timestamp`: ms, -1 for none. `key`, `value`: bytes-like or None. `headers`: pairs of str and bytes-like or None.
+    `attributes`: 0, or 8 where `timestamp` is the log's (LogAppendTime).
+    Raises TypeError, InvalidArgumentError, RecordTooLargeError.
+    """
+    cdef Output out
+    cdef BatchHeader batch
+    take_output(&out)
+    try:
+        encode_into(&out, &batch, base_offset, timestamp, key, value, headers, leader_epoch, attributes)
+        return PyBytes_FromStringAndSize(<const char*>out.first, out.size)
+    finally:
         give_back(&out)
+
+
+def encode_single(timestamp, key, value, headers=(), int16_t attributes=0, /):
+    """As encode_one, as an EncodedBatch, which gets its place later."""
+    cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
+    take_output(&made.out)
+    encode_into(&made.out, &made.batch, 0, timestamp, key, value, headers, -1, attributes)
+    made.min_timestamp = made.batch.max_timestamp
+    made.has_null_key = key is None
+    return made
 
 
 # --- many ------------------------------------------------------------------------------------------

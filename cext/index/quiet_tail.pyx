@@ -3,12 +3,14 @@
 Each is one step, in which the interpreter delivers no exception: so a batch changes the log completely or not at all.
 Every other append takes the slow path, `WriteGate.change` and seglog.log.tail, which writes the same bytes.
 """
-from libc.stdint cimport int32_t, int64_t
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from .append_result cimport Assigned
 from .batch_encode cimport EncodedBatch
 from .batch_header cimport CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
 from .growing_batch cimport GrowingBatch
+from .span cimport store_u32, store_u64
 from .write_gate cimport ChangeGate
 
 from .batch_encode import encode_one
@@ -29,6 +31,7 @@ cdef class QuietTail(ChangeGate):
     encoder             makes batches, and checks ready ones
     announcements       a queue.SimpleQueue that gets the log when readers may see more of it; None: not wanted
     is_announced        it is already in there: the next appends need not add it
+    batch_bytes_max     a single record that makes a larger batch is not appended quietly
     lingering           the records that wait to be written together; None: each append writes its own
     lingering_bytes     they are written when they have this size
     """
@@ -44,6 +47,7 @@ cdef class QuietTail(ChangeGate):
     cdef public object encoder
     cdef public object announcements
     cdef public bint is_announced
+    cdef public int64_t batch_bytes_max
     cdef public GrowingBatch lingering
     cdef public int64_t lingering_bytes
 
@@ -53,27 +57,55 @@ cdef class QuietTail(ChangeGate):
             self.is_announced = True
             self.announcements.put(self)
 
-    def append_one(self, int64_t timestamp, key, value, headers, int64_t bytes_max, bint waits=True):
+    def append_one(self, int64_t timestamp, key, value, headers, encoder, bint waits=True):
         """Append a record as its own uncompressed batch; return its offset. -1: not quiet; then nothing was done.
 
-        `waits`: if readers see only durable records, return when it is durable.
-        Raises what encode_one raises, StorageError, LogFailedError.
+        Otherwise as `write`. Raises what encode_one raises, too.
         """
-        cdef int64_t offset
+        if self.is_old_format or not self.is_quiet():
+            return -1
+        return self.write_batch(encode_one(0, timestamp, key, value, headers), timestamp, encoder, waits, False)
+
+    def write(self, batch not None, encoder, bint waits=True, bint follows=False):
+        """Write a batch that `encoder` made (EncodedBatch) or checked (Assigned), at the next offset; return its last
+        offset. -1: not quiet; then nothing was done.
+
+        `waits`: if readers see only durable records, return when it is durable. `follows`: a v2 batch that keeps its
+        offset and its epoch, as a follower's, after others of its kind.
+
+        Not quiet: the first batch since opening or of an epoch, and the first one of its kind (`follows`); one of a
+        producer, which the log would have to remember; one with tags; several batches; one of another encoder than the
+        log's. Raises StorageError, LogFailedError.
+        """
+        return self.write_batch(batch, 0, encoder, waits, follows)
+
+    cdef int64_t write_batch(
+        self, object batch, int64_t timestamp, object encoder, bint waits, bint follows
+    ) except -2:
+        cdef int64_t last
         cdef int64_t number
         if not self.is_open():
             return -1
         self.lock.take()
         try:
-            offset = self.put_one(timestamp, key, value, headers, bytes_max)
+            if encoder is not self.encoder:
+                last = -1
+            elif type(batch) is bytes:
+                last = self.put_one(<bytes>batch, timestamp)
+            elif type(batch) is EncodedBatch:
+                last = self.put_made(<EncodedBatch>batch)
+            elif follows:
+                last = self.put_followed(<Assigned?>batch)
+            else:
+                last = self.put_ready(<Assigned?>batch)
             number = self.number
         except BaseException as error:
             self.give_after(error)
             raise
         self.lock.give()
-        if waits and offset >= 0 and self.publishes_synced:
+        if waits and last >= 0 and self.publishes_synced:
             self.wait(number)
-        return offset
+        return last
 
     def append_lingering(self, int64_t timestamp, key, value, headers):
         """Add a record to those that wait to be written together; return its offset. -1: not quiet, as for the first of
@@ -93,68 +125,17 @@ cdef class QuietTail(ChangeGate):
         self.lock.give()
         return offset
 
-    def append_made(self, EncodedBatch made not None, bint waits=True):
-        """Append a batch that was made here; return the offset of its last record."""
-        cdef int64_t last
-        cdef int64_t number
-        if not self.is_open():
-            return -1
-        self.lock.take()
-        try:
-            last = self.put_made(made)
-            number = self.number
-        except BaseException as error:
-            self.give_after(error)
-            raise
-        self.lock.give()
-        if waits and last >= 0 and self.publishes_synced:
-            self.wait(number)
-        return last
+    # --- with the lock ---------------------------------------------------------------------------
 
-    def append_ready(self, Assigned assigned not None, encoder, bint waits=True):
-        """Append one batch that `encoder` checked, for these offsets or others; return its last offset.
-
-        Not quiet: a batch of a producer, which the log would have to remember, one with tags, and one that another
-        encoder checked.
-        """
-        return self.append_checked(assigned, encoder, waits, False)
-
-    def append_followed(self, Assigned assigned not None, encoder, bint waits=True):
-        """Append one v2 batch that keeps its offset and its epoch, as a follower's, after others of its kind; return
-        its last offset.
-
-        Not quiet: the first one since opening or after batches of another kind, one with another epoch than the log's,
-        one of a producer.
-        """
-        return self.append_checked(assigned, encoder, waits, True)
-
-    cdef int64_t append_checked(self, Assigned assigned, object encoder, bint waits, bint follows) except -2:
-        cdef int64_t last
-        cdef int64_t number
-        if not self.is_open():
-            return -1
-        self.lock.take()
-        try:
-            last = self.put_followed(assigned, encoder) if follows else self.put_ready(assigned, encoder)
-            number = self.number
-        except BaseException as error:
-            self.give_after(error)
-            raise
-        self.lock.give()
-        if waits and last >= 0 and self.publishes_synced:
-            self.wait(number)
-        return last
-
-    cdef int64_t put_one(
-        self, int64_t timestamp, object key, object value, object headers, int64_t bytes_max
-    ) except -2:
+    cdef int64_t put_one(self, bytes made, int64_t timestamp) except -2:
         cdef int64_t offset = self.next_offset
-        if self.is_old_format or not self.is_quiet():
+        cdef uint8_t* header = <uint8_t*>PyBytes_AS_STRING(made)
+        if self.is_old_format or not self.is_quiet() or len(made) > self.batch_bytes_max or offset == INT64_MAX:
             return -1
-        made = encode_one(offset, timestamp, key, value, headers, self.leader_epoch)
-        if len(made) > bytes_max or not self.write_quietly(made, offset, offset, timestamp):
-            return -1
-        return offset
+        # In place, as EncodedBatch.place: nobody else has seen these bytes, and no checksum covers the two fields.
+        store_u64(header, <uint64_t>offset)
+        store_u32(header + 12, <uint32_t>self.leader_epoch)
+        return offset if self.write_quietly(made, offset, offset, timestamp) else -1
 
     cdef int64_t put_lingering(self, int64_t timestamp, object key, object value, object headers) except -2:
         cdef GrowingBatch batch = self.lingering
@@ -174,12 +155,11 @@ cdef class QuietTail(ChangeGate):
         made.place(first, self.leader_epoch)
         return last if self.write_quietly(made, first, last, made.batch.max_timestamp) else -1
 
-    cdef int64_t put_ready(self, Assigned assigned, object encoder) except -2:
+    cdef int64_t put_ready(self, Assigned assigned) except -2:
         cdef const BatchHeader* row = assigned.table.rows
         cdef int64_t first = self.next_offset
         if (
-            assigned.table.n != 1 or row.producer_id >= 0 or row.magic < 0 or encoder is not self.encoder
-            or not self.is_quiet()
+            assigned.table.n != 1 or row.producer_id >= 0 or row.magic < 0 or not self.is_quiet()
         ):
             return -1
         if assigned.is_ours and not (row.magic == 0 and codec_of(row) != CODEC_NONE) and assigned.count > 0:
@@ -190,11 +170,11 @@ cdef class QuietTail(ChangeGate):
             return -1
         return assigned.last_offset
 
-    cdef int64_t put_followed(self, Assigned assigned, object encoder) except -2:
+    cdef int64_t put_followed(self, Assigned assigned) except -2:
         cdef const BatchHeader* row = assigned.table.rows
         # (While no epoch is due, that of the log is the last one in its cache: no other begins with this batch.)
         if (
-            assigned.table.n != 1 or row.magic != 2 or row.producer_id >= 0 or encoder is not self.encoder
+            assigned.table.n != 1 or row.magic != 2 or row.producer_id >= 0
             or row.leader_epoch != self.leader_epoch or row.position != 0 or row.size_bytes != assigned.raw.size
             or assigned.first_offset < self.next_offset or not self.follows or not self.is_ready()
             or not self.write_quietly(assigned.raw, assigned.first_offset, assigned.last_offset, assigned.max_timestamp)

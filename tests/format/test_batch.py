@@ -263,7 +263,8 @@ def encoder(leader_epoch=3, **settings):
 @pytest.mark.parametrize("codec", ["producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"])
 def test_a_log_compresses_as_it_is_configured(codec):
     log = encoder(compression_type=codec)
-    for made in (log.many(RECORDS, NOW, BASE), log.one(BASE, NOW, *RECORDS[0])):
+    for made in (log.many(RECORDS, NOW, BASE), log.one(NOW, *RECORDS[0])):
+        made.place(BASE, 3)
         [batch] = read(made)
         assert Codec(batch.codec).label == ("none" if codec in ("producer", "uncompressed") else codec)
         assert (batch.leader_epoch, batch.base_offset, batch.timestamp_type) == (3, BASE, 0)
@@ -288,7 +289,8 @@ def test_levels_come_from_the_configuration():
 def test_one_record_is_the_batch_of_many_with_one(key, value, headers, timestamp, log_append_time):
     timestamp_type = "LogAppendTime" if log_append_time else "CreateTime"
     log = encoder(message_timestamp_type=timestamp_type, seglog_timestamp_check=False)
-    one = log.one(BASE, NOW, key, value, headers, timestamp)
+    one = log.one(NOW, key, value, headers, timestamp)
+    one.place(BASE, 3)
     many = log.many([(key, value, headers, timestamp)], NOW, BASE)
     if log_append_time:
         # What the record said only makes a delta that nobody reads: one record does without.
@@ -296,28 +298,30 @@ def test_one_record_is_the_batch_of_many_with_one(key, value, headers, timestamp
         assert [(r.timestamp, r.key, r.value, r.headers) for r in [*a, *b]] == [(NOW, key, value, tuple(headers))] * 2
         assert a.max_timestamp == b.max_timestamp == NOW
     else:
-        assert bytes(many) == one
+        assert bytes(many) == bytes(one)
+        assert (many.min_timestamp, many.has_null_key) == (one.min_timestamp, one.has_null_key)
+        assert (many.max_timestamp, many.count, many.last_offset) == (one.max_timestamp, one.count, one.last_offset)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_compacted_log_refuses_records_without_a_key(codec):
     log = encoder(cleanup_policy="compact", compression_type=codec)
     with pytest.raises(InvalidRecordError, match="has no key"):
-        log.one(0, NOW, None, b"v")
+        log.one(NOW, None, b"v")
     with pytest.raises(InvalidRecordError, match="has no key"):
         log.many([(b"k", b"v"), (None, b"v")], NOW)
-    assert log.one(0, NOW, b"", None)
+    assert log.one(NOW, b"", None)
     assert log.many([(b"k", None)], NOW)
 
 
 def test_timestamps_stay_within_the_bounds_of_the_clock():
     log = encoder(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=50, seglog_timestamp_check=False)
     for timestamp in (NOW - 1000, NOW + 50, -1):
-        assert log.one(0, NOW, b"k", b"v", (), timestamp)
+        assert log.one(NOW, b"k", b"v", (), timestamp)
         assert log.many([(b"k", b"v", (), timestamp), (b"k", b"v")], NOW)
     for timestamp, key in ((NOW - 1001, "before"), (NOW + 51, "after"), (0, "before")):
         for refused in (
-            lambda t=timestamp: log.one(0, NOW, b"k", b"v", (), t),
+            lambda t=timestamp: log.one(NOW, b"k", b"v", (), t),
             lambda t=timestamp: log.many([(b"k", b"v"), (b"k", b"v", (), -1), (b"k", b"v", (), t)], NOW),
         ):
             with pytest.raises(InvalidTimestampError, match=rf"message\.timestamp\.{key}\.max\.ms"):
@@ -326,23 +330,23 @@ def test_timestamps_stay_within_the_bounds_of_the_clock():
 
 def test_under_log_append_time_no_timestamp_is_out_of_bounds():
     log = encoder(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=0)
-    for made in (log.one(0, NOW, b"k", b"v", (), 5), log.many([(b"k", b"v", (), 5)], NOW)):
+    for made in (log.one(NOW, b"k", b"v", (), 5), log.many([(b"k", b"v", (), 5)], NOW)):
         [batch] = read(made)
         assert [(record.timestamp, record.timestamp_type) for record in batch] == [(NOW, 1)]
 
 
 def test_a_batch_is_at_most_max_message_bytes_as_it_is_stored():
     record = (b"k", bytes(1000))
-    size = len(encoder().one(0, NOW, *record))
+    size = len(encoder().one(NOW, *record))
     for settings, is_refused in (({"max.message.bytes": size}, False), ({"max.message.bytes": size - 1}, True)):
         log = encoder(**settings)
-        for make in (lambda log=log: log.one(0, NOW, *record), lambda log=log: log.many([record], NOW)):
+        for make in (lambda log=log: log.one(NOW, *record), lambda log=log: log.many([record], NOW)):
             if is_refused:
                 with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
                     make()
             else:
                 assert len(make()) == size
-    assert len(encoder(max_message_bytes=size - 1, compression_type="zstd").one(0, NOW, *record)) < size
+    assert len(encoder(max_message_bytes=size - 1, compression_type="zstd").one(NOW, *record)) < size
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

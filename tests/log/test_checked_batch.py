@@ -3,6 +3,8 @@ import pytest
 
 import seglog
 from seglog.errors import CorruptRecordError, RecordTooLargeError
+from seglog.format.batch import BatchEncoder
+from seglog.format.compression import Codec
 
 BATCH = seglog.build_batch([(b"k", b"one"), (b"k", b"two")], codec="gzip")
 
@@ -49,3 +51,24 @@ def test_a_producers_batch_is_written_once(log):
     first, second = log.check_batch(batch), log.check_batch(batch)
     assert log.append_checked(first) == (0, 0, False)
     assert log.append_checked(second) == (0, 0, True)
+
+
+@pytest.mark.parametrize("append", ["append", "append_many", "append_columns"])
+def test_records_are_encoded_again_if_the_configuration_changed_meanwhile(log, monkeypatch, append):
+    """Encoding takes no lock, and another thread may call `configure` in the middle of it."""
+    log.configure({"message.timestamp.type": "LogAppendTime"})
+    log.append(b"first")        # what follows needs only a write
+    method = {"append": "one", "append_many": "many", "append_columns": "columns"}[append]
+    encode = getattr(BatchEncoder, method)
+
+    def encode_and_configure(self, *args):
+        made = encode(self, *args)
+        monkeypatch.undo()
+        log.configure({"compression.type": "gzip"})
+        return made
+
+    monkeypatch.setattr(BatchEncoder, method, encode_and_configure)
+    record = {"append": b"v", "append_many": [(b"k", b"v")], "append_columns": {"value": [b"v"]}}[append]
+    assert getattr(log, append)(record) == 1
+    assert [Codec(batch.codec).label for batch in log.batches()] == ["none", "gzip"]
+    assert values(log) == [(0, b"first"), (1, b"v")]

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import seglog
+from seglog._kernels.append_result import Assigned
 from seglog.clock import ManualClock
 from seglog.errors import (
     InvalidProducerEpochError,
@@ -255,17 +256,18 @@ def test_a_mirror_is_told_what_is_due_when_it_is_its_turn(path):
         assert [r.offset for r in log.read()] == [n for n in range(40) if n not in refused]
 
 
-def counted(monkeypatch, method):
-    """Whether each call of this method of LogTail, from now on, was one step of a kernel."""
+def counted(monkeypatch):
+    """Whether each ready batch, from now on, was written by one step of a kernel."""
     quiet = []
-    append = getattr(LogTail, method)
+    write = LogTail.write
 
-    def seen(self, *args):
-        last = append(self, *args)
-        quiet.append(last >= 0)
+    def seen(self, batch, *args):
+        last = write(self, batch, *args)
+        if isinstance(batch, Assigned):
+            quiet.append(last >= 0)
         return last
 
-    monkeypatch.setattr(LogTail, method, seen, raising=False)
+    monkeypatch.setattr(LogTail, "write", seen, raising=False)
     return quiet
 
 
@@ -290,10 +292,10 @@ def test_quiet_appends_write_what_the_slow_path_writes(in_memory, monkeypatch, f
         return results, counts, files
 
     quick = filled(in_memory / "quick" / "orders-0")
-    quiet = counted(monkeypatch, "append_ready")
+    quiet = counted(monkeypatch)
     filled(in_memory / "counted" / "orders-0")
     assert sum(quiet) > 40
-    monkeypatch.setattr(LogTail, "append_ready", lambda *args: -1)
+    monkeypatch.setattr(LogTail, "write", lambda *args: -1)
     slow = filled(in_memory / "slow" / "orders-0")
     assert slow[:2] == quick[:2]
     assert [name for name in slow[2] if slow[2][name] != quick[2].get(name)] == []
@@ -328,10 +330,10 @@ def test_quiet_appends_of_a_follower_write_what_the_slow_path_writes(in_memory, 
         files = {file.name: file.read_bytes() for file in path.iterdir() if "0" in file.name or "epoch" in file.name}
         return results, counts, records, epochs, files
 
-    quiet = counted(monkeypatch, "append_followed")
+    quiet = counted(monkeypatch)
     quick = filled(in_memory / "quick" / "orders-0")
     assert 100 < sum(quiet) < 200
-    monkeypatch.setattr(LogTail, "append_followed", lambda *args: -1)
+    monkeypatch.setattr(LogTail, "write", lambda *args: -1)
     slow = filled(in_memory / "slow" / "orders-0")
     assert slow[:4] == quick[:4]
     assert [name for name in slow[4] if slow[4][name] != quick[4].get(name)] == []

@@ -46,6 +46,9 @@ def encode_one(
     attributes: int = 0,
     /,
 ) -> bytes: ...
+def encode_single(
+    timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None = (), attributes: int = 0, /
+) -> EncodedBatch: ...
 def encode_records(
     records: Iterable[Record],
     base_offset: int,

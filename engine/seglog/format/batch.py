@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_builder import MessageSetBuilder
-from seglog._kernels.batch_encode import EncodedBatch, encode_one, encode_records
+from seglog._kernels.batch_encode import EncodedBatch, encode_records, encode_single
 from seglog._kernels.column_encode import encode_columns
 from seglog._kernels.growing_batch import GrowingBatch
 from seglog._kernels.record_batch import Record as StoredRecord
@@ -249,15 +249,15 @@ class BatchEncoder:
         self._batch_bytes_max = config.batch_bytes_max
 
     def one(
-        self, base_offset: int, now_ms: int, key: "Buffer | None", value: "Buffer | None",
-        headers: "Headers | None" = (), timestamp: int | None = None,
-    ) -> "bytes | EncodedBatch":
+        self, now_ms: int, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None" = (),
+        timestamp: int | None = None,
+    ) -> EncodedBatch:
         """Encode one record; `now_ms` is used if it has no timestamp of its own, or under LogAppendTime."""
         if self.codec is not Codec.NONE:
-            return self.many(((key, value, headers, timestamp),), now_ms, base_offset)
+            return self.many(((key, value, headers, timestamp),), now_ms)
         if timestamp is None or self.uses_log_append_time:
             timestamp = now_ms
-        made = encode_one(base_offset, timestamp, key, value, headers, self.leader_epoch, self._attributes)
+        made = encode_single(timestamp, key, value, headers, self._attributes)
         self._own_check.check_encoded(len(made), timestamp, timestamp, key is None, now_ms)
         return made
 

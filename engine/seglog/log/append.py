@@ -94,7 +94,6 @@ class LogAppender:
         self._encoder = encoder
         self._linger = tail.linger
         self._flushes = tail.flush_messages > 0
-        self._batch_bytes_max = config.batch_bytes_max
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._times_from = encoder.times_from
         self._needs_keys = config.is_compacted
@@ -129,24 +128,25 @@ class LogAppender:
                 )
             ):
                 offset = self._tail.append_one(
-                    now_ms if timestamp is None else timestamp, key, value, headers, self._batch_bytes_max, wait
+                    now_ms if timestamp is None else timestamp, key, value, headers, self._encoder, wait
                 )
                 if offset >= 0:
                     if self._flushes:
                         self._tail.flush_if_due(wait)
                     return offset if wait else PendingAppend(offset, self._tail.number)
-            elif wait is None:
-                # (append_many also takes a time that is not an int.)
-                return self.append_many(((key, value, headers, timestamp),), True, None)  # type: ignore[arg-type]
-            if wait is None:
-                return NOT_AT_ONCE
-            offset, number = self._tail.change(self._encode_and_write, now_ms, key, value, headers, timestamp)
+                if wait is None:
+                    return NOT_AT_ONCE
+            self._tail.check()
+            encoder = self._encoder
+            if timestamp is not None and type(timestamp) is not int:
+                timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
+            made = encoder.one(now_ms, key, value, headers, timestamp)
         except TypeError as error:
             if (encoded := encoded_key(key)) is not None:
                 return self.append(value, encoded, headers, timestamp, wait)
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
-        self._tail.acknowledge(number, wait)
-        return offset if wait else PendingAppend(offset, number)
+        appended = self._append_made(encoder, (made,), now_ms, True, wait)
+        return self.append(value, key, headers, timestamp, wait) if appended is None else appended
 
     def append_many(self, records: "Iterable[Record]", atomic: bool, wait: bool | None) -> int | PendingAppend[int]:
         now_ms = self._now_ms()
@@ -232,17 +232,18 @@ class LogAppender:
         tail = self._tail
         if from_coordinator:
             origin = Origin.COORDINATOR
-        elif leader_epoch is None and self._linger is None:     # Fast path.
-            append = tail.append_ready if assign_offsets else tail.append_followed
-            if append(assigned, encoder, wait) >= 0:
-                if assigned.rebuilt:
-                    self._count(given, assigned)
-                else:
-                    self._in_place[assigned.magic].add(len(assigned.table))
-                if self._flushes:
-                    tail.flush_if_due(wait)
-                result = AppendResult(assigned.first_offset, assigned.last_offset)
-                return result if wait else PendingAppend(result, tail.number)
+        elif (      # Fast path.
+            leader_epoch is None and self._linger is None
+            and tail.write(assigned, encoder, wait, not assign_offsets) >= 0
+        ):
+            if assigned.rebuilt:
+                self._count(given, assigned)
+            else:
+                self._in_place[assigned.magic].add(len(assigned.table))
+            if self._flushes:
+                tail.flush_if_due(wait)
+            result = AppendResult(assigned.first_offset, assigned.last_offset)
+            return result if wait else PendingAppend(result, tail.number)
         result, number = tail.change(
             self._write_checked, given, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
         )
@@ -284,6 +285,8 @@ class LogAppender:
                 if offset >= 0:
                     return offset if wait else PendingAppend(offset, self._tail.number + 1)
             offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
+            if offset < 0:
+                return self.append(value, key, headers, timestamp, wait)
         except TypeError as error:
             if (encoded := encoded_key(key)) is not None:
                 return self._append_lingering(encoded, value, headers, timestamp, wait)
@@ -297,7 +300,7 @@ class LogAppender:
         tail = self._tail
         if self._linger is None and len(batches) == 1:
             # Fast path.
-            last = tail.append_made(batches[0], wait)
+            last = tail.write(batches[0], encoder, wait)
             if last >= 0:
                 if self._flushes:
                     tail.flush_if_due(wait)
@@ -313,32 +316,6 @@ class LogAppender:
 
     # --- with the lock ---------------------------------------------------------------------------
 
-    def _encode_and_write(
-        self,
-        now_ms: int,
-        key: "Buffer | None",
-        value: "Buffer | None",
-        headers: "Headers | None",
-        timestamp: "Time | None",
-    ) -> tuple[int, int]:
-        """Write one record as `append` gets it. Returns its offset, and the number to wait for."""
-        if timestamp is not None and type(timestamp) is not int:
-            timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
-        tail, encoder = self._tail, self._encoder
-        offset = tail.next_offset
-        made = encoder.one(offset, now_ms, key, value, headers, timestamp)
-        if isinstance(encoder, MessageEncoder):
-            stored = encoder.stored(made, offset, now_ms, tail.leader_epoch)
-            tail.write_assigned(stored, Origin.CLIENT, now_ms, None)
-            return offset, tail.number
-        if isinstance(made, EncodedBatch):
-            made.place(offset, tail.leader_epoch)
-            max_timestamp = made.max_timestamp
-        else:
-            max_timestamp = now_ms if timestamp is None or encoder.uses_log_append_time else timestamp
-        tail.write(made, offset, offset, max_timestamp, now_ms)
-        return offset, tail.number
-
     def _write_made(
         self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
     ) -> tuple[int, int]:
@@ -349,9 +326,7 @@ class LogAppender:
         if isinstance(encoder, MessageEncoder):
             return self._write_old(encoder, batches, now_ms, atomic)
         for made in batches:
-            first = tail.next_offset
-            made.place(first, tail.leader_epoch)
-            tail.write(made, first, first + made.count - 1, made.max_timestamp, now_ms)
+            tail.write_made(made, now_ms)
         return tail.next_offset - 1, tail.number
 
     def _write_old(
@@ -367,16 +342,17 @@ class LogAppender:
             else:
                 stored += encoder.stored_in_pieces(made, first, now_ms, tail.leader_epoch)
         for assigned in stored:
-            tail.write_assigned(assigned, Origin.CLIENT, now_ms, None)
+            tail.write_checked(assigned, Origin.CLIENT, now_ms, None)
         return tail.next_offset - 1, tail.number
 
     def _let_linger(
         self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
         now_ms: int,
     ) -> tuple[int, int]:
+        """Returns the record's offset, and the number to wait for; -1: the configuration was changed meanwhile."""
         tail, linger = self._tail, self._linger
-        if linger is None:      # the configuration was changed meanwhile
-            return self._encode_and_write(now_ms, key, value, headers, timestamp)
+        if linger is None:
+            return -1, tail.number
         batch = linger.batch
         if not batch and self._housekeeping is not None:
             self._housekeeping.linger()     # first: no record may wait unless a thread will write it
@@ -420,7 +396,7 @@ class LogAppender:
             update = found
         if epoch > tail.leader_epoch:
             tail.set_epoch(epoch)
-        tail.write_assigned(assigned, origin, now_ms, update)
+        tail.write_checked(assigned, origin, now_ms, update)
         self._count(given, assigned)
         return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 

@@ -50,13 +50,13 @@ class Linger:
         if timestamp is None:
             timestamp = now_ms
         elif not self._times_from <= timestamp <= now_ms or now_ms - timestamp > self._before_max_ms:
-            self._encoder.one(0, now_ms, key, value, headers, timestamp)
+            self._encoder.one(now_ms, key, value, headers, timestamp)
         if key is None and self._needs_keys:
-            self._encoder.one(0, now_ms, key, value, headers)
+            self._encoder.one(now_ms, key, value, headers)
         if self.batch.add(key, value, headers, timestamp):
             return True
         if not self.batch:
-            self._encoder.one(0, now_ms, key, value, headers)
+            self._encoder.one(now_ms, key, value, headers)
             raise RecordTooLargeError(f"the record does not fit into the largest batch: {self._bytes_max} bytes")
         return False
 

@@ -149,6 +149,7 @@ class LogTail(WriteGate, QuietTail):
         self.linger = Linger.of(config, self.encoder)
         self.lingering = None if self.linger is None else self.linger.batch
         self.lingering_bytes = config.linger_bytes
+        self.batch_bytes_max = config.batch_bytes_max
         self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
 
     def reload(self) -> None:
@@ -226,9 +227,7 @@ class LogTail(WriteGate, QuietTail):
         with self.changing():
             made = linger.batch.taken
             assert made is not None
-            first = self.next_offset
-            made.place(first, self.leader_epoch)
-            self.write(made, first, made.last_offset, made.max_timestamp, now_ms)
+            self.write_made(made, now_ms)
             linger.batch.taken = None
 
     def before_change(self) -> None:
@@ -260,8 +259,10 @@ class LogTail(WriteGate, QuietTail):
 
     # --- with the lock: writing ------------------------------------------------------------------
 
-    def write(self, made: bytes | EncodedBatch, first: int, last: int, max_timestamp: int, now_ms: int) -> None:
-        """Write one batch that seglog made, at `first`, the next offset, to the active segment."""
+    def write_made(self, made: EncodedBatch, now_ms: int) -> None:
+        """Write one batch that seglog made, at the next offset."""
+        made.place(self.next_offset, self.leader_epoch)
+        first, last, max_timestamp = made.base_offset, made.last_offset, made.max_timestamp
         active = GROWING_FILES.appender_of(self)
         if active.should_roll(len(made), max_timestamp, last, now_ms):
             active = self.roll_at(first)
@@ -279,7 +280,7 @@ class LogTail(WriteGate, QuietTail):
             if not self.publishes_synced:
                 self.announce()
 
-    def write_assigned(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
+    def write_checked(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
         """Write batches that were checked, and update their producers."""
         first = assigned.first_offset
         last = assigned.last_offset
