@@ -80,9 +80,9 @@ class Dispatcher:
         self._read: list[StoredEntry] = []
         self._first_ledger_id = -1
         self._is_closed = False
-        self._index.join(self)
         # Distinct for each reader, and does not keep this dispatcher alive.
         self._wake = partial(self._changed.notify)
+        self._index.join(self)      # from now on, whoever closes the index closes this
         managed_ledger.listen(self._wake)
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Dispatcher:
                 self._index.poll(max_entries - len(entries))
                 if not self._replay:
                     return
-            entry = self._replayed(self._replay[0])
+            entry = self.entry_at(self._replay[0])
             if entry is not None:
                 entries.append(entry)
             self._replay.popleft()
@@ -211,8 +211,12 @@ class Dispatcher:
         found: BitMap | None = pending | taken if pending and taken else pending or taken
         return found
 
-    def _replayed(self, position: Position) -> StoredEntry | None:
-        """The entry; None if it was acknowledged or trimmed meanwhile."""
+    def next_due_ms(self) -> int | None:
+        """When the next delayed message is due, in ms since 1970; None: none is delayed, as far as it was read."""
+        return self._tracker.next_delivery_time()
+
+    def entry_at(self, position: Position) -> StoredEntry | None:
+        """The entry of a position, wherever it is; None if it was acknowledged or trimmed meanwhile."""
         if self._cursor.is_acknowledged(position):
             return None
         try:

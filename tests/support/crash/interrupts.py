@@ -29,11 +29,14 @@ class Interrupted(KeyboardInterrupt):
 
 @functools.cache
 def _leaves_with(code):
-    """The offsets of the instructions that leave `with` blocks the plain way: three None, and the call."""
+    """The offsets of the instructions that leave `with` blocks the plain way: three None, and the call. Before them
+    there is a swap, if the block returns a value: it is behind the block, too."""
     found = set()
     instructions = list(dis.get_instructions(code))
     for n in range(len(instructions) - 3):
         if all(i.opname == "LOAD_CONST" and i.argval is None for i in instructions[n : n + 3]):
+            if n and instructions[n - 1].opname == "SWAP":
+                found.add(instructions[n - 1].offset)
             for after in instructions[n : n + 8]:
                 found.add(after.offset)
                 if after.opname.startswith("CALL"):
