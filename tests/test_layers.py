@@ -18,7 +18,7 @@ FLOORS = [
     {"reading", "loading", "topic"},
     {"log", "conversion", "verification", "frames"},
     {"upkeep", "coordinators", "loop"},
-    {"archive", "spark", "endpoint", "polars"},
+    {"archive", "spark", "endpoint", "polars", "queue"},
     {"opening", "managed_ledger"},
     {"aio", "pulsar"},
     {"__init__"},

@@ -36,6 +36,10 @@ from seglog.log.stats import LogStats as LogStats
 from seglog.opening import open as open
 from seglog.opening import open_dir as open_dir
 from seglog.opening import serve as serve
+from seglog.queue.job import DeadJob as DeadJob
+from seglog.queue.job import Job as Job
+from seglog.queue.queue import Queue as Queue
+from seglog.queue.queue import QueueStats as QueueStats
 from seglog.reading.follower import Follower as Follower
 from seglog.reading.follower import follow as follow
 from seglog.reading.log_cursor import LogCursor as LogCursor

@@ -140,6 +140,15 @@ class CorruptBackupError(SeglogError):
     )
 
 
+class CorruptJournalError(SeglogError):
+    """The journal of a queue (queue.journal) is damaged in its middle, or is not the one that its cursor's file was
+    written beside. The messages are in the ledgers and are not affected; which of them were acknowledged since the last
+    checkpoint, and their attempts, the journal knows."""
+
+    code = "corrupt_journal"
+    hint = "restore the directory from a copy, or open the queue with recover=True: some jobs are then delivered again"
+
+
 class CorruptSettingsError(SeglogError):
     """The file with a log's settings (.seglog.config) does not parse or fails its checksum. The records are not
     affected."""
@@ -471,3 +480,18 @@ class TooManyDelayedError(SeglogError):
 
     code = "too_many_delayed"
     hint = "continue when delayed messages have been delivered, or raise seglog.delayed.max.messages"
+
+
+class QueueFullError(SeglogError):
+    """A queue holds as many jobs as max_backlog allows. The job was not put."""
+
+    code = "queue_full"
+    hint = "put it again once jobs have been acknowledged, or raise max_backlog"
+
+
+class LeaseLostError(SeglogError):
+    """The lease of a job ended before this call, or the job is finished: it was delivered again, waits for that, is
+    dead, or was acknowledged."""
+
+    code = "lease_lost"
+    hint = "give long jobs a longer lease, or call job.extend in time; job.ack() still counts"

@@ -11,7 +11,8 @@ from support.pages import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
-INNER = {"cursor_passed", "write_cursor", "listen", "unlisten", "cursors", "shared", "heard"}
+INNER = {"cursor_passed", "write_cursor", "listen", "unlisten", "cursors", "shared", "heard", "check",
+         "keep_in_journal", "journal"}
 
 
 @pytest.mark.parametrize(("page", "count"), [("managed_ledger.md", 5), ("topic_compaction.md", 1)])

@@ -343,7 +343,7 @@ def test_a_damaged_cursor_file_is_refused_and_a_newer_one_too(path, topic, curso
         file.write_bytes(raw[:n] + bytes([raw[n] ^ 1]) + raw[n + 1 :])
         with pytest.raises(CorruptManifestError):
             ManagedLedger(path)
-    file.write_bytes(format_json(FORMAT, 3, name="one"))
+    file.write_bytes(format_json(FORMAT, 4, name="one"))
     with pytest.raises(UnsupportedVersionError):
         ManagedLedger(path)
     good = {"name": "one", "mark_delete": [0, 0], "acknowledged": [], "batches": [], "properties": {}}

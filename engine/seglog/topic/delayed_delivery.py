@@ -12,7 +12,7 @@ rebuilt from the log. Decisions about single messages are kept:
     shared           <topic>/delayed/__delayed_index, listed by the cursor of that name, which exists only then
 """
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -37,7 +37,7 @@ from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
-from seglog.ledger.message_batch import build_message_entry
+from seglog.ledger.message_batch import build_batch_entry, build_message_entry
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.topic.delayed_index import (
@@ -52,6 +52,8 @@ from seglog.topic.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 
 class DelayedDelivery(OpenHandle):
@@ -172,6 +174,45 @@ class DelayedDelivery(OpenHandle):
 
         Raises InvalidArgumentError for a negative delay, or if both are given, and what `add_entry` raises.
         """
+        publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
+        metadata = pulsar_pb().MessageMetadata(
+            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
+            deliver_at_time=deliver_at_ms,
+        )
+        if key is not None:
+            _set_key(metadata, key)
+        for name, text in _texts(properties):
+            metadata.properties.add(key=name, value=text)
+        return self._add_within_limits(build_message_entry(metadata, value), publish_time_ms, deliver_at_ms)
+
+    def publish_batch(
+        self,
+        messages: "Iterable[tuple[str | bytes | None, Buffer]]",
+        *,
+        delay: timedelta | float | None = None,
+        deliver_at_ms: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Position:
+        """Add messages, each with a key or None, as one entry, and return its position: all are held back until the
+        same time. Otherwise like `publish`; raises InvalidArgumentError if there is none."""
+        publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
+        metadata = pulsar_pb().MessageMetadata(
+            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
+            deliver_at_time=deliver_at_ms,
+        )
+        kind, checked = pulsar_pb().SingleMessageMetadata, list(_texts(properties))
+        singles = []
+        for key, value in messages:
+            single = kind(payload_size=0)       # set by write_batch
+            if key is not None:
+                _set_key(single, key)
+            for name, text in checked:
+                single.properties.add(key=name, value=text)
+            singles.append((single, value))
+        return self._add_within_limits(build_batch_entry(metadata, singles), publish_time_ms, deliver_at_ms)
+
+    def _times(self, delay: timedelta | float | None, deliver_at_ms: int | None) -> tuple[int, int | None]:
+        """The time of publishing, and when a message is to be delivered, ms since 1970."""
         publish_time_ms = self._clock.now_ms()
         if delay is not None:
             if deliver_at_ms is not None:
@@ -182,20 +223,7 @@ class DelayedDelivery(OpenHandle):
                 publish_time_ms, deliver_at_ms = -(-at_ns // 1_000_000), -(-(at_ns + delay_ns) // 1_000_000)
         elif deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 2**63):
             raise InvalidArgumentError(f"deliver_at_ms must be an integer (ms since 1970), not {deliver_at_ms!r}")
-        is_bytes = isinstance(key, bytes)
-        partition_key = base64.b64encode(key).decode() if isinstance(key, bytes) else key
-        _check_text("a key", partition_key)
-        checked = checked_properties({} if properties is None else properties)
-        metadata = pulsar_pb().MessageMetadata(
-            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
-            deliver_at_time=deliver_at_ms, partition_key=partition_key,
-            partition_key_b64_encoded=True if is_bytes else None,
-        )
-        for name, text in checked.items():
-            _check_text("a property's name", name)
-            _check_text("a property", text)
-            metadata.properties.add(key=name, value=text)
-        return self._add_within_limits(build_message_entry(metadata, value), publish_time_ms, deliver_at_ms)
+        return publish_time_ms, deliver_at_ms
 
     # --- configuration -----------------------------------------------------------------------
 
@@ -378,6 +406,23 @@ class DelayedDelivery(OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _set_key(metadata: "MessageMetadata | SingleMessageMetadata", key: str | bytes) -> None:
+    if isinstance(key, bytes):
+        metadata.partition_key = base64.b64encode(key).decode()
+        metadata.partition_key_b64_encoded = True
+    else:
+        _check_text("a key", key)
+        metadata.partition_key = key
+
+
+def _texts(properties: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    """The properties, checked."""
+    for name, text in checked_properties(properties).items() if properties is not None else ():
+        _check_text("a property's name", name)
+        _check_text("a property", text)
+        yield name, text
 
 
 def _check_text(what: str, text: object) -> None:

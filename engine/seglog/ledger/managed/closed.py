@@ -4,6 +4,7 @@ A ledger that was not sealed is read up to its last complete batch, as of now: i
 may have died.
 """
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,8 +14,9 @@ from seglog.errors import CorruptManifestError, NotALogError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger import Ledger
-from seglog.ledger.managed.cursor_file import CursorState, cursor_files
+from seglog.ledger.managed.cursor_file import CursorState, cursor_files, with_journal
 from seglog.ledger.managed.extent import LedgerExtent
+from seglog.ledger.managed.journal import read_journal
 from seglog.ledger.managed.manifest import LedgerInfo, Manifest, ledger_directory
 from seglog.ledger.managed.reader import ManagedReader
 
@@ -42,12 +44,12 @@ class ClosedManagedLedger(ManagedReader):
 
     def cursors(self) -> list[CursorState]:
         """Read the files of all cursors, limited to existing entries; sorted by name. Raises CorruptManifestError."""
-        found = [CursorState.read(path) for path in cursor_files(self.path)]
+        files = cursor_files(self.path)
+        found = [(path, CursorState.read(path)) for path in files]
+        journal = read_journal(self.path) if any(state.journal for _, state in found) else None
         return [
-            CursorState(
-                state.name, state.acknowledged.within(self.extent, self.manifest.next_ledger_id), state.properties
-            )
-            for state in sorted(found, key=lambda state: state.name)
+            replace(state, acknowledged=state.acknowledged.within(self.extent, self.manifest.next_ledger_id))
+            for state in sorted((with_journal(state, journal, path) for path, state in found), key=lambda one: one.name)
         ]
 
     def close(self) -> None:

@@ -77,6 +77,9 @@ class ManagedCursor:
         # Calls returned whose acknowledgements are not on the disk, and no caller has got an error since.
         self.has_unstored = False
         self._is_closed = False
+        # The journal that has its acknowledgements, and up to where this has them, too.
+        self._covers: Callable[[], tuple[int, int] | None] = lambda: state.journal
+        self._is_journaled = False
 
     def __repr__(self) -> str:
         return f"<ManagedCursor {self.name}: up to {self.mark_delete_position}>"
@@ -305,7 +308,7 @@ class ManagedCursor:
             changed.set_aside(wanted)
             changed.advance(extent)
             # On the disk first: as soon as this is in effect, their ledger may be trimmed.
-            self._home.write_cursor(CursorState(self.name, changed, self._properties))
+            self._home.write_cursor(CursorState(self.name, changed, self._properties, self._covers()))
             self._acknowledged = changed
             self._changed(before)
         self._tell()
@@ -562,13 +565,33 @@ class ManagedCursor:
         """Whether `close` was called."""
         return self._is_closed
 
+    @property
+    def journal(self) -> tuple[int, int] | None:
+        """The id of the journal that has its acknowledgements, and up to where this has them, too; None: there is
+        none."""
+        return self._covers()
+
+    def keep_in_journal(self, covers: Callable[[], tuple[int, int]]) -> None:
+        """From now on, whoever acknowledges makes that durable in a journal first: this is written when it is flushed
+        or closed, not after acknowledgements. `covers`: the id of the journal, and up to where its acknowledgements are
+        in this. The file refers to a journal at return."""
+        with self._lock:
+            self._extent()
+            is_first = self._covers() is None
+            self._covers, self._is_journaled = covers, True
+            if is_first:
+                self._is_dirty = True
+                self._write()
+
     def _changed(self, before: Position, acknowledged: Sequence[Position] = ()) -> None:
         now = self.mark_delete_position
         if self._listeners:
             self._news.append((acknowledged, now))
         self._is_dirty = True
         rate = self._topic.config.mark_delete_per_s
-        if self._is_due or not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
+        if self._is_journaled and not self._is_due:
+            pass
+        elif self._is_due or not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
             self._write()
         else:
             self.has_unstored = True
@@ -577,7 +600,7 @@ class ManagedCursor:
 
     def _write(self) -> None:
         try:
-            self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties))
+            self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties, self._covers()))
         except SeglogError:
             self.has_unstored = False       # the caller gets it
             raise

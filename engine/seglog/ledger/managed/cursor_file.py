@@ -4,9 +4,9 @@ Only formats, parses and replaces the file; seglog.ledger.managed.cursor decides
 """
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from seglog.errors import CorruptManifestError, InvalidArgumentError
@@ -17,14 +17,16 @@ from seglog.fs.mapping import read_file
 from seglog.late_import import late
 from seglog.ledger.ledger_metadata import MAX_ID, number, texts
 from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch
+from seglog.ledger.managed.journal import JournalContents, JournalKind, acknowledge, covered_by
 from seglog.ledger.position import Position
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
 FORMAT = "seglog-cursor"
-# Version 1 has no "aside".
-VERSION, OLDEST = 2, 1
+# Version 1 has no "aside". Version 3 has a "journal", and only cursors that have one are written so: an older seglog
+# must not take the acknowledgements in the file for all of them.
+VERSION, WITHOUT_JOURNAL, OLDEST = 3, 2, 1
 DIRECTORY = "cursors"
 SUFFIX = ".cursor"
 _MAX_NAME_BYTES = 255 - len(SUFFIX) - len(".tmp")
@@ -37,6 +39,8 @@ class CursorState:
     name: str
     acknowledged: Acknowledgements
     properties: Mapping[str, str] = field(default_factory=dict)
+    # The id of a journal, and the position up to which its acknowledgements are in this.
+    journal: tuple[int, int] | None = None
 
     @property
     def mark_delete_position(self) -> Position:
@@ -45,8 +49,10 @@ class CursorState:
 
     def to_bytes(self) -> bytes:
         acknowledged = self.acknowledged
+        journal: dict[str, Any] = {} if self.journal is None else {"journal": list(self.journal)}
         return format_json(
-            FORMAT, VERSION, name=self.name, mark_delete=list(acknowledged.mark_delete),
+            FORMAT, VERSION if journal else WITHOUT_JOURNAL, **journal, name=self.name,
+            mark_delete=list(acknowledged.mark_delete),
             acknowledged=[[ledger_id, _text_of(ids)] for ledger_id, ids in acknowledged.entries.items()],
             batches=[
                 [*at, part.size, _text_of(part.indexes)]
@@ -121,7 +127,26 @@ def _state(body: dict[str, object]) -> CursorState:
         part, position = PartOfBatch(number(size, low=1), _bitmap_of(indexes)), _position(ledger_id, entry_id)
         parts = acknowledged.aside_parts if acknowledged.is_aside(position) else acknowledged.batches
         parts[position] = part
-    return CursorState(name, acknowledged, properties)
+    journal = None
+    if body["version"] == VERSION:
+        journal_id, up_to = _list(body["journal"], 2)
+        journal = number(journal_id, low=1), number(up_to)
+    return CursorState(name, acknowledged, properties, journal)
+
+
+def with_journal(state: CursorState, journal: JournalContents | None, file: Path) -> CursorState:
+    """Return the state with the acknowledgements in the journal that its file does not have.
+
+    It then covers the whole journal: each opening that appends begins another one. Raises CorruptJournalError.
+    """
+    if state.journal is None:
+        return state
+    begin = covered_by(journal, state.journal, file)
+    assert journal is not None
+    for record in journal.records:
+        if record.kind is JournalKind.ACKED and record.position >= begin and record.subscription == state.name:
+            acknowledge(state.acknowledged, record.items)
+    return replace(state, journal=(journal.journal_id, MAX_ID))
 
 
 def _list(value: object, length: int | None = None) -> list[object]:

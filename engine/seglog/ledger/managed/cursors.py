@@ -8,7 +8,8 @@ from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR, slowest, tidy
 from seglog.ledger.managed.cursor import ManagedCursor
-from seglog.ledger.managed.cursor_file import DIRECTORY, CursorState, cursor_files, cursor_path
+from seglog.ledger.managed.cursor_file import DIRECTORY, CursorState, cursor_files, cursor_path, with_journal
+from seglog.ledger.managed.journal import JournalContents, read_journal
 from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.managed.tail import ManagedTail
 from seglog.ledger.position import EARLIEST, LATEST, Position, checked_position
@@ -28,14 +29,19 @@ class ManagedCursors:
         tail = self._tail
         extent, next_ledger_id = tail.current(), tail.manifest.next_ledger_id
         files = cursor_files(tail.path)
+        journal: JournalContents | None = None
         if files:       # as with the manifest
             tail.fs.sync_directory(tail.path / DIRECTORY)
         for path in files:
             state = CursorState.read(path)
+            if state.journal is not None:
+                journal = journal or read_journal(tail.path)
+                state = with_journal(state, journal, path)
             if cursor_path(tail.path, state.name) != path:
                 raise CorruptManifestError(f"the file of cursor {state.name!r} has the wrong name", file=path)
-            state = replace(state, acknowledged=state.acknowledged.within(extent, next_ledger_id))
-            self.by_name[state.name] = ManagedCursor(state.name, topic, self, state)
+            found = replace(state, acknowledged=state.acknowledged.within(extent, next_ledger_id))
+            cursor = self.by_name[state.name] = ManagedCursor(state.name, topic, self, found)
+            cursor._is_dirty = state.journal is not None    # the file may lack what only the journal has
         tidy(tail.fs, tail.path, self.by_name.get(COMPACTION_CURSOR))
 
     def open(

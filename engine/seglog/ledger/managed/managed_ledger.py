@@ -266,6 +266,11 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     # --- closing -----------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise LogClosedError if it was closed, ForkedHandleError in a forked child."""
+        self._current()
+        self._tail.held.check()
+
     def close(self) -> None:
         """Make everything durable, seal the last ledger, and close. Idempotent; what was read stays readable.
 

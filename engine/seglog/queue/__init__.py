@@ -1,0 +1,1 @@
+"""A durable queue of jobs over a managed ledger: leases, retries, delays, dead jobs."""

@@ -1,0 +1,213 @@
+"""A job: a message of a queue, as its consumers get it."""
+import base64
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
+from seglog.errors import CorruptRecordError
+from seglog.ledger.entry import Entry
+from seglog.ledger.message_batch import BatchedMessage
+
+if TYPE_CHECKING:
+    from seglog.topic.leases import Death, Message
+
+logger = logging.getLogger("seglog")
+
+# The longest reason that is kept of a failure.
+REASON_CHARACTERS = 1000
+
+
+class JobHome(Protocol):
+    """Where a job is, and what it asks for: a Lane."""
+
+    def id_of(self, at: "Message") -> str: ...
+
+    def acknowledge(self, jobs: "Sequence[Job]", *, wait: bool) -> None: ...
+
+    def refuse(
+        self, job: "Job", delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
+    ) -> None: ...
+
+    def extend(self, job: "Job", lease: timedelta | float | None) -> None: ...
+
+    def requeue(self, messages: "Iterable[Message]") -> int: ...
+
+
+class Job:
+    """A job that was taken, or looked at. It is made by a Queue.
+
+    attempt: how often it was delivered, this time included. In `with job:`, a job whose block ends is acknowledged, and
+    one whose block raises an Exception is refused: it is delivered again later, and the exception is logged, not
+    raised. Any other exception (KeyboardInterrupt) gives the job back at once, and is raised.
+    """
+
+    __slots__ = ("_batched", "_entry", "_fields", "_is_settled", "_lane", "_value", "at", "attempt")
+
+    def __init__(
+        self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,
+        batched: BatchedMessage | None = None,
+    ) -> None:
+        self._lane = lane
+        # Ledger id, entry id, and number in the batch or -1.
+        self.at = at
+        self.attempt = attempt
+        self._entry = entry
+        self._fields = fields
+        self._batched = batched
+        self._value: bytes | None = None
+        self._is_settled = False
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: attempt {self.attempt}>"
+
+    # --- what was put ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The job's id: what `put` returned."""
+        return self._lane.id_of(self.at)
+
+    @property
+    def value(self) -> bytes:
+        """The bytes that were put. Raises CorruptRecordError if they are damaged on the disk."""
+        value = self._value
+        if value is None:
+            if self._batched is not None:
+                value = bytes(self._batched.value)
+            else:
+                entry, fields = self._parts()
+                value = bytes(entry.opened_payload(fields=fields))
+            self._value = value
+        return value
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key that was put with it."""
+        if self._batched is not None:
+            metadata = self._batched.metadata
+            if not metadata.HasField("partition_key"):
+                return None
+            key, is_base64 = metadata.partition_key.encode(), metadata.partition_key_b64_encoded
+        else:
+            fields = self._parts()[1]
+            if fields.key is None:
+                return None
+            key, is_base64 = fields.key, bool(fields.flags & KEY_IS_BASE64)
+        try:
+            return base64.b64decode(key, validate=True) if is_base64 else key.decode()
+        except ValueError:
+            raise CorruptRecordError(f"the key of job {self.id} is not text in UTF-8, or in base64") from None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that were put with it."""
+        metadata = self._parts()[0].metadata if self._batched is None else self._batched.metadata
+        return {pair.key: pair.value for pair in metadata.properties}
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was put, UTC."""
+        return time_of(self._parts()[1].publish_time)
+
+    @property
+    def due_at(self) -> datetime:
+        """Before when it is not delivered, UTC: when it was put, or the time that was given with it."""
+        fields = self._parts()[1]
+        return time_of(fields.deliver_at_time or fields.publish_time)
+
+    @property
+    def batch_size(self) -> int:
+        """The number of jobs that were put in one entry with it."""
+        return self._parts()[1].num_messages if self._batched is not None else 1
+
+    def _parts(self) -> tuple[Entry, MessageFields]:
+        if self._entry is None or self._fields is None:
+            raise CorruptRecordError(f"job {self.id} cannot be read", hint="its entry is damaged on the disk")
+        return self._entry, self._fields
+
+    # --- what happens to it ------------------------------------------------------------------
+
+    def ack(self, *, wait: bool = True) -> None:
+        """Acknowledge it: it is finished, and is not delivered again. Durable at return, unless `wait` is False (then
+        a crash soon after may undo it). A second call has no effect. It counts as well if the lease has ended, whether
+        the job was delivered again or not, and if the job was only looked at.
+
+        Raises LogFailedError, LogClosedError.
+        """
+        self._is_settled = True
+        self._lane.acknowledge([self], wait=wait)
+
+    def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
+        """Refuse it: it is delivered again after `delay` (seconds or a timedelta), by default after the queue's
+        back-off; after the queue's `max_attempts` it is dead, with `reason`.
+
+        Raises LeaseLostError if its lease has ended and it was delivered again, or it is finished.
+        """
+        self._lane.refuse(self, delay, reason)
+        self._is_settled = True
+
+    def extend(self, lease: timedelta | float | None = None) -> None:
+        """Let its lease end so long from now (seconds or a timedelta; by default the queue's `lease`). Raises
+        LeaseLostError as `nack` does."""
+        self._lane.extend(self, lease)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._is_settled:
+            return isinstance(error, Exception) and self._logged(error)
+        if error is None:
+            self.ack()
+            return False
+        is_failure = isinstance(error, Exception)
+        self._lane.refuse(self, None if is_failure else 0, _reason_of(error), is_late_allowed=True)
+        self._is_settled = True
+        return is_failure and self._logged(error)
+
+    def _logged(self, error: BaseException) -> bool:
+        logger.error("job %s failed at attempt %d", self.id, self.attempt, exc_info=error)
+        return True
+
+
+class DeadJob(Job):
+    """A job that was given up. reason: the last failure. `requeue` puts it back, `ack` removes it."""
+
+    __slots__ = ("_died_ms", "reason")
+
+    def __init__(
+        self, lane: JobHome, at: "Message", death: "Death", entry: Entry | None, fields: MessageFields | None,
+        batched: BatchedMessage | None = None,
+    ) -> None:
+        super().__init__(lane, at, death.attempt, entry, fields, batched)
+        self._died_ms = death.at_ms
+        self.reason = death.reason
+
+    @property
+    def died_at(self) -> datetime:
+        """When it was given up, UTC."""
+        return time_of(self._died_ms)
+
+    def requeue(self) -> bool:
+        """Put it back: it is delivered again, as if it never had been. False: it is not dead any more."""
+        return self._lane.requeue([self.at]) == 1
+
+
+def time_of(timestamp_ms: int) -> datetime:
+    """The time, UTC."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _reason_of(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+    except Exception:       # its __str__ raised
+        return type(error).__name__

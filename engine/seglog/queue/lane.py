@@ -1,0 +1,563 @@
+"""One managed ledger of a queue, its subscription, and the deliveries of that.
+
+    put ── managed ledger ── dispatcher (delayed messages when they are due) ── ready ── take ── job
+                                            leases: out, waiting, dead ──────── again ──┘
+
+What a consumer is told is in the journal before: a delivery is written, an acknowledgement written and synced. The
+cursor's file is only a checkpoint of the acknowledgements; then the next journal begins (`_checkpoint`).
+"""
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seglog._kernels.entry_columns import metadata_columns
+from seglog._kernels.entry_frame import MessageFields
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.shield import shielded
+from seglog.clock import Clock, now_ns
+from seglog.config import Fsync
+from seglog.errors import CorruptRecordError, LeaseLostError, SeglogError
+from seglog.fs.files import FileSystem
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.entry import Entry
+from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
+from seglog.ledger.message_batch import BatchedMessage, batch_of
+from seglog.ledger.position import EARLIEST, Position
+from seglog.ledger.stored_entry import StoredEntry, columns_of
+from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
+from seglog.queue.options import QueueOptions, duration_ns
+from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.topic.leases import Leases, Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+SUBSCRIPTION = "queue"
+# Entries that are read from the disk at once, ahead of the calls that take their jobs.
+READ_AHEAD = 64
+# A journal that is longer than this, and than twice the state it began with, is replaced.
+CHECKPOINT_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class LaneCounts:
+    """The messages that are not acknowledged, by what they wait for."""
+
+    ready: int
+    delayed: int
+    waiting: int
+    in_flight: int
+    dead: int
+    oldest_ms: int | None
+
+
+class _Repairing:
+    """Notes that an exception came in the middle of a change, for the next delivery."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: "Lane") -> None:
+        self._lane = weakref.ref(lane)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and not issubclass(kind, SeglogError) and (lane := self._lane()) is not None:
+            lane._is_torn = True
+
+
+class Lane:
+    """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes."""
+
+    def __init__(
+        self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions, *,
+        config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock, create: bool,
+    ) -> None:
+        self._prefix = prefix
+        self._lock = lock
+        self._changed = changed
+        self._options = options
+        self._clock = clock
+        # The jobs that may be delivered at once: new ones, and before them those that were delivered before.
+        self._ready: deque[Job] = deque()
+        self._again: dict[Message, None] = {}       # in order
+        # Those that a call of `take` has, and has not delivered yet.
+        self._taking: set[Message] = set()
+        # An exception from outside came in the middle of a change: `_ready` may lack jobs.
+        self._is_torn = False
+        self._repairing = _Repairing(self)
+        # The numbers of messages of batches, as of the last count and what was put since; None: not counted yet.
+        self._sizes: dict[Position, int] | None = None
+        self.managed_ledger = ledger = OpenManagedLedger(
+            path, config=config, fsync=fsync, fs=fs, clock=clock, create=create
+        )
+        try:
+            self.delayed = DelayedDelivery(ledger, clock=clock)
+            try:
+                self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
+                self.leases = Leases()
+                contents = read_journal(path) if self._cursor.journal is not None else None
+                for record in contents.records if contents is not None else ():
+                    if record.subscription == SUBSCRIPTION:
+                        self.leases.replay(record)
+                self._forget_what_is_gone()
+                self._cursor.flush()        # what only the old journal has
+                journal_id = 1 if contents is None else contents.journal_id + 1
+                self._journal = QueueJournal(
+                    ledger.fs, ledger.path, journal_id, SUBSCRIPTION, self.leases.changes(), fsync
+                )
+                try:
+                    # (A list: the cursor must not keep this alive.)
+                    covered = self._covered = [(self._journal.journal_id, self._journal.position)]
+                    self._cursor.keep_in_journal(lambda: covered[0])
+                    self._dispatcher = self.delayed.dispatcher(self._cursor)
+                    self._add_chores()
+                except BaseException:
+                    self._journal.close()
+                    raise
+            except BaseException:
+                self.delayed.close()
+                raise
+        except BaseException:
+            ledger.close()
+            raise
+
+    def _add_chores(self) -> None:
+        # (The condition alone: it does not keep this alive.)
+        self.managed_ledger.listen(self._changed.notify)
+        if self.managed_ledger.fsync == "interval":
+            self.managed_ledger._add_chore(self._journal.flush_quietly)
+
+    def _forget_what_is_gone(self) -> None:
+        leases = self.leases
+        known = {*leases.attempts, *leases.waiting, *leases.dead}
+        leases.forget([message for message in known if self._is_acknowledged(message)])
+
+    def id_of(self, at: Message) -> str:
+        """The id of a job, for its users."""
+        return self._prefix + ":".join(map(str, at[:2] if at[2] < 0 else at))
+
+    # --- putting -----------------------------------------------------------------------------
+
+    def put(self, value: "Buffer", *, delay: timedelta | float | None, deliver_at_ms: int | None,
+            key: str | bytes | None, properties: Mapping[str, str] | None) -> str:
+        """Add a job; return its id."""
+        position = self.delayed.publish(
+            value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
+        )
+        return self.id_of((*position, -1))
+
+    def put_many(self, messages: "Sequence[tuple[str | bytes | None, Buffer]]", *, delay: timedelta | float | None,
+                 deliver_at_ms: int | None, properties: Mapping[str, str] | None) -> list[str]:
+        """Add jobs as one entry; return their ids."""
+        position = self.delayed.publish_batch(
+            messages, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties
+        )
+        with self._lock:
+            if self._sizes is not None:
+                self._sizes[position] = len(messages)
+        return [self.id_of((*position, index)) for index in range(len(messages))]
+
+    # --- taking ------------------------------------------------------------------------------
+    # All of these are called with the lock.
+
+    def take(self, count: int, lease_ns: int) -> list[Job]:
+        """Deliver at most `count` jobs that are due."""
+        self.check()
+        taken: list[Job] = []
+        before: list[int] = []
+        try:
+            if self._is_torn:
+                self._resync()
+            self._look_at_the_clock()
+            while len(taken) < count and (job := self._next(count - len(taken))) is not None:
+                attempts = self.leases.attempts.get(job.at, 0)
+                if self._options.max_attempts is not None and attempts >= self._options.max_attempts:
+                    self._bury(job.at, attempts, "its lease ran out, or its process died, at every attempt")
+                    continue
+                before.append(attempts)
+                self._taking.add(job.at)
+                job.attempt = attempts + 1
+                taken.append(job)
+            if taken:
+                self._deliver(taken, lease_ns)
+        except BaseException:
+            # Interrupted, or the journal failed: nobody gets these jobs.
+            self._is_torn = True
+            for job, attempts in zip(taken, before, strict=False):
+                self.leases.give_back(job.at, attempts)
+            raise
+        finally:
+            self._taking.clear()
+        return taken
+
+    def _deliver(self, jobs: Sequence[Job], lease_ns: int) -> None:
+        ends_ns = self._clock.monotonic_ns() + lease_ns
+        ends_ms = self._clock.now_ms() + lease_ns // 1_000_000
+        self._journal.append(Change(JournalKind.DELIVERED, [(*job.at, job.attempt) for job in jobs], ends_ms))
+        self.leases.tidy()
+        deliver = self.leases.deliver
+        for job in jobs:
+            deliver(job.at, job.attempt, ends_ns)
+        if self._journal.position > self._checkpoint_at:
+            self._checkpoint()
+
+    def _next(self, wanted: int) -> Job | None:
+        """The next job that is due."""
+        while True:
+            if self._again:
+                message = next(iter(self._again))
+                job = self._job_at(message)
+                del self._again[message]
+                if job is not None:
+                    return job
+                self.leases.finish(message)     # acknowledged meanwhile
+            elif self._ready:
+                return self._ready.popleft()
+            else:
+                entries = self._dispatcher.read(max(wanted, READ_AHEAD))
+                if not entries:
+                    return None
+                for entry in entries:
+                    self._ready.extend(self._jobs_of(entry))
+
+    def _look_at_the_clock(self) -> None:
+        leases = self.leases
+        if leases.out:
+            self._again |= dict.fromkeys(leases.end_leases(self._clock.monotonic_ns()))
+        if leases.waiting:
+            self._again |= dict.fromkeys(leases.take_due(self._clock.now_ms()))
+
+    def _resync(self) -> None:
+        """Read again what is neither acknowledged, nor out, nor waiting."""
+        self._ready.clear()
+        self._again.clear()
+        self.leases.repair()
+        self._dispatcher.rewind()
+        self._is_torn = False
+
+    def _jobs_of(self, entry: StoredEntry, *, with_held: bool = False) -> Iterator[Job]:
+        """The jobs of an entry that are not acknowledged; without those that are out, waiting, due again or dead."""
+        position, leases = entry.position, self.leases
+        try:
+            frame = entry.entry
+            fields = frame.fields()
+            messages = batch_of(frame).messages if fields.is_batch else ()
+        except CorruptRecordError as error:
+            if not with_held and (message := (*position, -1)) not in leases.dead:
+                self._bury(message, 0, f"it cannot be read: {error}")
+            return
+        if not fields.is_batch:
+            message = (*position, -1)
+            if with_held or not self._is_held(message):
+                yield Job(self, message, leases.attempts.get(message, 0), frame, fields)
+            return
+        acknowledged = self._cursor.acknowledged_batch_indexes(position)
+        for index, batched in enumerate(messages):
+            message = (*position, index)
+            if index not in acknowledged and (with_held or not self._is_held(message)):
+                yield Job(self, message, leases.attempts.get(message, 0), frame, fields, batched)
+
+    def _is_held(self, message: Message) -> bool:
+        return self.leases.is_held(message) or message in self._again or message in self._taking
+
+    def _job_at(self, at: Message) -> Job | None:
+        """The job; None if it was acknowledged."""
+        entry = self._dispatcher.entry_at(Position(*at[:2]))
+        if entry is not None:
+            for job in self._jobs_of(entry, with_held=True):
+                if job.at == at:
+                    return job
+        return None
+
+    def next_ms(self) -> int | None:
+        """When the next delayed or waiting job is due, ms since 1970."""
+        dues = [at for at in (self._dispatcher.next_due_ms(), self.leases.next_due_ms()) if at is not None]
+        return min(dues, default=None)
+
+    # --- what happens to a job ---------------------------------------------------------------
+
+    def acknowledge(self, jobs: Sequence[Job], *, wait: bool) -> None:
+        """See Job.ack, for several jobs of this lane."""
+        journal = self._journal
+        with self._lock, self._repairing:
+            self.check()
+            fresh = {job.at: job.batch_size for job in jobs if not self._is_acknowledged(job.at)}
+            if fresh:
+                journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()]))
+                self._finish(fresh)
+            number = journal.number
+        if wait:
+            journal.await_number(number)
+
+    def _finish(self, sizes: dict[Message, int]) -> None:
+        """Acknowledge messages that the journal says are acknowledged."""
+        leases = self.leases
+        singles = []
+        for at, size in sizes.items():
+            if at not in leases.out:
+                self._drop_ready(at)
+            leases.finish(at)
+            if at[2] < 0:
+                singles.append(Position(*at[:2]))
+            else:
+                self._cursor.acknowledge(Position(*at[:2]), (at[2],), size)
+        if len(singles) == 1:
+            self._cursor.acknowledge(singles[0])
+        elif singles:
+            self._cursor.acknowledge_many(singles)
+        self._covered[0] = self._journal.journal_id, self._journal.position
+        if self._journal.position > self._checkpoint_at:
+            self._checkpoint()
+
+    def _drop_ready(self, at: Message) -> None:
+        """It is acknowledged though nobody has it: it was delivered before, or only looked at."""
+        if any(job.at == at for job in self._ready):
+            self._ready = deque(job for job in self._ready if job.at != at)
+
+    def _is_acknowledged(self, at: Message) -> bool:
+        if at in self.leases.out:
+            return False
+        position, cursor = Position(*at[:2]), self._cursor
+        if cursor.is_acknowledged(position) or (at[2] >= 0 and at[2] in cursor.acknowledged_batch_indexes(position)):
+            return True
+        return not self.managed_ledger.is_valid(position) and not cursor.is_aside(position)
+
+    def refuse(
+        self, job: Job, delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
+    ) -> None:
+        """See Job.nack. `is_late_allowed`: without an error if the lease was lost."""
+        delay_ns = None if delay is None else duration_ns("delay", delay)
+        with self._lock, self._repairing:
+            self.check()
+            if not self._has_lease(job):
+                if is_late_allowed:
+                    return
+                raise self._lease_lost(job)
+            limit = self._options.max_attempts
+            if limit is not None and job.attempt >= limit:
+                self._bury(job.at, job.attempt, reason or "refused at its last attempt")
+            else:
+                after_ns = self._options.retry_after_ns(job.attempt) if delay_ns is None else delay_ns
+                due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000)
+                self._journal.append(Change(JournalKind.WAITING, [(*job.at, job.attempt)], due_ms))
+                self.leases.wait(job.at, due_ms)
+                self._changed.notify()
+
+    def _bury(self, at: Message, attempt: int, reason: str) -> None:
+        now_ms = self._clock.now_ms()
+        reason = reason[:REASON_CHARACTERS]
+        self._journal.append(Change(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason))
+        self.leases.bury(at, attempt, now_ms, reason)
+
+    def extend(self, job: Job, lease: timedelta | float | None) -> None:
+        """See Job.extend."""
+        lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
+        with self._lock, self._repairing:
+            self.check()
+            if not self._has_lease(job):
+                raise self._lease_lost(job)
+            self.leases.extend(job.at, self._clock.monotonic_ns() + lease_ns)
+            self._changed.notify()      # a shorter one: sleepers look again
+
+    def _has_lease(self, job: Job) -> bool:
+        lease = self.leases.out.get(job.at)
+        return lease is not None and lease.attempt == job.attempt
+
+    def _lease_lost(self, job: Job) -> LeaseLostError:
+        at, leases = job.at, self.leases
+        if at in leases.out:
+            state = f"it was delivered again, attempt {leases.out[at].attempt}"
+        elif at in leases.dead:
+            state = "it is dead"
+        elif at in leases.waiting:
+            state = "it waits to be delivered again"
+        else:
+            state = "it is acknowledged" if self._is_acknowledged(at) else "its lease has ended"
+        return LeaseLostError(f"job {job.id} is not leased to attempt {job.attempt}: {state}")
+
+    # --- dead jobs ---------------------------------------------------------------------------
+
+    def dead_jobs(self) -> Iterator[DeadJob]:
+        """The dead jobs, with the lock, in the order in which they died."""
+        for at, death in list(self.leases.dead.items()):
+            entry = self._dispatcher.entry_at(Position(*at[:2]))
+            if entry is not None:
+                yield DeadJob(self, at, death, *self._parts_of(entry, at))
+
+    @staticmethod
+    def _parts_of(entry: StoredEntry, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
+        try:
+            frame = entry.entry
+            fields = frame.fields()
+            if fields.is_batch != (at[2] >= 0):     # a batch that cannot be read is dead as a whole
+                return None, None, None
+            return frame, fields, batch_of(frame).messages[at[2]] if fields.is_batch else None
+        except CorruptRecordError:
+            return None, None, None
+
+    def requeue(self, messages: Iterable[Message]) -> int:
+        """Put dead messages back, durably; return how many were dead."""
+        with self._lock, self._repairing:
+            self.check()
+            wanted = [at for at in dict.fromkeys(messages) if at in self.leases.dead]
+            if wanted:
+                now_ms = self._clock.now_ms()
+                self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in wanted], now_ms))
+                for at in wanted:
+                    self.leases.revive(at, now_ms)
+                self._changed.notify()
+            number = self._journal.number
+        self._journal.await_number(number)
+        return len(wanted)
+
+    def purge_dead(self) -> int:
+        """Acknowledge all dead messages, durably; return how many there were."""
+        with self._lock, self._repairing:
+            self.check()
+            sizes = {}
+            for at in self.leases.dead:
+                part = at[2] >= 0 and (entry := self._dispatcher.entry_at(Position(*at[:2]))) is not None
+                sizes[at] = entry.message_count if part and entry is not None else 1
+            if sizes:
+                self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
+                self._finish(sizes)
+            number = self._journal.number
+        self._journal.await_number(number)
+        return len(sizes)
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def peek(self, count: int) -> list[Job]:
+        """The first jobs that are neither out nor dead, with the lock; they are not leased."""
+        found: list[Job] = []
+        for entry in self._unacknowledged() if count > 0 else ():
+            jobs = self._jobs_of(entry, with_held=True)
+            found += [job for job in jobs if job.at not in self.leases.out and job.at not in self.leases.dead]
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def _unacknowledged(self) -> Iterator[StoredEntry]:
+        """All entries that are not fully acknowledged, those that were set aside first."""
+        for ledger_id, ids in sorted(self._cursor.aside.items()):
+            for entry_id in ids:
+                entry = self._dispatcher.entry_at(Position(ledger_id, entry_id))
+                if entry is not None:
+                    yield entry
+        after = EARLIEST
+        while True:
+            entries, after = self._cursor.read_after(after, READ_AHEAD)
+            if not entries:
+                return
+            yield from entries
+
+    def counts(self) -> LaneCounts:
+        """Count, with the lock."""
+        leases = self.leases
+        index = self.delayed.index(self._cursor)
+        index.read_up()
+        messages, delayed = self._cursor.backlog(), index.tracker.number_of_delayed_messages
+        for position, size in self._batches().items():
+            messages += size - len(self._cursor.acknowledged_batch_indexes(position)) - 1
+            delayed += size - 1 if index.tracker.contains_message(*position) else 0
+        out, waiting, dead = len(leases.out), len(leases.waiting), len(leases.dead)
+        ready = max(messages - delayed - out - waiting - dead, 0)
+        oldest = self.peek(1)
+        oldest_ms = int(oldest[0].enqueued_at.timestamp() * 1000) if oldest else None
+        return LaneCounts(ready, delayed, waiting, out, dead, oldest_ms)
+
+    def _batches(self) -> dict[Position, int]:
+        """The entries with several messages that are not fully acknowledged, and how many they have."""
+        sizes = self._sizes
+        if sizes is None:
+            entries, sizes = self._unacknowledged(), {}
+            while chunk := list(islice(entries, 1000)):
+                counts = metadata_columns(columns_of(chunk)[0]).num_messages
+                sizes |= {entry.position: count for entry, count in zip(chunk, counts, strict=True) if count > 1}
+        else:
+            sizes = {at: size for at, size in sizes.items() if not self._cursor.is_acknowledged(at)}
+        self._sizes = sizes
+        return sizes
+
+    def purge(self) -> int:
+        """Acknowledge everything but the dead, durably; return how many entries."""
+        with self._lock, self._repairing:
+            self.check()
+            before = self._cursor.backlog()
+            self._ready.clear()
+            self._again.clear()
+            if self.leases.dead:
+                self._acknowledge_living()
+            else:
+                self._cursor.clear_backlog()
+            for message in [*self.leases.attempts, *self.leases.out, *self.leases.waiting]:
+                self.leases.finish(message)
+            self._checkpoint()
+            return before - self._cursor.backlog()
+
+    def _acknowledge_living(self) -> None:
+        """Acknowledge everything but the dead messages."""
+        cursor, dead = self._cursor, self.leases.dead
+        kept = {Position(*at[:2]) for at in dead}
+        after = EARLIEST
+        while True:
+            entries, after = cursor.read_after(after, 1000, skip=kept.__contains__)
+            if not entries:
+                break
+            cursor.acknowledge_many([entry.position for entry in entries])
+        for ledger_id, ids in cursor.aside.items():
+            aside = [Position(ledger_id, entry_id) for entry_id in ids]
+            cursor.acknowledge_many([position for position in aside if position not in kept])
+        for position in kept:
+            entry = self._dispatcher.entry_at(position)
+            for job in self._jobs_of(entry, with_held=True) if entry is not None else ():
+                if job.at not in dead:
+                    cursor.acknowledge(position, (job.at[2],), job.batch_size)
+
+    # --- the disk ----------------------------------------------------------------------------
+
+    @property
+    def _checkpoint_at(self) -> int:
+        return max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
+
+    def _checkpoint(self) -> None:
+        """Write the cursor's file, then begin the next journal: a crash in between finds the old one, whose
+        acknowledgements are in the file. With the lock."""
+        shielded(self._begin_journal)
+
+    def _begin_journal(self) -> None:
+        self._cursor.flush()
+        self._journal.begin_next(self.leases.changes())
+        self._covered[0] = self._journal.journal_id, self._journal.position
+
+    def flush(self) -> None:
+        """Return when everything before is on the disk."""
+        self.managed_ledger.flush()
+        self._journal.flush()
+
+    def check(self) -> None:
+        """Raise LogClosedError, or ForkedHandleError in a forked child."""
+        self.managed_ledger.check()
+
+    def close(self) -> None:
+        """Close it; what is out is delivered again by the next opening. Idempotent."""
+        ledger = self.managed_ledger
+        if ledger.closed:
+            return
+        ledger.unlisten(self._changed.notify)
+        try:
+            self._dispatcher.close()
+            self.delayed.close()
+        finally:
+            try:
+                self._journal.close()
+            finally:
+                ledger.close()

@@ -1,0 +1,424 @@
+"""A durable queue of jobs in one directory, without a server.
+
+    with seglog.Queue("data/jobs") as jobs:
+        jobs.put(b"remind", key=b"u1", delay=timedelta(minutes=10))
+        for job in jobs:
+            with job:
+                send_mail(job.value)
+
+    Queue ─┬─ Lane        priority 0: the directory itself
+           ├─ Lane        another priority: priority/<number>, made at its first use
+           └─ DeadJobs    the dead jobs of all lanes
+
+A consumer that waits sleeps until the next job is due, a lease ends, a job is put, or the clock is set.
+"""
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, get_args
+
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.shield import shielded
+from seglog.clock import Clock, SystemClock, listen, unlisten
+from seglog.config import Fsync
+from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
+from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.handles import OpenHandle
+from seglog.ledger.config import ManagedLedgerConfig
+from seglog.ledger.managed.manifest import FILE_NAME
+from seglog.queue.dead import DeadJobs
+from seglog.queue.job import Job
+from seglog.queue.lane import SUBSCRIPTION, Lane
+from seglog.queue.options import checked_options, duration_ns, time_ms
+from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PRIORITIES = "priority"
+LOWEST, HIGHEST = -100, 100
+# A ledger is sealed at this size, so that the space of finished jobs is soon free. (Pulsar's default is 2 GiB.)
+LEDGER_MB = 16
+# What `put_many` puts into one entry at most.
+BATCH_JOBS, BATCH_BYTES = 1000, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How many jobs wait for what.
+
+    ready: to be taken now. delayed: until the time that was given with them. waiting: failed, until they are delivered
+    again. in_flight: taken, and neither acknowledged nor refused. dead: given up. oldest_age_s: since when the oldest
+    job that is neither in flight nor dead was put, in seconds; None: there is none.
+    """
+
+    ready: int
+    delayed: int
+    waiting: int
+    in_flight: int
+    dead: int
+    oldest_age_s: float | None
+
+    @property
+    def backlog(self) -> int:
+        """The number of jobs that are neither acknowledged nor dead."""
+        return self.ready + self.delayed + self.waiting + self.in_flight
+
+
+class Queue(OpenHandle):
+    """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time.
+
+    `lease` (seconds or a timedelta): a job that is not finished in this time is delivered again. `max_attempts`: a job
+    that failed so often is dead; None: no limit. A failed job waits `retry_delay`, twice as long each time up to
+    `max_retry_delay`, and a random part of up to `retry_jitter` more. `fsync`: when what was put or acknowledged is on
+    the disk: "batch": when the call returns; threads share syncs. "interval": a second later (flush.ms). "never": when
+    the system writes it, or it is closed. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
+    `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `clock`, `fs`,
+    `chance`: for tests.
+
+    Raises LogLockedError while another process has it, NotALogError, CorruptManifestError, CorruptJournalError,
+    CorruptRecordError, UnsupportedVersionError, StorageError.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        lease: timedelta | float = 60,
+        max_attempts: int | None = 10,
+        retry_delay: timedelta | float = 1,
+        max_retry_delay: timedelta | float = 300,
+        retry_jitter: float = 0.1,
+        fsync: Fsync = "batch",
+        config: Mapping[str, object] | None = None,
+        create: bool = True,
+        recover: bool = False,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._options = checked_options(lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, chance)
+        if fsync not in get_args(Fsync):
+            raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
+        if not create and not (self.path / FILE_NAME).exists():
+            raise NotALogError("not a queue: it has no managed-ledger.json", file=self.path)
+        self._fsync: Fsync = fsync
+        self._config = ManagedLedgerConfig.of({"managedLedgerMaxSizePerLedgerMbytes": LEDGER_MB, **(config or {})})
+        self._fs = fs
+        self._clock = clock or SystemClock()
+        # Guards the lanes and their state; consumers wait on it. Taken before a tracker's lock, and a cursor's.
+        self._lock = QuickLock()
+        self._changed = LockCondition(self._lock)
+        self._lanes: dict[int, Lane] = {}
+        # Replaced as a whole; the most urgent one first.
+        self._in_order: tuple[Lane, ...] = ()
+        self._is_closed = False
+        # (The condition alone: it does not keep this alive.)
+        self._wake = partial(self._changed.notify)
+        self._is_told = False
+        try:
+            shielded(self._open, recover)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, recover: bool) -> None:
+        if recover:
+            self._mend_journals()
+        for priority in [0, *self._stored_priorities()]:
+            self._open_lane(priority)
+        self._is_told = listen(self._clock, self._wake)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.path.name}{': closed' if self._is_closed else ''}>"
+
+    # --- lanes -------------------------------------------------------------------------------
+
+    def _stored_priorities(self) -> list[int]:
+        try:
+            names = os.listdir(self.path / PRIORITIES)
+        except FileNotFoundError:
+            return []
+        return [int(name) for name in names if _is_priority(name)]
+
+    def _open_lane(self, priority: int) -> Lane:
+        path = self.path / PRIORITIES / str(priority) if priority else self.path
+        prefix = f"{priority}/" if priority else ""
+        lane = Lane(
+            path, prefix, self._lock, self._changed, self._options, config=self._config, fsync=self._fsync,
+            fs=self._fs, clock=self._clock, create=True,
+        )
+        self._lanes[priority] = lane
+        self._in_order = tuple(lane for _, lane in sorted(self._lanes.items(), reverse=True))
+        return lane
+
+    def _lane(self, priority: int) -> Lane:
+        lane = self._lanes.get(priority) if type(priority) is int else None
+        if lane is not None:
+            return lane
+        if type(priority) is not int or not LOWEST <= priority <= HIGHEST:
+            raise InvalidArgumentError(f"priority must be an int from {LOWEST} to {HIGHEST}, not {priority!r}")
+        with self._lock:
+            self._check()
+            return self._lanes.get(priority) or shielded(self._open_lane, priority)
+
+    def _mend_journals(self) -> None:
+        from seglog.ledger.managed.journal_repair import mend_journal
+
+        fs = self._fs or OsFileSystem()
+        for path in [self.path, *(self.path / PRIORITIES / str(one) for one in self._stored_priorities())]:
+            if (path / FILE_NAME).exists():
+                mend_journal(fs, path, SUBSCRIPTION)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise LogClosedError("the queue was closed", file=self.path)
+        self._in_order[0].check()
+
+    # --- putting -----------------------------------------------------------------------------
+
+    def put(
+        self,
+        value: "Buffer",
+        *,
+        key: str | bytes | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        properties: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> str:
+        """Put a job, and return its id. It is on the disk at return, with fsync="batch".
+
+        It is not delivered before `delay` (seconds or a timedelta) has passed, or before `at` (a datetime with a time
+        zone). `priority`: from -100 to 100; jobs of a higher one are delivered first, always. `key` and `properties`
+        are stored with it.
+
+        Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), LogClosedError, LogFailedError.
+        """
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
+
+    def put_many(
+        self,
+        jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]",
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        properties: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> list[str]:
+        """Put jobs, each its value, or (key, value), and return their ids. The other arguments are for all of them.
+
+        They are written and synced together, a thousand or a MiB at a time: after a crash, each such part is there as a
+        whole or not at all. Each job is delivered, and fails, by itself. Raises what `put` raises.
+        """
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        parts: list[list[tuple[str | bytes | None, Buffer]]] = []
+        size_bytes = BATCH_BYTES
+        for job in jobs:
+            key, value = job if isinstance(job, tuple) and len(job) == 2 else (None, job)
+            size_of_value = _size_of(value)
+            if size_bytes + size_of_value > BATCH_BYTES or len(parts[-1]) == BATCH_JOBS:
+                parts.append([])
+                size_bytes = 0
+            size_bytes += size_of_value
+            parts[-1].append((key, value))
+        ids: list[str] = []
+        for part in parts:
+            ids += lane.put_many(part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties)
+        return ids
+
+    # --- taking ------------------------------------------------------------------------------
+
+    def get(
+        self, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
+    ) -> Job | None:
+        """Take the next job that is due; wait up to `timeout` for one (None: forever). None: there was none.
+
+        It is leased to the caller for `lease`, by default that of the queue. Jobs of a higher priority come first, then
+        those that were delivered before, then delayed ones in the order in which they became due, then the others in
+        the order in which they were put. Raises LogClosedError, also if it is closed while this waits.
+        """
+        jobs = self._take(1, timeout, lease)
+        return jobs[0] if jobs else None
+
+    def get_many(
+        self, max_jobs: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
+    ) -> list[Job]:
+        """Take the jobs that are due, at most `max_jobs`; wait up to `timeout` for the first one. Otherwise as get."""
+        if type(max_jobs) is not int or max_jobs < 1:
+            raise InvalidArgumentError(f"max_jobs must be an int of 1 or more, not {max_jobs!r}")
+        return self._take(max_jobs, timeout, lease)
+
+    def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
+        deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
+        lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
+        with self._lock:
+            while True:
+                # Noted before the first look, so that what comes after it wakes this thread.
+                seen = self._changed.number
+                self._check()
+                jobs = self._take_now(count, lease_ns)
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if jobs or (left_s is not None and left_s <= 0):
+                    return jobs
+                self._sleep(seen, left_s)
+
+    def _take_now(self, count: int, lease_ns: int) -> list[Job]:
+        lanes = self._in_order
+        if len(lanes) == 1:
+            return lanes[0].take(count, lease_ns)
+        jobs: list[Job] = []
+        for lane in lanes:
+            jobs += lane.take(count - len(jobs), lease_ns)
+            if len(jobs) == count:
+                break
+        return jobs
+
+    def _sleep(self, seen: int, left_s: float | None) -> None:
+        """Sleep until something may have changed."""
+        sleep_s = left_s
+        dues = [due for lane in self._in_order if (due := lane.next_ms()) is not None]
+        if dues:
+            # Read the clock only now: setting it is reported.
+            due_s = (min(dues) - self._clock.now_ms()) / 1000
+            longest_s = LONGEST_S if self._is_told else LOOK_AGAIN_S
+            sleep_s = _least(sleep_s, min(due_s, longest_s) if due_s > 0 else LOOK_AGAIN_S)
+        ends = [end for lane in self._in_order if (end := lane.leases.next_end_ns()) is not None]
+        if ends:
+            sleep_s = _least(sleep_s, max((min(ends) - self._clock.monotonic_ns()) / 1e9, 0))
+        self._changed.wait(seen, sleep_s)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Take jobs one after another, waiting for each, until the queue is closed."""
+        while True:
+            try:
+                job = self.get()
+            except LogClosedError:
+                if self._is_closed:
+                    return
+                raise
+            if job is not None:
+                yield job
+
+    # --- finishing ---------------------------------------------------------------------------
+
+    def ack(self, jobs: Iterable[Job], *, wait: bool = True) -> None:
+        """Acknowledge several jobs, with one sync; otherwise as Job.ack."""
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in jobs:
+            if not isinstance(job, Job) or job._lane not in self._in_order:
+                raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
+            by_lane.setdefault(job._lane, []).append(job)
+        for lane, of_lane in by_lane.items():
+            lane.acknowledge(of_lane, wait=wait)
+            for job in of_lane:
+                job._is_settled = True
+
+    def flush(self) -> None:
+        """Return when everything that was put and acknowledged is on the disk, with every `fsync`."""
+        for lane in self._in_order:
+            lane.flush()
+
+    # --- looking -----------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> DeadJobs:
+        """The jobs that were given up: to look at, to put back, to remove."""
+        return DeadJobs(self._lock, self._in_order)
+
+    def peek(self, count: int = 1) -> list[Job]:
+        """Look at the first jobs that are neither in flight nor dead, due or not, without taking them."""
+        if type(count) is not int or count < 1:
+            raise InvalidArgumentError(f"count must be an int of 1 or more, not {count!r}")
+        with self._lock:
+            self._check()
+            found: list[Job] = []
+            for lane in self._in_order:
+                found += lane.peek(count - len(found))
+                if len(found) == count:
+                    break
+            return found
+
+    def stats(self) -> QueueStats:
+        """Count the jobs. Reads all entries that were not read yet."""
+        with self._lock:
+            self._check()
+            counts = [lane.counts() for lane in self._in_order]
+            oldest = min((one.oldest_ms for one in counts if one.oldest_ms is not None), default=None)
+            age_s = None if oldest is None else max((self._clock.now_ms() - oldest) / 1000, 0.0)
+            return QueueStats(
+                ready=sum(one.ready for one in counts), delayed=sum(one.delayed for one in counts),
+                waiting=sum(one.waiting for one in counts), in_flight=sum(one.in_flight for one in counts),
+                dead=sum(one.dead for one in counts), oldest_age_s=age_s,
+            )
+
+    def purge(self) -> int:
+        """Remove all jobs but the dead, also those in flight, durably; return how many there were."""
+        return sum(lane.purge() for lane in self._in_order)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Make everything durable, and close. Jobs in flight are delivered again by the next opening. Idempotent."""
+        self._is_closed = True
+        unlisten(self._clock, self._wake)
+        self._changed.notify()
+        shielded(self._close)
+
+    def _close(self) -> None:
+        errors: list[BaseException] = []
+        for lane in self._in_order:
+            try:
+                with self._lock:
+                    lane.close()
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _checked_at(at: datetime, delay: object) -> int:
+    if delay is not None:
+        raise InvalidArgumentError("give a job `delay` or `at`, not both")
+    return time_ms("at", at)
+
+
+def _size_of(value: object) -> int:
+    try:
+        return memoryview(value).nbytes     # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(
+            f"a job must be bytes, or (key, bytes), not {repr(value)[:80]}"
+        ) from None
+
+
+def _least(one: float | None, other: float) -> float:
+    return other if one is None else min(one, other)
+
+
+def _is_priority(name: str) -> bool:
+    digits = name.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
+        return False
+    return LOWEST <= int(name) <= HIGHEST and str(int(name)) == name and int(name) != 0

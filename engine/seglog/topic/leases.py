@@ -1,0 +1,201 @@
+"""The deliveries of one subscription: which messages are out, which wait to be delivered again, which are dead.
+
+    ready ── deliver ── out ── finish (acknowledged)
+      ↑                  ├── give_back, or its lease ran out ── ready
+      └── due ── waiting ┤ wait (refused)
+      └── revive ── dead ┘ bury
+
+Pure state: it knows no files, locks or clocks. Its owner writes each change to the journal (ledger.managed.journal)
+first, and `replay` makes the same state of what was written. Nothing here is about messages that were never delivered.
+"""
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from seglog.ledger.managed.journal import Change, JournalKind, JournalRecord
+
+# A message: ledger id, entry id, and its number in the batch, -1 if its entry is not one.
+Message = tuple[int, int, int]
+
+
+class JobLease(NamedTuple):
+    """A delivery that is out. `attempt`: how often the message was delivered by now."""
+
+    attempt: int
+    ends_ns: int        # by the monotonic clock
+
+
+class Death(NamedTuple):
+    """Why a message is dead, since when (ms since 1970), and after how many deliveries."""
+
+    attempt: int
+    at_ms: int
+    reason: str
+
+
+class Leases:
+    """`attempts`: of each message that was delivered and is not acknowledged, the number of deliveries. `out`,
+    `waiting` (when it is due, ms since 1970) and `dead`: each message is in one of them at most."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[Message, int] = {}
+        self.out: dict[Message, JobLease] = {}
+        self.waiting: dict[Message, int] = {}
+        self.dead: dict[Message, Death] = {}
+        # The order of the times in `out` and `waiting`; also of some that are not valid any more.
+        self._ends: list[tuple[int, Message]] = []
+        self._dues: list[tuple[int, Message]] = []
+
+    def is_held(self, message: Message) -> bool:
+        """Whether it must not be delivered now."""
+        return message in self.out or message in self.waiting or message in self.dead
+
+    # --- deliveries --------------------------------------------------------------------------
+
+    def deliver(self, message: Message, attempt: int, ends_ns: int) -> None:
+        """It is handed out, until the lease ends."""
+        self.attempts[message] = attempt
+        self.out[message] = JobLease(attempt, ends_ns)
+        heappush(self._ends, (ends_ns, message))
+
+    def extend(self, message: Message, ends_ns: int) -> None:
+        """Its lease ends at another time."""
+        self.out[message] = JobLease(self.out[message].attempt, ends_ns)
+        heappush(self._ends, (ends_ns, message))
+
+    def give_back(self, message: Message, attempt: int) -> None:
+        """It was not handed out after all: it had so many deliveries before."""
+        self.out.pop(message, None)
+        if attempt:
+            self.attempts[message] = attempt
+        else:
+            self.attempts.pop(message, None)
+
+    def next_end_ns(self) -> int | None:
+        """When the next lease ends."""
+        ends = self._ends
+        while ends:
+            lease = self.out.get(ends[0][1])
+            if lease is not None and lease.ends_ns == ends[0][0]:
+                return ends[0][0]
+            heappop(ends)
+        return None
+
+    def end_leases(self, now_ns: int) -> list[Message]:
+        """End the leases that are over, and return their messages, which are ready again."""
+        over = []
+        while (next_ns := self.next_end_ns()) is not None and next_ns <= now_ns:
+            message = heappop(self._ends)[1]
+            del self.out[message]
+            over.append(message)
+        return over
+
+    # --- waiting -----------------------------------------------------------------------------
+
+    def wait(self, message: Message, due_ms: int) -> None:
+        """It was refused, and is to be delivered again at `due_ms`; or it was dead, and is taken back."""
+        self.out.pop(message, None)
+        self.dead.pop(message, None)
+        self.waiting[message] = due_ms
+        heappush(self._dues, (due_ms, message))
+
+    def revive(self, message: Message, due_ms: int) -> None:
+        """A dead message is taken back: it begins anew."""
+        self.attempts.pop(message, None)
+        self.wait(message, due_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When the next message has waited long enough."""
+        dues = self._dues
+        while dues:
+            if self.waiting.get(dues[0][1]) == dues[0][0]:
+                return dues[0][0]
+            heappop(dues)
+        return None
+
+    def take_due(self, now_ms: int) -> list[Message]:
+        """Return the messages that have waited long enough: they are ready."""
+        due = []
+        while (next_ms := self.next_due_ms()) is not None and next_ms <= now_ms:
+            message = heappop(self._dues)[1]
+            del self.waiting[message]
+            due.append(message)
+        return due
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def bury(self, message: Message, attempt: int, at_ms: int, reason: str) -> None:
+        """It is dead: not delivered until it is taken back."""
+        self.out.pop(message, None)
+        self.waiting.pop(message, None)
+        self.attempts.pop(message, None)
+        self.dead[message] = Death(attempt, at_ms, reason)
+
+    def finish(self, message: Message) -> None:
+        """It was acknowledged."""
+        self.attempts.pop(message, None)
+        if self.out.pop(message, None) is None:
+            self.waiting.pop(message, None)
+            self.dead.pop(message, None)
+
+    def tidy(self) -> None:
+        """Drop times that are not valid any more, if they are most of them."""
+        if len(self._ends) > 2 * len(self.out) + 1000 or len(self._dues) > 2 * len(self.waiting) + 1000:
+            self.repair()
+
+    def repair(self) -> None:
+        """Restore the order of the times, also if an exception from outside came in the middle of a change."""
+        for message in [message for message in self.out if message in self.waiting or message in self.dead]:
+            del self.out[message]
+        ends = [(lease.ends_ns, message) for message, lease in self.out.items()]
+        dues = [(due_ms, message) for message, due_ms in self.waiting.items()]
+        heapify(ends)
+        heapify(dues)
+        self._ends, self._dues = ends, dues
+
+    # --- the journal -------------------------------------------------------------------------
+
+    def replay(self, record: JournalRecord) -> None:
+        """Apply a record, as after a crash: what was out is ready again."""
+        for *ids, number in record.items:
+            message: Message = tuple.__new__(tuple, ids)
+            match record.kind:
+                case JournalKind.DELIVERED:
+                    self.waiting.pop(message, None)
+                    if message not in self.dead:
+                        self.attempts[message] = number
+                case JournalKind.ACKED:
+                    self.finish(message)
+                case JournalKind.WAITING:
+                    self.attempts[message] = number
+                    self.wait(message, record.at_ms)
+                case JournalKind.DEAD:
+                    self.bury(message, number, record.at_ms, record.text)
+                case JournalKind.READY:
+                    self.revive(message, record.at_ms)
+                case JournalKind.SUBSCRIPTION:
+                    pass
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what makes this state, for the beginning of a journal."""
+        yield from _in_parts(JournalKind.DELIVERED, [
+            (*message, attempt) for message, attempt in self.attempts.items() if message not in self.waiting
+        ])
+        for message, due_ms in self.waiting.items():
+            attempt = self.attempts.get(message, 0)
+            yield Change(JournalKind.WAITING if attempt else JournalKind.READY, [(*message, attempt)], due_ms)
+        for message, death in self.dead.items():
+            yield Change(JournalKind.DEAD, [(*message, death.attempt)], death.at_ms, text=death.reason)
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Forget messages that do not exist any more."""
+        for message in list(messages):
+            self.finish(message)
+
+
+# Items of one record: of a kind whose number nothing bounds.
+_ITEMS = 10_000
+
+
+def _in_parts(kind: JournalKind, items: list[tuple[int, int, int, int]]) -> Iterator[Change]:
+    return (Change(kind, items[at : at + _ITEMS]) for at in range(0, len(items), _ITEMS))

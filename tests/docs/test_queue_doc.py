@@ -1,0 +1,32 @@
+"""docs/queue.md: its examples run, and print what stands below them; it names every public method and option."""
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.queue.dead import DeadJobs
+from support.pages import run_examples
+
+PAGE = Path(__file__).parents[2] / "docs/queue.md"
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    count, _ = run_examples(PAGE, capsys)
+    assert count == 4
+
+
+# Where the job is: for the queue itself.
+INNER = {"fs", "clock", "chance", "at", "batch_size"}
+NAMES = sorted(({
+    name for public in (seglog.Queue, seglog.Job, seglog.DeadJob, DeadJobs) for name in dir(public)
+    if not name.startswith("_")
+} | set(inspect.signature(seglog.Queue).parameters))
+  - INNER)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_it_can_be_asked_is_on_the_page(name):
+    assert re.search(rf"\b{name}\b", PAGE.read_text())

@@ -1,0 +1,728 @@
+"""A queue of jobs: what its calls promise, one by one."""
+import logging
+import os
+import pickle
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import (
+    CorruptJournalError,
+    InvalidArgumentError,
+    LeaseLostError,
+    LogClosedError,
+    LogLockedError,
+    NotALogError,
+)
+from seglog.ledger.managed.cursor_file import CursorState
+from seglog.ledger.managed.journal import FILE_NAME
+from seglog.pulsar import ManagedLedger
+from seglog.queue import lane
+from support.faultfs import FailingFs, RecordingFs
+from support.queue_model import left_in
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def path(in_memory):
+    return in_memory / "jobs"
+
+
+@pytest.fixture
+def jobs(path, clock):
+    with seglog.Queue(path, clock=clock, lease=10, max_attempts=3, retry_delay=2, retry_jitter=0) as queue:
+        yield queue
+
+
+def values(queue, count=100):
+    return [job.value for job in queue.get_many(count, timeout=0)]
+
+
+# --- putting and taking ----------------------------------------------------------------------
+
+
+def test_a_job_has_what_was_put(jobs):
+    put_id = jobs.put(b"value", key=b"\x00\xff", properties={"to": "ü"})
+    jobs.put(b"", key="text")
+    job = jobs.get(timeout=0)
+    assert (job.id, job.value, job.key, job.properties, job.attempt) == (put_id, b"value", b"\x00\xff", {"to": "ü"}, 1)
+    assert job.enqueued_at == job.due_at == datetime.fromtimestamp(NOW / 1000, UTC)
+    other = jobs.get(timeout=0)
+    assert (other.value, other.key, other.properties) == (b"", "text", {})
+    assert jobs.get(timeout=0) is None
+
+
+def test_jobs_come_in_the_order_in_which_they_were_put(jobs):
+    for n in range(300):
+        jobs.put(b"%d" % n)
+    assert values(jobs, 7) == [b"%d" % n for n in range(7)]
+    assert values(jobs, 1000) == [b"%d" % n for n in range(7, 300)]
+
+
+def test_a_delayed_job_is_not_early(jobs, clock):
+    jobs.put(b"delayed", delay=5)
+    jobs.put(b"at", at=datetime.fromtimestamp(NOW / 1000 + 7, UTC))
+    jobs.put(b"delta", delay=timedelta(seconds=3))
+    jobs.put(b"now")
+    assert values(jobs) == [b"now"]
+    clock.advance(2_999)
+    assert values(jobs) == []
+    clock.advance(1)
+    assert values(jobs) == [b"delta"]
+    clock.advance(1_999)
+    assert values(jobs) == []
+    clock.advance(1)
+    assert values(jobs) == [b"delayed"]
+    clock.advance(2_000)
+    assert values(jobs) == [b"at"]
+
+
+def test_only_what_is_due_is_read_of_ten_entries_of_which_eight_are_delayed(jobs):
+    jobs.put(b"0")
+    for n in range(1, 9):
+        jobs.put(b"%d" % n, delay=100)
+    jobs.put(b"9")
+    assert values(jobs) == [b"0", b"9"]
+    assert jobs.stats().delayed == 8
+
+
+def test_a_higher_priority_comes_first_always(jobs, path, clock):
+    for n in range(3):
+        jobs.put(b"low %d" % n, priority=-5)
+        jobs.put(b"normal %d" % n)
+        jobs.put(b"high %d" % n, priority=9)
+    assert values(jobs, 4) == [b"high 0", b"high 1", b"high 2", b"normal 0"]
+    late = jobs.put(b"late", priority=100)
+    assert late.startswith("100/")
+    assert values(jobs, 1) == [b"late"]
+    jobs.close()
+    with seglog.Queue(path, clock=clock) as again:
+        found = values(again)
+        assert found == [b"late", *(b"high %d" % n for n in range(3)), *(b"normal %d" % n for n in range(3)),
+                         *(b"low %d" % n for n in range(3))]
+        assert again.stats().in_flight == 10
+
+
+def test_put_many_makes_one_entry_of_jobs_that_finish_one_by_one(jobs, path, clock):
+    ids = jobs.put_many([b"a", ("k", b"b"), b"c"], properties={"x": "y"})
+    assert len(set(ids)) == 3
+    first, second, third = jobs.get_many(10, timeout=0)
+    assert [job.id for job in (first, second, third)] == ids
+    assert (second.key, second.properties, first.key) == ("k", {"x": "y"}, None)
+    first.ack()
+    third.nack(delay=60)
+    jobs.close()
+    with seglog.Queue(path, clock=clock, lease=1000) as again:
+        assert [(job.value, job.attempt) for job in again.get_many(10, timeout=0)] == [(b"b", 2)]
+        assert again.stats().waiting == 1
+        clock.advance(60_000)
+        assert [(job.value, job.attempt) for job in again.get_many(10, timeout=0)] == [(b"c", 2)]
+
+
+def test_put_many_is_cut_into_entries_of_a_thousand_jobs_and_of_a_mebibyte(jobs):
+    assert len(set(jobs.put_many(b"%d" % n for n in range(2_500)))) == 2_500
+    jobs.put_many([bytes(600_000)] * 3)
+    assert jobs._lane(0).managed_ledger.entry_count == 3 + 3
+    assert jobs.stats().ready == 2_503
+    assert jobs.put_many([]) == []
+
+
+@pytest.mark.parametrize("wrong", [
+    {"delay": -1}, {"delay": "5"}, {"delay": float("nan")}, {"delay": True}, {"delay": 1e30}, {"at": 5},
+    {"at": datetime(2030, 1, 1)}, {"at": datetime(1960, 1, 1, tzinfo=UTC)},
+    {"delay": 1, "at": datetime.now(UTC)}, {"priority": 101}, {"priority": 1.0}, {"priority": True}, {"key": 5},
+    {"properties": {"a": 5}}, {"properties": 5},
+])
+def test_wrong_arguments_of_put_are_refused(jobs, wrong):
+    with pytest.raises(InvalidArgumentError):
+        jobs.put(b"x", **wrong)
+    if "key" not in wrong:
+        with pytest.raises(InvalidArgumentError):
+            jobs.put_many([b"x"], **wrong)
+    assert jobs.stats().backlog == 0
+
+
+def test_wrong_values_are_refused(jobs):
+    for wrong in ("text", 5, None):
+        with pytest.raises(InvalidArgumentError):
+            jobs.put(wrong)
+        with pytest.raises(InvalidArgumentError):
+            jobs.put_many([b"good", wrong])
+    assert jobs.stats().backlog == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    {"lease": 0}, {"lease": -1}, {"lease": "1"}, {"max_attempts": 0}, {"max_attempts": 1.5}, {"max_attempts": True},
+    {"retry_delay": -1}, {"retry_jitter": 2}, {"retry_jitter": "1"}, {"fsync": "always"}, {"config": {"no.key": 1}},
+])
+def test_wrong_options_are_refused(path, wrong):
+    with pytest.raises(InvalidArgumentError):
+        seglog.Queue(path, **wrong)
+
+
+def test_a_queue_that_must_exist(path):
+    with pytest.raises(NotALogError):
+        seglog.Queue(path, create=False)
+    seglog.Queue(path).close()
+    seglog.Queue(path, create=False).close()
+
+
+def test_wrong_arguments_of_the_other_calls(jobs):
+    for call in (lambda: jobs.get(timeout="1"), lambda: jobs.get_many(0), lambda: jobs.get_many(1.0),
+                 lambda: jobs.peek(0), lambda: jobs.dead.peek(0), lambda: jobs.ack([5]), lambda: jobs.ack([None]),
+                 lambda: jobs.dead.requeue([5])):
+        with pytest.raises(InvalidArgumentError):
+            call()
+
+
+# --- leases ----------------------------------------------------------------------------------
+
+
+def test_a_job_whose_lease_ran_out_is_delivered_again(jobs, clock):
+    jobs.put(b"x")
+    first = jobs.get(timeout=0)
+    clock.advance(9_999)
+    assert jobs.get(timeout=0) is None
+    clock.advance(1)
+    second = jobs.get(timeout=0)
+    assert (first.attempt, second.attempt) == (1, 2)
+    with pytest.raises(LeaseLostError, match="delivered again, attempt 2"):
+        first.nack()
+    with pytest.raises(LeaseLostError):
+        first.extend()
+    first.ack()         # it counts: the work is done
+    assert jobs.stats().backlog == 0
+    second.ack()
+    with pytest.raises(LeaseLostError, match="acknowledged"):
+        second.nack()
+    clock.advance(60_000)
+    assert jobs.get(timeout=0) is None
+
+
+def test_a_lease_is_extended_and_given(jobs, clock):
+    jobs.put(b"x")
+    job = jobs.get(timeout=0, lease=20)
+    clock.advance(19_000)
+    assert jobs.get(timeout=0) is None
+    job.extend(30)
+    clock.advance(29_000)
+    assert jobs.get(timeout=0) is None
+    job.extend()
+    clock.advance(9_000)
+    assert jobs.get(timeout=0) is None
+    clock.advance(1_000)
+    assert jobs.get(timeout=0).attempt == 2
+
+
+def test_the_wall_clock_ends_no_lease(jobs, clock):
+    """A lease is measured by the clock that nobody sets."""
+    jobs.put(b"x")
+    jobs.get(timeout=0)
+    clock._now_ms += 3_600_000
+    assert jobs.get(timeout=0) is None
+
+
+def test_a_late_acknowledgement_counts_for_what_is_ready_again_and_what_waits(jobs, clock):
+    jobs.put_many([b"a", b"b", b"c"])
+    a, b, c = jobs.get_many(3, timeout=0)
+    b.nack()
+    for _ in range(2):
+        clock.advance(10_000)
+        for job in jobs.get_many(3, timeout=0):
+            if job.value == b"c":
+                job.nack(0)
+    clock.advance(10_000)
+    assert jobs.get_many(3, timeout=0) == []        # all three are dead
+    assert len(jobs.dead) == 3
+    a.ack()
+    b.ack()
+    c.ack()
+    assert len(jobs.dead) == 0
+    assert jobs.stats().backlog == 0
+
+
+def test_jobs_in_flight_are_delivered_again_at_once_by_the_next_opening(jobs, path, clock):
+    jobs.put(b"x")
+    job = jobs.get(timeout=0)
+    jobs.close()
+    with pytest.raises(LogClosedError):
+        job.ack()
+    with seglog.Queue(path, clock=clock) as again:
+        assert again.get(timeout=0).attempt == 2
+
+
+# --- failing ---------------------------------------------------------------------------------
+
+
+def test_a_refused_job_comes_back_after_a_time_that_doubles(path, clock):
+    with seglog.Queue(path, clock=clock, retry_delay=2, max_retry_delay=5, retry_jitter=0.5, chance=lambda: 0.5,
+                      max_attempts=None) as jobs:
+        jobs.put(b"x")
+        for wait_ms in (2_500, 5_000, 6_250, 6_250):
+            jobs.get(timeout=0).nack()
+            clock.advance(wait_ms - 1)
+            assert jobs.get(timeout=0) is None
+            clock.advance(1)
+        jobs.get(timeout=0).nack(delay=0)
+        assert jobs.get(timeout=0).attempt == 6
+
+
+def test_the_time_of_a_retry_is_kept(jobs, path, clock):
+    jobs.put(b"x")
+    jobs.get(timeout=0).nack(delay=100)
+    jobs.close()
+    with seglog.Queue(path, clock=clock) as again:
+        assert again.get(timeout=0) is None
+        assert again.stats().waiting == 1
+        clock.advance(100_000)
+        assert again.get(timeout=0).attempt == 2
+
+
+def test_a_block_acknowledges_refuses_and_logs(jobs, clock, caplog):
+    jobs.put(b"good")
+    jobs.put(b"bad")
+    done = []
+    with caplog.at_level(logging.ERROR, "seglog"):
+        for job in jobs:
+            with job:
+                if job.value == b"bad" and job.attempt == 1:
+                    raise ValueError("no such user")
+                done.append(job.value)
+            clock.advance(2_000)
+            if len(done) == 2:
+                break
+    assert done == [b"good", b"bad"]
+    assert jobs.stats().backlog == 0
+    assert "failed at attempt 1" in caplog.text
+    assert "no such user" in caplog.text
+
+
+def test_a_block_that_is_interrupted_gives_the_job_back_at_once(jobs):
+    jobs.put(b"x")
+    with pytest.raises(KeyboardInterrupt), jobs.get(timeout=0):
+        raise KeyboardInterrupt
+    assert jobs.get(timeout=0).attempt == 2
+
+
+def test_a_block_whose_job_was_finished_in_it_does_nothing_more(jobs):
+    jobs.put_many([b"a", b"b", b"c"])
+    with jobs.get(timeout=0) as job:
+        job.nack(delay=60)
+    assert jobs.stats().waiting == 1
+    with jobs.get(timeout=0) as job:
+        job.ack()
+        raise ValueError
+    assert jobs.stats().waiting == 1
+    with jobs.get(timeout=0) as job:
+        jobs.ack([job])
+    assert jobs.stats().backlog == 1
+
+
+def test_a_block_whose_lease_was_lost_ends_quietly(jobs, clock):
+    jobs.put(b"x")
+    with jobs.get(timeout=0):
+        clock.advance(10_000)
+        again = jobs.get(timeout=0)
+        raise ValueError
+    again.ack()
+
+
+def test_an_exception_without_words_is_no_obstacle(jobs, clock):
+    class MuteError(Exception):
+        def __str__(self):
+            raise ValueError
+
+    jobs.put(b"x")
+    for _ in range(3):
+        with jobs.get(timeout=0):
+            raise MuteError
+        clock.advance(60_000)
+    assert [job.reason for job in jobs.dead] == ["MuteError"]
+
+
+def test_a_job_that_fails_at_each_attempt_is_dead_with_the_reason(jobs, path, clock):
+    put_id = jobs.put(b"x", properties={"a": "b"})
+    for _ in range(3):
+        with jobs.get(timeout=0):
+            raise ValueError("no such user\udc00" + "!" * 2000)
+        clock.advance(60_000)
+    assert jobs.get(timeout=0) is None
+    jobs.close()
+    with seglog.Queue(path, clock=clock, max_attempts=3) as again:
+        assert (len(again.dead), again.stats().dead, again.stats().backlog) == (1, 1, 0)
+        [job] = again.dead.peek(5)
+        assert (job.id, job.value, job.attempt, job.properties) == (put_id, b"x", 3, {"a": "b"})
+        assert job.reason.startswith("ValueError: no such user?!!")
+        assert len(job.reason) == 1000
+        assert job.died_at == datetime.fromtimestamp(NOW / 1000 + 120, UTC)
+        assert [one.id for one in again.dead] == [put_id]
+        assert job.requeue() is True
+        assert job.requeue() is False
+        assert len(again.dead) == 0
+        assert again.get(timeout=0).attempt == 1
+
+
+def test_a_job_that_kills_its_process_is_dead_after_the_last_attempt(path, clock):
+    for attempt in (1, 2):
+        with seglog.Queue(path, clock=clock, max_attempts=2) as jobs:
+            if attempt == 1:
+                jobs.put(b"killer")
+            assert jobs.get(timeout=0).attempt == attempt
+    with seglog.Queue(path, clock=clock, max_attempts=2) as jobs:
+        assert jobs.get(timeout=0) is None
+        assert "at every attempt" in jobs.dead.peek()[0].reason
+
+
+def test_dead_jobs_are_requeued_and_purged(jobs, clock):
+    jobs.put_many(b"%d" % n for n in range(4))
+    jobs.put(b"urgent", priority=1)
+    for _ in range(3):
+        for job in jobs.get_many(5, timeout=0):
+            job.nack(0)
+    assert [job.value for job in jobs.dead.peek(2)] == [b"urgent", b"0"]
+    assert jobs.dead.requeue(jobs.dead.peek(2)) == 2
+    assert sorted(values(jobs)) == [b"0", b"urgent"]
+    assert jobs.dead.requeue() == 3
+    assert sorted(values(jobs)) == [b"1", b"2", b"3"]
+    for _ in range(3):
+        clock.advance(10_000)
+        jobs.get_many(5, timeout=0)
+    clock.advance(10_000)
+    jobs.get_many(5, timeout=0)
+    assert jobs.dead.purge() == 5
+    assert jobs.dead.purge() == 0
+    assert jobs.stats().backlog == jobs.stats().dead == 0
+
+
+# --- finishing and looking -------------------------------------------------------------------
+
+
+def test_purge_removes_all_but_the_dead(jobs, path, clock):
+    jobs.put_many([b"dead", b"of its batch"])
+    for _ in range(3):
+        jobs.get_many(1, timeout=0)[0].nack(0)
+        jobs.get_many(1, timeout=0)[0].nack(0) if _ < 2 else None
+    jobs.put(b"ready")
+    jobs.put(b"delayed", delay=100)
+    jobs.put(b"low", priority=-1)
+    taken = jobs.get(timeout=0)
+    before = jobs.stats()
+    assert before.dead == 1
+    assert before.backlog == 4
+    jobs.purge()
+    assert jobs.stats().backlog == 0
+    assert jobs.stats().dead == 1
+    taken.ack()
+    clock.advance(1_000_000)
+    assert jobs.get(timeout=0) is None
+    jobs.close()
+    attempts, dead = left_in(path, clock)
+    assert attempts == {}
+    assert len(dead) == 1
+
+
+def test_peek_takes_nothing(jobs, clock):
+    jobs.put(b"a")
+    jobs.put(b"b", delay=50)
+    jobs.put(b"c", priority=3)
+    assert [(job.value, job.attempt) for job in jobs.peek(5)] == [(b"c", 0), (b"a", 0), (b"b", 0)]
+    assert jobs.peek(5)[2].due_at == datetime.fromtimestamp(NOW / 1000 + 50, UTC)
+    looked = jobs.peek(2)[1]
+    with pytest.raises(LeaseLostError):
+        looked.nack()
+    looked.ack()
+    assert values(jobs) == [b"c"]
+
+
+def test_stats_count_what_jobs_wait_for(jobs, clock):
+    assert jobs.stats() == seglog.QueueStats(0, 0, 0, 0, 0, None)
+    jobs.put_many([b"a", b"b", b"c", b"d"])
+    jobs.put_many([b"e", b"f"], delay=100)
+    jobs.put(b"g")
+    a, b, _ = jobs.get_many(3, timeout=0)
+    a.ack()
+    b.nack()
+    clock.advance(500)
+    assert jobs.stats() == seglog.QueueStats(ready=2, delayed=2, waiting=1, in_flight=1, dead=0, oldest_age_s=0.5)
+    assert jobs.stats().backlog == 6
+
+
+def test_a_closed_queue_refuses_everything(path):
+    jobs = seglog.Queue(path)
+    jobs.put(b"x")
+    job = jobs.get(timeout=0)
+    jobs.close()
+    jobs.close()
+    assert jobs.closed
+    assert list(jobs) == []
+    for call in (lambda: jobs.put(b"x"), lambda: jobs.get(timeout=0), job.ack, job.nack, job.extend, jobs.stats,
+                 jobs.peek, jobs.purge, jobs.dead.peek, jobs.dead.purge, jobs.dead.requeue, jobs.flush,
+                 lambda: jobs.put(b"x", priority=4), lambda: jobs.put_many([b"x"])):
+        with pytest.raises(LogClosedError):
+            call()
+    assert job.value == b"x"
+
+
+def test_one_process_at_a_time_and_no_copies(path):
+    with seglog.Queue(path) as jobs:
+        with pytest.raises(LogLockedError):
+            seglog.Queue(path)
+        with pytest.raises(InvalidArgumentError):
+            pickle.dumps(jobs)
+
+
+# --- the disk --------------------------------------------------------------------------------
+
+
+class CountingFs(RecordingFs):
+    """Counts syncs of files."""
+
+    @property
+    def syncs(self):
+        return [step for step in self.operations if step.startswith(("sync", "fdatasync"))]
+
+
+def syncs_of(fs, call):
+    before = len(fs.syncs)
+    call()
+    return len(fs.syncs) - before
+
+
+def test_a_put_takes_one_sync_an_acknowledgement_one_and_taking_none(path, clock):
+    path.parent.mkdir(exist_ok=True)
+    fs = CountingFs(path.parent)
+    with seglog.Queue(path, fs=fs, clock=clock) as jobs:
+        jobs.put(b"first")       # makes a ledger
+        taken = []
+        for n in range(20):
+            clock.advance(2_000)
+            assert syncs_of(fs, lambda: jobs.put(b"x")) == 1
+            assert syncs_of(fs, lambda: taken.append(jobs.get(timeout=0))) == 0
+            if n % 2:
+                assert syncs_of(fs, taken[-1].ack) == 1
+            else:
+                assert syncs_of(fs, taken[-1].nack) == 0
+        assert syncs_of(fs, lambda: jobs.put_many([b"x"] * 100)) == 1
+        many = jobs.get_many(100, timeout=0)
+        assert syncs_of(fs, lambda: jobs.ack(many)) == 1
+        jobs.put(b"x")
+        job = jobs.get(timeout=0)
+        assert syncs_of(fs, lambda: job.ack(wait=False)) == 0
+        assert syncs_of(fs, job.ack) == 1
+
+
+def test_the_cursor_is_written_at_checkpoints_and_journals_are_kept_short(path, clock, monkeypatch):
+    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 3_000)
+    with seglog.Queue(path, clock=clock, config={"managedLedgerMaxEntriesPerLedger": 50}) as jobs:
+        for n in range(400):
+            jobs.put(b"%d" % n)
+            jobs.get(timeout=0).ack()
+        assert (path / FILE_NAME).stat().st_size < 3_500
+        assert CursorState.read(path / "cursors/queue.cursor").journal[0] > 10
+        assert len(jobs._lane(0).managed_ledger.ledgers) <= 2
+
+
+def test_every_door_sees_the_acknowledgements_of_the_journal(path, clock):
+    jobs = seglog.Queue(path, clock=clock)
+    jobs.put_many([b"a", b"b"])
+    jobs.put(b"c")
+    jobs.put(b"d")
+    for job in jobs.get_many(3, timeout=0):
+        job.ack()
+    copy = path.parent / "copy"
+    os.system(f"cp -r {path} {copy}")       # as after a kill
+    jobs.close()
+    for _ in range(2):
+        with ManagedLedger(copy) as topic:
+            cursor = topic.cursors["queue"]
+            assert cursor.backlog() == 1
+            [entry] = cursor.read()
+            assert entry.value == b"d"
+    with ManagedLedger(copy) as topic:
+        topic.cursors["queue"].seek(topic.first_position)       # and back: the old journal says otherwise
+    assert len(left_in(copy, clock)[0]) == 4
+
+
+def test_a_journal_that_is_gone_or_older_is_refused_and_mended(path, clock):
+    jobs = seglog.Queue(path, clock=clock)
+    jobs.put(b"a")
+    jobs.put(b"b")
+    jobs.get(timeout=0).ack()
+    jobs.close()
+    journal = path / FILE_NAME
+    kept = journal.read_bytes()
+    journal.unlink()
+    for door in (seglog.Queue, ManagedLedger):
+        with pytest.raises(CorruptJournalError, match="is missing"):
+            door(path)
+    with seglog.Queue(path, clock=clock, recover=True) as again:
+        assert values(again) == [b"b"]          # the cursor's file knew
+    seglog.Queue(path, clock=clock).close()
+    journal.write_bytes(kept)
+    with pytest.raises(CorruptJournalError, match="has the id 1"):
+        seglog.Queue(path)
+    seglog.Queue(path, clock=clock, recover=True).close()
+
+
+def test_a_damaged_journal_is_refused_by_name_and_mended(path, clock):
+    jobs = seglog.Queue(path, clock=clock, lease=1000)
+    jobs.put_many([b"%d" % n for n in range(10)])
+    for job in jobs.get_many(8, timeout=0):
+        job.ack()
+    copy = path.parent / "copy"
+    os.system(f"cp -r {path} {copy}")
+    jobs.close()
+    raw = bytearray((copy / FILE_NAME).read_bytes())
+    raw[-200] ^= 1
+    (copy / FILE_NAME).write_bytes(raw)
+    with pytest.raises(CorruptJournalError) as error:
+        seglog.Queue(copy)
+    assert error.value.file.endswith(FILE_NAME)
+    assert "recover=True" in error.value.hint
+    with seglog.Queue(copy, clock=clock, recover=True) as again:
+        assert len(values(again)) == 3      # of one, the acknowledgement is lost
+    with seglog.Queue(copy, clock=clock) as again:
+        assert len(values(again)) == 3
+
+
+def test_a_journal_that_is_a_link_is_replaced_not_followed(path, clock, tmp_path):
+    seglog.Queue(path, clock=clock).close()
+    outside = tmp_path / "outside"
+    (path / FILE_NAME).rename(outside)
+    before = outside.read_bytes()
+    (path / FILE_NAME).symlink_to(outside)
+    with seglog.Queue(path, clock=clock) as jobs:
+        jobs.put(b"x")
+        jobs.get(timeout=0).ack()
+    assert outside.read_bytes() == before
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_other_modes_of_fsync_wait_for_no_sync(path, clock, fsync):
+    path.parent.mkdir(exist_ok=True)
+    fs = CountingFs(path.parent)
+    with seglog.Queue(path, fs=fs, clock=clock, fsync=fsync, config={"flush.ms": 3_600_000}) as jobs:
+        jobs.put(b"first")
+        before = len(fs.syncs)
+        for _ in range(10):
+            jobs.put(b"x")
+            jobs.get(timeout=0).ack()
+        assert len(fs.syncs) == before
+        jobs.flush()
+        assert len(fs.syncs) == before + 2
+    assert len(left_in(path, clock)[0]) == 1
+
+
+def test_a_sync_that_fails_is_told_and_the_job_stays_or_goes(path, clock):
+    path.parent.mkdir(exist_ok=True)
+    fs = FailingFs(seglog.fs.files.OsFileSystem())
+    jobs = seglog.Queue(path, fs=fs, clock=clock)
+    jobs.put(b"a")
+    jobs.put(b"b")
+    job = jobs.get(timeout=0)
+    fs.fail(len(fs.calls) + 1, 5)       # its record is written, the sync fails
+    with pytest.raises(seglog.errors.StorageError):
+        job.ack()
+    fs.heal()
+    with pytest.raises(seglog.errors.LogFailedError):
+        jobs.get(timeout=0)
+    jobs.close()
+    with seglog.Queue(path, clock=clock) as again:
+        assert values(again)[-1:] == [b"b"]
+
+
+def test_an_entry_that_cannot_be_read_is_dead_and_holds_nobody_up(path, clock):
+    with ManagedLedger(path, clock=clock) as topic:
+        from seglog.pulsar import MessageMetadata, build_entry
+        metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=5, num_messages_in_batch=3)
+        topic.add_entry(build_entry(metadata, b"no batch"))
+    with seglog.Queue(path, clock=clock) as jobs:
+        jobs.put(b"good")
+        assert values(jobs) == [b"good"]
+        [dead] = jobs.dead
+        assert "cannot be read" in dead.reason
+        with pytest.raises(seglog.errors.CorruptRecordError):
+            dead.value  # noqa: B018
+        assert jobs.dead.purge() == 1
+
+
+# --- waiting ---------------------------------------------------------------------------------
+
+
+def test_get_waits_for_a_job_for_a_delay_for_a_retry_and_for_a_lease(path):
+    with seglog.Queue(path, lease=0.15, retry_delay=0.1, retry_jitter=0) as jobs:
+        began = time.monotonic()
+        assert jobs.get(timeout=0.05) is None
+        assert 0.05 <= time.monotonic() - began < 1
+        threading.Timer(0.05, jobs.put, [b"x"]).start()
+        job = jobs.get(timeout=5)
+        began = time.monotonic()
+        job.nack()
+        job = jobs.get(timeout=5)
+        assert 0.09 <= time.monotonic() - began < 1
+        began = time.monotonic()
+        job = jobs.get(timeout=5)
+        assert 0.14 <= time.monotonic() - began < 1
+        job.ack()
+        began = time.monotonic()
+        jobs.put(b"y", delay=0.1)
+        assert jobs.get(timeout=5).value == b"y"
+        assert 0.1 <= time.monotonic() - began < 1
+
+
+def test_a_queue_that_is_closed_ends_the_loops_of_its_consumers(path):
+    jobs = seglog.Queue(path)
+    ended = []
+
+    def consume():
+        for job in jobs:
+            with job:
+                pass
+        ended.append(1)
+
+    threads = [threading.Thread(target=consume) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    jobs.put(b"x")
+    time.sleep(0.1)
+    jobs.close()
+    for thread in threads:
+        thread.join(10)
+    assert len(ended) == 3
+
+
+def test_sixteen_consumers_share_the_jobs(path):
+    count, taken, lock = 800, [], threading.Lock()
+    with seglog.Queue(path) as jobs:
+        def produce(begin):
+            for n in range(begin, count, 4):
+                jobs.put(b"%d" % n)
+
+        def consume():
+            for job in jobs:
+                with job, lock:
+                    taken.append(int(job.value))
+
+        consumers = [threading.Thread(target=consume, daemon=True) for _ in range(16)]
+        producers = [threading.Thread(target=produce, args=[n]) for n in range(4)]
+        for thread in consumers + producers:
+            thread.start()
+        for thread in producers:
+            thread.join()
+        ends = time.monotonic() + 30
+        while len(taken) < count and time.monotonic() < ends:
+            time.sleep(0.01)
+        while jobs.stats().backlog and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert jobs.stats().backlog == 0
+    assert sorted(taken) == list(range(count))

@@ -1,0 +1,178 @@
+"""^C anywhere in a call of a queue: it is usable then, nothing that was put is lost, nothing comes after its
+acknowledgement returned, and no thread waits forever."""
+import os
+import time
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import LogClosedError
+from seglog.queue import lane
+from support.interrupts import Interrupted, interrupted_at_each_opcode, uninterrupted, with_loses_exits
+from support.queue_model import left_in
+
+TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
+pytestmark = pytest.mark.skipif(
+    with_loses_exits(), reason="an interrupt makes `with` keep its lock: python/cpython#148874"
+)
+
+
+class Watched:
+    """A queue, and what callers were told of it."""
+
+    def __init__(self, directory):
+        self.path = directory / "jobs"
+        self.clock = ManualClock(1_700_000_000_000)
+        self.queue = self.opened()
+        self.number = 0
+        self.put_returned, self.begun, self.acked, self.acking = set(), set(), set(), set()
+
+    def opened(self):
+        return seglog.Queue(
+            self.path, clock=self.clock, lease=10, max_attempts=None, retry_delay=1, fsync="never",
+            config={"managedLedgerMaxEntriesPerLedger": 20},
+        )
+
+    def put(self, **options):
+        value = b"%d" % self.number
+        self.number += 1
+        self.begun.add(value)
+        self.queue.put(value, **options)
+        self.put_returned.add(value)
+
+    def put_many(self):
+        values = [b"%d" % (self.number + n) for n in range(3)]
+        self.number += 3
+        self.begun.update(values)
+        self.queue.put_many(values)
+        self.put_returned.update(values)
+
+    def ack(self, job):
+        self.acking.add(job.value)
+        job.ack()
+        self.acked.add(job.value)
+
+    def drained(self):
+        """All jobs that can be had, once every lease is over."""
+        self.clock.advance(3_600_000)
+        return self.queue.get_many(10_000, timeout=0)
+
+    def check(self, where):
+        with uninterrupted():
+            found = [job.value for job in self.drained()]
+            assert len(set(found)) == len(found), where
+            assert self.put_returned - self.acking <= set(found), where
+            assert not self.acked & set(found), where
+            assert set(found) <= self.begun, where
+            while len(found) > 12:
+                self.ack(self.queue.get(timeout=0) or self.drained()[0])
+                found.pop()
+
+
+def take_and(finish):
+    def action(watched):
+        with uninterrupted():
+            watched.put()
+            job = watched.drained()[-1]
+        finish(watched, job)
+    return action
+
+
+def in_a_block(watched, job):
+    watched.acking.add(job.value)
+    with job:
+        pass
+    watched.acked.add(job.value)
+
+
+ACTIONS = {
+    "put": lambda watched: watched.put(),
+    "put delayed": lambda watched: watched.put(delay=5),
+    "put many": lambda watched: watched.put_many(),
+    "get": take_and(lambda watched, job: (job.nack(0), watched.queue.get_many(5, timeout=0))),
+    "get what is due": lambda watched: (watched.put(delay=1), watched.drained()),
+    "ack": take_and(Watched.ack),
+    "block": take_and(in_a_block),
+    "nack": take_and(lambda watched, job: job.nack()),
+    "extend": take_and(lambda watched, job: job.extend(5)),
+    "stats": lambda watched: watched.queue.stats(),
+    "peek": lambda watched: watched.queue.peek(5),
+    "requeue": lambda watched: watched.queue.dead.requeue(),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_interrupt_at_any_instruction_leaves_the_queue_usable(in_memory, monkeypatch, name):
+    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 4_000)
+    watched = Watched(in_memory)
+    for _ in range(3):
+        watched.put()
+    interrupted_at_each_opcode(lambda: watched, ACTIONS[name], Watched.check, step=1 if TORTURE else 131)
+    watched.queue.close()
+    attempts, _ = left_in(watched.path, watched.clock)
+    assert watched.put_returned - watched.acking <= attempts.keys()
+    assert not watched.acked & attempts.keys()
+
+
+def test_an_interrupted_purge_has_removed_all_or_can_be_repeated(in_memory):
+    watched = Watched(in_memory)
+
+    def purge(_):
+        with uninterrupted():
+            watched.put()
+            watched.put_many()
+        watched.queue.purge()
+
+    def check(_, where):
+        with uninterrupted():
+            watched.drained()
+            watched.queue.purge()
+            assert watched.drained() == [], where
+
+    interrupted_at_each_opcode(lambda: None, purge, check, step=1 if TORTURE else 43)
+    watched.queue.close()
+
+
+@pytest.mark.parametrize("call", ["open", "close"])
+def test_an_interrupted_opening_or_closing_leaves_the_directory_free(in_memory, call):
+    watched = Watched(in_memory)
+    watched.put()
+    watched.drained()
+    watched.queue.close()
+
+    def act(_):
+        queue = watched.opened() if call == "open" else watched.queue
+        queue.close()
+
+    def prepare():
+        with uninterrupted():
+            if call == "close":
+                watched.queue = watched.opened()
+
+    def check(_, where):
+        with uninterrupted():
+            if call == "close":
+                watched.queue.close()
+                with pytest.raises(LogClosedError):
+                    watched.queue.get(timeout=0)
+            import gc
+            gc.collect()
+            with watched.opened() as queue:
+                assert len(queue.peek(5)) == 1, where
+
+    interrupted_at_each_opcode(prepare, act, check, step=7 if TORTURE else 211)
+
+
+def test_an_interrupted_waiting_takes_nothing(in_memory):
+    import _thread
+    import threading
+
+    with seglog.Queue(in_memory / "jobs") as queue:
+        threading.Timer(0.05, _thread.interrupt_main).start()
+        began = time.monotonic()
+        with pytest.raises((KeyboardInterrupt, Interrupted)):
+            queue.get(timeout=30)
+        assert time.monotonic() - began < 10
+        queue.put(b"x")
+        assert queue.get(timeout=0).attempt == 1
