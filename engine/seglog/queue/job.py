@@ -1,6 +1,5 @@
 """A job: a message of a queue, as its consumers get it."""
 import base64
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -10,11 +9,12 @@ from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
 from seglog.errors import CorruptRecordError
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
+from seglog.logger import Logger
 
 if TYPE_CHECKING:
     from seglog.topic.leases import Death, Message
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 # The longest reason that is kept of a failure.
 REASON_CHARACTERS = 1000

@@ -9,7 +9,6 @@ Each opening of a queue starts a new journal, with a larger id and the state as 
 continued, and no byte of the file is written twice.
 """
 import enum
-import logging
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,9 +24,10 @@ from seglog.fs.mapping import read_file
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.position import Position
+from seglog.logger import Logger
 from seglog.threads.write_gate import WriteGate
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 FILE_NAME = "queue.journal"
 MAGIC, VERSION = b"seglogjn", 1
@@ -323,9 +323,9 @@ class QueueJournal(WriteGate):
     def _append(self, change: Change) -> int:
         file = self._file
         raw = _encoded(change, self.journal_id, file.position, self._synced_to)
-        self.is_changing = True
-        file.append_bytes(raw)
-        self.number += 1
+        with self.changing():
+            file.append_bytes(raw)
+            self.number += 1
         if file.position > self._reserved_to - RESERVED_BYTES // 2:
             self._reserved_to = file.position + RESERVED_BYTES
             file.reserve(self._reserved_to)
@@ -373,11 +373,11 @@ class QueueJournal(WriteGate):
         shielded(self.alone, self.with_lock, self._begin_next, list(state))
 
     def _begin_next(self, state: list[Change]) -> None:
-        self.is_changing = True
-        old = self._file
-        self._file = self._begin(self.journal_id + 1, state)
-        old.close()
-        self.cover(self.number)
+        with self.changing():
+            old = self._file
+            self._file = self._begin(self.journal_id + 1, state)
+            old.close()
+            self.cover(self.number)
 
     def close(self) -> None:
         """Close the file, and refuse further records. Idempotent."""

@@ -1,5 +1,4 @@
 """Goes on with the journal of a queue that is damaged or missing: what can be read of it becomes the next journal."""
-import logging
 from pathlib import Path
 
 from seglog.errors import CorruptJournalError
@@ -16,8 +15,9 @@ from seglog.ledger.managed.journal import (
     read_journal,
     whole_records,
 )
+from seglog.logger import Logger
 
-logger = logging.getLogger("seglog")
+logger = Logger("seglog")
 
 
 def mend_journal(fs: FileSystem, directory: Path, subscription: str) -> bool:
