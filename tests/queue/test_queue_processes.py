@@ -165,12 +165,12 @@ class Stop(BaseException):
 @pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: python/cpython#148874")
 def test_exceptions_from_outside_in_eight_threads_hang_and_lose_nothing(in_memory):
     """PyThreadState_SetAsyncExc: in the middle of put, get, ack and nack."""
-    ends = time.monotonic() + (60 if TORTURE else 1)
     put, acking, acked, lock = set(), set(), set(), threading.Lock()
     numbers = iter(range(10**9))
     interrupts = Counter()
     jobs = seglog.Queue(in_memory / "jobs", fsync="never", lease=0.2, retry_delay=0, max_attempts=None,
                         config={"managedLedgerMaxEntriesPerLedger": 50})
+    ends = time.monotonic() + (60 if TORTURE else 1)
 
     def once(chance):
         if chance.random() < 0.5:

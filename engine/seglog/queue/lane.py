@@ -24,7 +24,7 @@ from seglog.config import Fsync
 from seglog.errors import CorruptRecordError, LeaseLostError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.entry import Entry
+from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.message_batch import BatchedMessage, batch_of
@@ -95,6 +95,8 @@ class Lane:
         self._repairing = _Repairing(self)
         # The numbers of messages of batches, as of the last count and what was put since; None: not counted yet.
         self._sizes: dict[Position, int] | None = None
+        # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
+        pulsar_pb()
         self.managed_ledger = ledger = OpenManagedLedger(
             path, config=config, fsync=fsync, fs=fs, clock=clock, create=create
         )
