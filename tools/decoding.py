@@ -16,7 +16,7 @@ Text = Literal["utf8", "json", "base64"]
 Decode = Text | InternalRecords
 Asked = Literal["auto", "raw", "kafka"] | Text
 # Of typed columns, as frames.typed.decoding has them; importing that would take a fifth of a dump's start-up time.
-KINDS = ("avro",)
+KINDS = ("avro", "protobuf")
 
 
 def decode_in(asked: Asked, directory: Path) -> Decode | None:

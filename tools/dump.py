@@ -128,11 +128,11 @@ class DecodeType(click.ParamType):   # type: ignore[type-arg]    # as above
     help="Encoding of keys and values: utf8, json, base64, kafka or raw; with json, values are JSON and keys are text. "
     "auto: what the records of __consumer_offsets, __transaction_state, __cluster_metadata and other internal topics "
     "say, as JSON; else raw: bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse "
-    "other topics. For a table also avro, and one for each: key=utf8,value=avro.",
+    "other topics. For a table also avro or protobuf, and one for each: key=utf8,value=avro.",
 )
 @click.option(
-    "--schemas", metavar="URL|DIR", help="Where the schemas for --decode avro are: a registry's URL, a folder of .avsc "
-    "files, or the directory _schemas-0. By default _schemas-0 beside the topic.",
+    "--schemas", metavar="URL|DIR", help="Where the schemas for avro and protobuf are: a registry's URL, a folder of "
+    ".avsc or .proto files, or the directory _schemas-0. By default _schemas-0 beside the topic.",
 )
 @click.option(
     "--on-undecodable", type=click.Choice(["fail", "null", "raw"]), default="fail",

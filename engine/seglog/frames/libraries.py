@@ -7,7 +7,7 @@ from seglog.errors import MissingLibraryError
 # What to install for each, as arguments of pip.
 _INSTALL = {
     "pyarrow": "'seglog[arrow]'", "numpy": "'seglog[arrow]' numpy", "pandas": "'seglog[arrow]' pandas",
-    "polars": "polars", "fastavro": "'seglog[typed]'",
+    "polars": "polars", "google": "protobuf", "fastavro": "'seglog[typed]'",
 }
 
 

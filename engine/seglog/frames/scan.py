@@ -90,10 +90,10 @@ def scan(
     columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; headers only if they are named
     or with `include_headers`. Other columns are not decoded. isolation: by default "read_uncommitted", as Kafka's
     consumers; "read_committed" in `write_table`. decode: keys and values as text ("utf8" or "json") or as typed columns
-    ("avro", or a `Typed`) instead of bytes, or a dict of these: {"value": "avro", "key": "utf8"}; or "kafka": what the
-    records of __consumer_offsets, __cluster_metadata and other internal topics say, as JSON, and bytes that do not
-    decode as a JSON string in base64. schemas: where those of typed columns are: a registry's URL or a
-    `SchemaRegistry`, a folder, the directory of the topic _schemas; by default _schemas-0 beside the topic.
+    ("avro", "protobuf", or a `Typed`) instead of bytes, or a dict of these: {"value": "avro", "key": "utf8"}; or
+    "kafka": what the records of __consumer_offsets, __cluster_metadata and other internal topics say, as JSON, and
+    bytes that do not decode as a JSON string in base64. schemas: where those of typed columns are: a registry's URL or
+    a `SchemaRegistry`, a folder, the directory of the topic _schemas; by default _schemas-0 beside the topic.
     on_undecodable: a value that is not of its schema raises UndecodableRecordError ("fail"), is null ("null"), or
     stands as bytes in the field _undecodable ("raw"). binary_view: bytes and text as Arrow's views. threads: how many
     decode, with the one that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store

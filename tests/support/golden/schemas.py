@@ -36,7 +36,8 @@ def schema_key(subject, version):
 
 
 def schema_value(subject, version, schema_id, schema, *, deleted=False, kind=None, references=()):
-    body = {"subject": subject, "version": version, "id": schema_id, "schema": json.dumps(schema), "deleted": deleted}
+    text = schema if kind == "PROTOBUF" else json.dumps(schema)
+    body = {"subject": subject, "version": version, "id": schema_id, "schema": text, "deleted": deleted}
     if kind is not None:
         body["schemaType"] = kind
     if references:

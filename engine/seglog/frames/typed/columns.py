@@ -111,6 +111,14 @@ class EnumColumn(Column):
         )
 
 
+class OpenEnum(EnumColumn):
+    """The same, of an enum that may have other values in later versions: they are added to the dictionary."""
+
+    def array(self, values: Values) -> Any:
+        others = [value for value in dict.fromkeys(values) if value is not None and value not in self._numbers]
+        return EnumColumn([*self._symbols, *others]).array(values) if others else super().array(values)
+
+
 class Struct(Column):
     """Records, or anything else with named fields, as structs."""
 

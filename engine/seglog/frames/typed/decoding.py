@@ -21,16 +21,17 @@ from seglog.frames.typed.column_decoder import (
     no_frame,
 )
 from seglog.frames.typed.columns import Struct, UndecodableValueError
+from seglog.frames.typed.protobuf import ProtobufSchema
 from seglog.frames.typed.schema_folder import SchemaFolder
 from seglog.frames.typed.schema_source import DEFAULT_CONTEXT, SchemaSource, SchemaType, StoredSchema, context_of
 from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, SchemasTopic
 
-Kind = Literal["avro"]
+Kind = Literal["avro", "protobuf"]
 Frame = Literal["confluent", "none"] | FrameFunction
 Schemas = str | os.PathLike[str] | SchemaSource | None
 
-KINDS = ("avro",)
-_TYPES: dict[str, SchemaType] = {"avro": "AVRO"}
+KINDS = ("avro", "protobuf")
+_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 _FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_frame}
 
 
@@ -38,11 +39,12 @@ _FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_fr
 class Typed:
     """How the keys or values of a topic are encoded: for `decode={"value": Typed("avro", ...)}` of `seglog.scan`.
 
-    kind: "avro". schema: the text of the schema to read with, in place of one of the subject's. subject: by default
-    the topic with "-value" or "-key" behind it; it may name a context (":.prod:orders-value"). reader: "latest" reads
-    with the subject's newest version; "union" adds the fields that only earlier versions have. frame: "confluent", a
-    zero byte and the schema's id before the value; "none", the bytes are the value, written with `schema`, or with the
-    newest version; or a function of the bytes that returns the schema's id, or None, and where the value begins.
+    kind: "avro" or "protobuf". schema: the text of the schema to read with, in place of one of the subject's. subject:
+    by default the topic with "-value" or "-key" behind it; it may name a context (":.prod:orders-value"). reader:
+    "latest" reads with the subject's newest version; "union" adds the fields that only earlier versions have. frame:
+    "confluent", a zero byte and the schema's id before the value; "none", the bytes are the value, written with
+    `schema`, or with the newest version; or a function of the bytes that returns the schema's id, or None, and where
+    the value begins. message: of "protobuf", the full name of the message; by default the first one of the schema.
 
     Raises InvalidArgumentError.
     """
@@ -52,17 +54,22 @@ class Typed:
     subject: str | None = None
     reader: Literal["latest", "union"] = "latest"
     frame: Frame = "confluent"
+    message: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidArgumentError(f"unknown encoding {self.kind!r}; expected one of {', '.join(KINDS)}")
-        for name in ("schema", "subject"):
+        for name in ("schema", "subject", "message"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidArgumentError(f"{name} must be text, not {getattr(self, name)!r}")
         if self.reader not in ("latest", "union"):
             raise InvalidArgumentError(f'reader must be "latest" or "union", not {self.reader!r}')
         if self.reader == "union" and self.schema is not None:
             raise InvalidArgumentError('give either a schema to read with, or reader="union"')
+        if self.kind != "avro" and self.reader == "union":
+            raise InvalidArgumentError('reader="union" is for "avro"')
+        if self.kind != "protobuf" and self.message is not None:
+            raise InvalidArgumentError('message is for "protobuf"')
         if not callable(self.frame) and self.frame not in _FRAMES:
             raise InvalidArgumentError(f'frame must be "confluent", "none" or a function, not {self.frame!r}')
 
@@ -91,42 +98,41 @@ class Decoding:
     def _decoder(self, name: str, typed: Typed, places: list[tuple[str, str]]) -> ColumnDecoder:
         source = self._source or _beside(places)
         context = DEFAULT_CONTEXT if typed.subject is None else context_of(typed.subject)
-        if typed.schema is not None:
-            reader = AvroSchema(typed.schema)
-        else:
+        if typed.schema is None:
             reader = self._reader(name, typed, places, source)
+        else:
+            reader = _parsed(typed, StoredSchema(-1, _TYPES[typed.kind], typed.schema), source)
         if self._on_undecodable == "raw" and not isinstance(reader.column, Struct):
             raise InvalidArgumentError(
                 f'on_undecodable="raw" needs a schema of records, which the {name} does not have',
                 hint='use "null" or "fail"',
             )
         frame = typed.frame if callable(typed.frame) else _FRAMES[typed.frame]
-        return ColumnDecoder(
-            reader.column, _Writers(reader, source, context), frame, self._on_undecodable
-        )
+        return ColumnDecoder(reader.column, _Writers(typed, reader, source, context), frame, self._on_undecodable)
 
     def _reader(
         self, name: str, typed: Typed, places: list[tuple[str, str]], source: SchemaSource | None
-    ) -> AvroSchema:
+    ) -> "ParsedSchema":
         if source is None:
             raise InvalidArgumentError(
-                f"no schemas were given for the {name}, and there is no topic {TOPIC} beside the topic",
-                hint='schemas="https://registry:8081", a folder of .avsc files, or the directory _schemas-0',
+                f"no schemas were given for the {name}, and there is no topic {TOPIC} beside the topic", hint=_GIVE
             )
         if typed.subject is not None:
             subjects = [typed.subject]
         else:
             subjects = list(dict.fromkeys(f"{topic}-{name}" for topic, _ in places))
-        made: dict[str, AvroSchema] = {}
+        made: dict[str, ParsedSchema] = {}
         for subject in subjects:
             versions = source.versions(subject) if typed.reader == "union" else [source.latest(subject)]
-            parsed = [_avro(source, version) for version in versions if version is not None]
+            parsed = [_parsed(typed, version, source) for version in versions if version is not None]
             if not parsed:
                 raise InvalidArgumentError(
                     f"found no schema of the subject {subject} in {source!r}",
-                    hint='name the subject: decode={"value": seglog.Typed("avro", subject=...)}',
+                    hint=f'name the subject: decode={{"{name}": seglog.Typed("{typed.kind}", subject=...)}}',
                 )
-            made[subject] = union_of(parsed) if typed.reader == "union" else parsed[0]
+            made[subject] = parsed[0] if typed.reader == "latest" else union_of(
+                [schema for schema in parsed if isinstance(schema, AvroSchema)]
+            )
         if not made:
             raise NotALogError("there is no partition whose topic would name a schema")
         first, *others = made.items()
@@ -139,35 +145,57 @@ class Decoding:
         return first[1]
 
 
+ParsedSchema = AvroSchema | ProtobufSchema
+
+
 class _Writers:
     """Gives the function that reads what was written with a schema."""
 
-    def __init__(self, reader: AvroSchema, source: SchemaSource | None, context: str) -> None:
+    def __init__(self, typed: Typed, reader: ParsedSchema, source: SchemaSource | None, context: str) -> None:
+        self._typed = typed
         self._reader = reader
         self._source = source
         self._context = context
 
     def __call__(self, schema_id: int | None) -> Read:
-        ours = AvroFormat(self._reader)
         if schema_id is None:
-            return ours.read_from(self._reader)
+            return self._read_from(self._reader)
         if self._source is None:
             raise InvalidArgumentError(
-                f"the bytes name the schema {schema_id}, but no schemas were given",
-                hint='schemas="https://registry:8081", a folder of .avsc files, or the directory _schemas-0',
+                f"the bytes name the schema {schema_id}, but no schemas were given", hint=_GIVE
             )
         try:
-            writer = _avro(self._source, self._source.by_id(schema_id, self._context))
+            writer = _parsed(self._typed, self._source.by_id(schema_id, self._context), self._source, is_writer=True)
         except InvalidArgumentError as error:
-            raise UndecodableValueError(f"schema id {schema_id}: {error.what}") from error
-        return ours.read_from(writer)
+            raise UndecodableValueError(error.what) from error
+        return self._read_from(writer)
+
+    def _read_from(self, writer: ParsedSchema) -> Read:
+        match self._reader, writer:
+            case AvroSchema(), AvroSchema():
+                return AvroFormat(self._reader).read_from(writer)
+            case ProtobufSchema(), ProtobufSchema():
+                return self._reader.read_from(writer, has_indexes=self._typed.frame == "confluent")
+        raise AssertionError(type(writer))
 
 
-def _avro(source: SchemaSource, stored: StoredSchema) -> AvroSchema:
-    if stored.type != "AVRO":
-        raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of AVRO")
+_GIVE = 'schemas="https://registry:8081", a folder of schemas, or the directory _schemas-0'
+
+
+def _parsed(
+    typed: Typed, stored: StoredSchema, source: SchemaSource | None, *, is_writer: bool = False
+) -> ParsedSchema:
+    """A schema with all that it refers to. Raises InvalidArgumentError, SchemaNotFoundError, StorageError."""
+    kind = _TYPES[typed.kind]
+    if stored.type != kind:
+        raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of {kind}")
+    referenced = [] if source is None else list(source.referenced(stored))
+    if kind == "PROTOBUF":
+        imports = {name: schema.text for name, schema in referenced}
+        # Of a writer's schema only the names and the order of its messages count.
+        return ProtobufSchema(stored.text, imports, None if is_writer else typed.message)
     named: Names = {}
-    for _, schema in source.referenced(stored):
+    for _, schema in referenced:
         named |= definitions_in(schema.text, named)
     return AvroSchema(stored.text, named)
 
