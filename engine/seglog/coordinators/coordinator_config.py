@@ -30,6 +30,25 @@ class CoordinatorConfig(Settings):
         "GroupCoordinatorConfig.GROUP_MAX_SIZE_DEFAULT",
         low=1,
     )
+    max_groups: int = setting(
+        50_000, "seglog.max.groups", "count",
+        "how many groups clients may make; one more gets POLICY_VIOLATION",
+        "seglog's own: Kafka has no limit",
+        low=1,
+    )
+    group_members_max_bytes: int = setting(
+        64 << 20, "seglog.group.members.max.bytes", "bytes",
+        "what the members of all groups may hold together: their protocols and assignments, and 1 KiB for each; one "
+        "more gets GROUP_MAX_SIZE_REACHED",
+        "seglog's own: Kafka has no limit",
+        low=1024, high=MAX_LONG,
+    )
+    max_transactional_ids: int = setting(
+        100_000, "seglog.max.transactional.ids", "count",
+        "how many transactional ids clients may make; one more gets POLICY_VIOLATION",
+        "seglog's own: Kafka has no limit",
+        low=1,
+    )
     offset_metadata_max_bytes: int = setting(
         4096, "offset.metadata.max.bytes", "bytes",
         "the longest metadata of a committed offset, in characters as Kafka counts them",

@@ -9,6 +9,11 @@ from seglog.wire.error_codes import Errors
 Protocols = tuple[tuple[str, bytes], ...]
 
 
+def size_of(protocols: Protocols) -> int:
+    """In bytes."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True)
 class JoinResult:
     """The answer to a JoinGroup. `members`: (member id, group instance id, metadata) for the leader, else empty."""

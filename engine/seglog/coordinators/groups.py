@@ -8,12 +8,14 @@ It belongs to the server's loop: everything that waits is a coroutine or a timer
 """
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
+from seglog.coordinators.group_member import Member, Protocols, size_of
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch, has_room
 from seglog.coordinators.offsets_topic import OffsetsTopic
@@ -25,6 +27,11 @@ from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 _LOG = Logger(__name__)
+
+# What a member takes besides its protocols and its assignment.
+_MEMBER_BYTES = 1024
+# How often at most the members of all groups are counted again.
+_COUNT_S = 1.0
 
 
 class GroupOverview(NamedTuple):
@@ -60,6 +67,9 @@ class GroupCoordinator:
         self.verify: Callable[[str, int, int, str, int], Errors] | None = None
         self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
         self._task: asyncio.Task[None] | None = None
+        # What members hold: as counted, and what they have got since.
+        self._held_bytes = config.group_members_max_bytes + 1       # more than may be: to be counted
+        self._counted_at = 0.0
         # Why requests of groups cannot be answered; None: they can.
         self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -107,11 +117,32 @@ class GroupCoordinator:
     def get(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
 
-    def get_or_make(self, group_id: str) -> Group:
+    def get_or_make(self, group_id: str) -> Group | None:
+        """The group; None: it would be one more than `seglog.max.groups`."""
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None and len(self.groups) < self.config.max_groups:
             group = self.groups[group_id] = Group(group_id)
         return group
+
+    def hold(self, size_bytes: int) -> bool:
+        """Let a member hold so many bytes more. False: there is no room for them (seglog.group.members.max.bytes)."""
+        most_bytes = self.config.group_members_max_bytes - size_bytes
+        if self._held_bytes > most_bytes and time.monotonic() - self._counted_at > _COUNT_S:
+            self._held_bytes = sum(
+                _MEMBER_BYTES * len(group.pending_members) + sum(
+                    _MEMBER_BYTES + size_of(member.protocols) + len(member.assignment)
+                    for member in group.members.values())
+                for group in self.groups.values())
+            self._counted_at = time.monotonic()
+        if self._held_bytes > most_bytes:
+            return False
+        self._held_bytes += size_bytes
+        return True
+
+    def has_room_for_member(self, member: Member | None, protocols: Protocols) -> bool:
+        """Whether there is room for this member, with these protocols instead of those that it has."""
+        more_bytes = size_of(protocols) + (_MEMBER_BYTES if member is None else -size_of(member.protocols))
+        return more_bytes <= 0 or self.hold(more_bytes)
 
     # --- offsets -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Translates the engine's exceptions into Kafka's error codes."""
 from seglog import errors
-from seglog.coordinators.topic_errors import InvalidTopicError, TopicExistsError
+from seglog.coordinators.topic_errors import InvalidTopicError, TooManyPartitionsError, TopicExistsError
 from seglog.format import names
 from seglog.wire.error_codes import Errors
 
@@ -19,6 +19,7 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
     (errors.UnsupportedForMessageFormatError, Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT),
     (errors.UnsupportedVersionError, Errors.UNSUPPORTED_VERSION),
     (TopicExistsError, Errors.TOPIC_ALREADY_EXISTS),
+    (TooManyPartitionsError, Errors.POLICY_VIOLATION),
     (InvalidTopicError, Errors.INVALID_TOPIC_EXCEPTION),
     (errors.InvalidConfigError, Errors.INVALID_CONFIG),
     (errors.InvalidArgumentError, Errors.INVALID_REQUEST),

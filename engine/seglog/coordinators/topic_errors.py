@@ -10,5 +10,9 @@ class InvalidTopicError(InvalidArgumentError):
     """No topic can have this name, or not beside those that there are."""
 
 
+class TooManyPartitionsError(InvalidArgumentError):
+    """All topics together may not have so many partitions."""
+
+
 class ProhibitedTopicError(InvalidArgumentError):
     """No client may create a topic with this name."""

@@ -130,6 +130,9 @@ class TransactionCoordinator:
             return
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
+            if len(self._transactions) >= self.config.max_transactional_ids:
+                fail(Errors.POLICY_VIOLATION)
+                return
             transaction = self._transactions[transactional_id] = Transaction(
                 transactional_id, self.new_producer_id(), timeout_ms, self._now_ms()
             )

@@ -58,14 +58,24 @@ class ClusterFacts:
                       if (topic := self._topics.topic(name))]
         else:
             new: list[NewTopic] = []
+            room: int | None = None
             for one in {(one.name, one.topic_id): one for one in asked}.values():
                 await context.work.step()
                 if one.topic_id != ZERO_ID:
                     known = self._topics.topic_of_id(one.topic_id)
                     topics.append(await self._row(known, context) if known else _Topic(
                         error_code=Errors.UNKNOWN_TOPIC_ID, name=None, topic_id=one.topic_id))
-                else:
-                    topics.append(await self._of_name(one.name or "", request.allow_auto_topic_creation, new, context))
+                    continue
+                row = await self._of_name(one.name or "", request.allow_auto_topic_creation, context)
+                if row is None:
+                    # Its client is told to ask again, so that it does not wait, and topics that many requests ask for
+                    # are created together.
+                    room = (self._topics.room if room is None else room) - self._config.num_partitions
+                    row = _Topic(error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION, name=one.name)
+                    if room >= 0:
+                        row.error_code = Errors.LEADER_NOT_AVAILABLE
+                        new.append(NewTopic(one.name or "", self._config.num_partitions, {}))
+                topics.append(row)
             self._topics.expect(new)
         if request.include_topic_authorized_operations:
             for row in topics:
@@ -79,9 +89,8 @@ class ClusterFacts:
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED),
         )
 
-    async def _of_name(self, name: str, may_create: bool, new: list[NewTopic], context: RequestContext) -> _Topic:
-        """The row of a topic. One that is to be created is added to `new`: its client is told to ask again, so that it
-        does not wait, and topics that many requests ask for are created together."""
+    async def _of_name(self, name: str, may_create: bool, context: RequestContext) -> _Topic | None:
+        """The row of a topic; None: it is to be created."""
         topic = self._topics.topic(name)
         if topic is not None:
             return await self._row(topic, context)
@@ -90,8 +99,7 @@ class ClusterFacts:
         if may_create and name != METADATA_TOPIC:
             if self._topics.fault(name) is not None:
                 return _Topic(error_code=Errors.INVALID_TOPIC_EXCEPTION, name=name)
-            new.append(NewTopic(name, self._config.num_partitions, {}))
-            return _Topic(error_code=Errors.LEADER_NOT_AVAILABLE, name=name)
+            return None
         return _Topic(error_code=unknown_topic(name), name=name, is_internal=is_internal)
 
     async def _row(self, topic: ServedTopic, context: RequestContext) -> _Topic:

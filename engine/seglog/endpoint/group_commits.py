@@ -74,6 +74,8 @@ class GroupCommits:
             if generation >= 0:
                 return None, Errors.ILLEGAL_GENERATION
             group = coordinator.get_or_make(request.group_id)
+            if group is None:
+                return None, Errors.POLICY_VIOLATION
         if error is None and group is not None:
             error = self._check_commit(group, request.member_id, request.group_instance_id, generation)
         return group, error
@@ -127,6 +129,8 @@ class GroupCommits:
         if error is not None:
             return None, error
         group = coordinator.get_or_make(request.group_id)
+        if group is None:
+            return None, Errors.POLICY_VIOLATION
         return group, coordinator.rebalancing.check_commit(
             group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
         )

@@ -99,7 +99,10 @@ class GroupMembership:
             return JoinResult(member_id, Errors.INVALID_REQUEST)
         group = coordinator.get_or_make(request.group_id) if not member_id else coordinator.get(request.group_id)
         if group is None:
-            return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID)
+            return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID if member_id else Errors.POLICY_VIOLATION)
+        protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+        if not coordinator.has_room_for_member(group.members.get(member_id), protocols):
+            return JoinResult(member_id, Errors.GROUP_MAX_SIZE_REACHED)
         answer: PendingAnswer[JoinResult] = PendingAnswer()
         self._rebalancing.join(group, member_id, JoinRequest(
             group_instance_id=request.group_instance_id, client_id=context.client_id or "",
@@ -107,7 +110,7 @@ class GroupMembership:
             # Version 0 has no rebalance timeout.
             rebalance_timeout_ms=request.session_timeout_ms if context.version == 0 else request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms, protocol_type=request.protocol_type,
-            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            protocols=protocols,
             needs_known_id=context.version >= 4 and request.group_instance_id is None,
             may_skip_assignment=context.version >= 9,
         ), answer.give)
@@ -132,6 +135,8 @@ class GroupMembership:
         group = self._coordinator.get(request.group_id)
         if group is None:
             return SyncResult(Errors.UNKNOWN_MEMBER_ID)
+        if request.assignments and not self._coordinator.hold(sum(len(one.assignment) for one in request.assignments)):
+            return SyncResult(Errors.GROUP_MAX_SIZE_REACHED)
         answer: PendingAnswer[SyncResult] = PendingAnswer()
         self._rebalancing.sync(
             group, request.member_id, request.group_instance_id, request.generation_id, *names,

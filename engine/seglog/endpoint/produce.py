@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from seglog.config import MAX_INT
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.refused_records import RefusedRecord, refused_records
@@ -78,10 +79,14 @@ class _Appended(NamedTuple):
 class Produce:
     """Handles Produce requests. `verify`: TransactionCoordinator.verify; None: there are no transactions."""
 
-    def __init__(self, topics: Topics, durability: Durability, verify: Verify | None = None) -> None:
+    def __init__(
+        self, topics: Topics, durability: Durability, verify: Verify | None = None, producers_max: int = MAX_INT
+    ) -> None:
+        """`producers_max`: how many a partition remembers before it refuses a new one."""
         self._topics = topics
         self._durability = durability
         self._verify = verify
+        self._producers_max = producers_max
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
 
     async def produce(
@@ -182,6 +187,11 @@ class Produce:
                 if error:
                     _refuse(row, _VERIFIED_LATER.get(error, error))
                     return None
+            if records[MAGIC_POS] == 2 and not log._has_room_for(
+                _int(records, PRODUCER_ID_POS, 8), self._producers_max
+            ):
+                _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
+                return None
             if checked is None:
                 written = log.append_batch(records, wait=False)
             elif isinstance(checked, _TooLate):

@@ -115,7 +115,7 @@ class Server:
         self._durability = Durability(loop, self._fsync)
         self.topics = Topics(
             self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF},
-            options.config.max_topic_partitions)
+            options.config.max_topic_partitions, options.config.max_partitions)
         clock, settings = SystemClock(), options.coordinators
         self.groups = GroupCoordinator(self.topics, settings, clock, node_id=options.config.node_id)
         self.transactions = TransactionCoordinator(
@@ -128,7 +128,9 @@ class Server:
         self._heavy = HeavyWork()
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
         self.requests = Requests(
-            Produce(self.topics, self._durability, self.transactions.verify).HANDLERS,
+            Produce(
+                self.topics, self._durability, self.transactions.verify, options.config.max_partition_producers,
+            ).HANDLERS,
             Fetch(
                 self.topics, self._polls, self._converters, options.config.fetch_max_bytes,
                 options.config.connections_max_idle_ms,

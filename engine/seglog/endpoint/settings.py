@@ -28,6 +28,20 @@ class ServerConfig(Settings):
         "seglog's own: in Kafka, a directory does not make a topic, and one request creates at most 10 000 partitions",
         low=1,
     )
+    max_partitions: int = setting(
+        20_000, "seglog.max.partitions", "partitions",
+        "how many partitions all topics together may have before a client makes another one, which gets "
+        "POLICY_VIOLATION; a topic is not created on request of its metadata",
+        "seglog's own: Kafka has no limit",
+        low=1,
+    )
+    max_partition_producers: int = setting(
+        100_000, "seglog.max.partition.producers", "count",
+        "how many idempotent producers a partition remembers (producer.id.expiration.ms) before it refuses a new one "
+        "with POLICY_VIOLATION",
+        "seglog's own: Kafka has no limit",
+        low=1,
+    )
     delete_topic_enable: bool = setting(
         True, "delete.topic.enable", "boolean", "whether clients may delete topics",
         "ServerConfigs.DELETE_TOPIC_ENABLE_DEFAULT",

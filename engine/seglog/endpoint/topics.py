@@ -19,7 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from seglog.coordinators.topic_errors import InvalidTopicError, ProhibitedTopicError, TopicExistsError
+from seglog.config import MAX_INT
+from seglog.coordinators.topic_errors import (
+    InvalidTopicError,
+    ProhibitedTopicError,
+    TooManyPartitionsError,
+    TopicExistsError,
+)
 from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
@@ -106,11 +112,13 @@ class Topics:
 
     def __init__(
         self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object],
-        partitions_max: int = 10_000,
+        partitions_max: int = 10_000, all_partitions_max: int = MAX_INT,
     ) -> None:
         """`log_config`: settings of every log that has not stored others. `partitions_max`: of a topic. A directory
         with a higher number is ignored: its name alone would make a topic of that many partitions."""
         self.partitions_max = partitions_max
+        self._all_partitions_max = all_partitions_max
+        self._promised = 0          # partitions that are being created
         self._is_closing = False
         self._log_dir = log_dir
         self._log_config = log_config
@@ -268,6 +276,17 @@ class Topics:
         twin = next((other for other in tuple(self._alike.get(_flat(name), ())) if other != name), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"
 
+    @property
+    def room(self) -> int:
+        """How many partitions clients may still make."""
+        return self._all_partitions_max - self._promised - sum(topic.partitions for topic in self._topics.values())
+
+    def _without_room(self) -> TooManyPartitionsError:
+        return TooManyPartitionsError(
+            f"all topics together may have no more partitions: seglog.max.partitions = {self._all_partitions_max}",
+            hint="delete topics, or let the operator of the server raise it: seglog serve --config "
+            "seglog.max.partitions=...")
+
     @staticmethod
     def check_name(name: str) -> None:
         """Raises ProhibitedTopicError. (ControllerApis.createTopics)"""
@@ -292,11 +311,22 @@ class Topics:
 
     async def create_all(self, wanted: Sequence[NewTopic]) -> "list[ServedTopic | SeglogError]":
         """Create topics, durably; for each, the topic or the error that `create` raises."""
-        faults = [self._fault_of(topic) for topic in wanted]
+        faults, room, promised = [], self.room, 0
+        for topic in wanted:
+            fault = self._fault_of(topic)
+            if fault is None and promised + topic.partitions > room:
+                fault = self._without_room()
+            faults.append(fault)
+            if fault is None:
+                promised += topic.partitions
         waiting = _Waiting([topic for topic, fault in zip(wanted, faults, strict=True) if fault is None])
         if waiting.wanted:
             self._creating.append(waiting)
-            await self._in_worker(self._create_waiting, waiting)
+            self._promised += promised
+            try:
+                await self._in_worker(self._create_waiting, waiting)
+            finally:
+                self._promised -= promised
         self._begin(self._open_new([one for one in waiting.results or () if isinstance(one, ServedTopic)]))
         made = iter(waiting.results or ())
         return [next(made) if fault is None else fault for fault in faults]
@@ -350,8 +380,15 @@ class Topics:
                 await self.create(topic, partitions, config)
 
     async def widen(self, name: str, partitions: int) -> bool:
-        """Increase a topic's number of partitions; False: there is no such topic."""
-        return await self._in_worker(self._widen, name, partitions)
+        """Increase a topic's number of partitions; False: there is no such topic. Raises TooManyPartitionsError."""
+        more = partitions - self.partition_count(name)
+        if more > self.room:
+            raise self._without_room()
+        self._promised += more
+        try:
+            return await self._in_worker(self._widen, name, partitions)
+        finally:
+            self._promised -= more
 
     async def delete_all(self, wanted: Sequence[str]) -> "list[int | SeglogError]":
         """Delete topics, durably. For each, how many partitions it had, 0 if there is no such topic, or the error."""

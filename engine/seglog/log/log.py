@@ -16,6 +16,7 @@ This file opens the log, has its public methods, and closes it.
 """
 import contextlib
 import os
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
     from seglog.log.producer import Producer
     from seglog.log.stats import DirectorySizes, LogStats
     from seglog.reading.partition import Partition
+
+
+# How often at most a log that remembers too many producers looks for those that have expired.
+_FORGETS_EVERY_S = 1.0
 
 
 class Log(Followable, Unclosed):
@@ -203,6 +208,15 @@ class Log(Followable, Unclosed):
     def producers(self) -> tuple[ProducerEntry, ...]:
         """The producers that the log remembers, each with its last batch."""
         return self._tail.change(lambda: self._tail.producers.entries())
+
+    def _has_room_for(self, producer_id: int, producers_max: int) -> bool:
+        """Whether the log remembers this producer, or fewer than so many once those that have expired are gone."""
+        tail = self._tail
+        if len(tail.producers) >= producers_max and producer_id >= 0 and producer_id not in tail.producers:
+            if time.monotonic() - tail.forgot_at > _FORGETS_EVERY_S:
+                tail.change(tail.forget_expired)
+            return len(tail.producers) < producers_max
+        return True
 
     # --- appending -------------------------------------------------------------------------------
     # The checks of records and batches, and how they are written, are in log.append. With wait=False each of these

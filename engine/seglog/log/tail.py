@@ -8,6 +8,7 @@ then, and opening again finds out (LogFailedError names the first error). After 
 from the disk again at once (`reload`), as by an opening (log.tail_opening).
 """
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -87,6 +88,7 @@ class LogTail(WriteGate, QuietTail):
         self.files_lock = CallLock()
         self.ranges = RangesWriter(fs, self.path, shown, self.files_lock)
         self.producers: ProducerState
+        self.forgot_at = 0.0        # when producers that had expired were forgotten
         self.fences: dict[int, int] = {}        # the last epoch that was given to each producer: log.transactions
         # Called with the lock, with the transactions that have begun: (producer id, first offset).
         self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None
@@ -375,10 +377,15 @@ class LogTail(WriteGate, QuietTail):
         with self.changing():
             self.alone_within(self._roll_alone, base_offset)
 
+    def forget_expired(self) -> None:
+        """Forget producers that have appended nothing for producer.id.expiration.ms."""
+        self.forgot_at = time.monotonic()
+        self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms, _EXPIRED_AT_ONCE)
+
     def _roll_alone(self, base_offset: int) -> None:
         old = self.active
         self.seal_active()
-        self.producers.remove_expired(self.now_ms(), self.config.producer_id_expiration_ms, _EXPIRED_AT_ONCE)
+        self.forget_expired()
         # Its name becomes durable with those of the new segment, or later. Without it a recovery must read more.
         self.snapshots.begin(self.producers, base_offset)
         new = self.created_at(base_offset)

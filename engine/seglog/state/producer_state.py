@@ -219,6 +219,9 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._table)
 
+    def __contains__(self, producer_id: int) -> bool:
+        return self._table.get(producer_id) is not None
+
     def _known(self, producer_id: int) -> _Producer | None:
         producer = self._producers.get(producer_id)
         if producer is None and (fields := self._table.get(producer_id)) is not None:

@@ -1,0 +1,123 @@
+"""What clients can make any number of is bounded by the operator's settings, and the refusal says so."""
+import pytest
+
+import seglog
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
+from support.waiting import wait_for
+from support.wire_client import WireClient, produce_request
+
+FEW = 3
+
+
+def ready(client):
+    for key_type in (0, 1):
+        while client.ask(m.FindCoordinatorRequest(key="g", key_type=key_type), 3).error_code:
+            pass
+
+
+def join(client, group_id, metadata=b"", member_id=""):
+    request = m.JoinGroupRequest(
+        group_id=group_id, session_timeout_ms=30_000, rebalance_timeout_ms=1000, member_id=member_id,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)])
+    return client.ask(request, 3)
+
+
+def commit(client, group_id):
+    of = m.OffsetCommitRequest
+    return client.ask(of(group_id=group_id, topics=[of.OffsetCommitRequestTopic(
+        name="orders", partitions=[of.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)])]), 8)
+
+
+def create(client, name, partitions):
+    of = m.CreateTopicsRequest
+    return client.ask(of(topics=[of.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1)]), 7).topics[0]
+
+
+@pytest.fixture
+def client(in_memory, request):
+    config = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1, **request.param}
+    with seglog.serve(in_memory, topics={"orders": 1}, config=config, fsync="never") as server, \
+            WireClient(server) as client:
+        yield client
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.groups": FEW}], indirect=True)
+def test_there_are_no_more_groups_than_the_operator_allows(client):
+    ready(client)
+    assert not join(client, "g0").error_code
+    for n in range(1, FEW):
+        assert not commit(client, f"g{n}").topics[0].partitions[0].error_code
+    assert join(client, "more").error_code == Errors.POLICY_VIOLATION
+    assert commit(client, "more").topics[0].partitions[0].error_code == Errors.POLICY_VIOLATION
+    assert not commit(client, "g1").topics[0].partitions[0].error_code
+    assert not client.ask(m.DeleteGroupsRequest(groups_names=["g1"]), 2).results[0].error_code
+    assert not commit(client, "more").topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("client", [{"seglog.group.members.max.bytes": 10_000}], indirect=True)
+def test_the_members_of_all_groups_hold_no_more_than_the_operator_allows(client):
+    ready(client)
+    first = join(client, "g0", b"x" * 4000)
+    assert not first.error_code
+    assert not join(client, "g1", b"x" * 2000).error_code
+    assert join(client, "g2", b"x" * 4000).error_code == Errors.GROUP_MAX_SIZE_REACHED
+    assert not join(client, "g0", b"y" * 4000, first.member_id).error_code      # as much as before
+    of = m.SyncGroupRequest
+    large = client.ask(of(group_id="g1", generation_id=1, assignments=[
+        of.SyncGroupRequestAssignment(member_id="m", assignment=b"x" * 4000)]), 3)
+    assert large.error_code == Errors.GROUP_MAX_SIZE_REACHED
+    client.ask(m.LeaveGroupRequest(group_id="g0", member_id=first.member_id), 1)
+    wait_for(lambda: not join(client, "g2", b"x" * 4000).error_code, seconds=10)
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.transactional.ids": FEW}], indirect=True)
+def test_there_are_no_more_transactional_ids_than_the_operator_allows(client):
+    ready(client)
+
+    def init(name):
+        return client.ask(m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 4).error_code
+
+    assert [init(f"t{n}") for n in range(FEW)] == [0] * FEW
+    assert init("more") == Errors.POLICY_VIOLATION
+    assert init("t0") == 0
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.partitions": 10, "num.partitions": 3}], indirect=True)
+def test_all_topics_have_no_more_partitions_than_the_operator_allows(client):
+    assert not create(client, "a", 4).error_code
+    refused = create(client, "b", 6)
+    assert refused.error_code == Errors.POLICY_VIOLATION
+    assert "seglog.max.partitions = 10" in refused.error_message
+
+    def found(name):
+        return client.ask(m.MetadataRequest(
+            topics=[m.MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True), 12).topics[0]
+
+    wait_for(lambda: not found("c").error_code)         # three more: eight
+    assert found("d").error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+    def widen(count):
+        of = m.CreatePartitionsRequest
+        return client.ask(of(topics=[of.CreatePartitionsTopic(name="a", count=count, assignments=None)]), 3).results[0]
+
+    assert widen(7).error_code == Errors.POLICY_VIOLATION
+    assert not widen(6).error_code
+    assert create(client, "e", 1).error_code == Errors.POLICY_VIOLATION
+    client.ask(m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="c")]), 6)
+    assert not create(client, "e", 3).error_code
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.partition.producers": FEW}], indirect=True)
+def test_a_partition_remembers_no_more_producers_than_the_operator_allows(client):
+    def produce(producer_id):
+        batch = seglog.build_batch([(b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        return client.ask(produce_request("orders", 0, batch), 9).responses[0].partition_responses[0].error_code
+
+    assert [produce(n) for n in range(FEW)] == [0] * FEW
+    assert produce(FEW) == Errors.POLICY_VIOLATION
+    assert produce(0) == 0      # the same batch again
+    plain = client.ask(produce_request("orders", 0, seglog.build_batch([(b"k", b"v")])), 9)
+    assert not plain.responses[0].partition_responses[0].error_code
