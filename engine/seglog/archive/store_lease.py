@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from seglog._kernels.write_gate import Bell
 from seglog.errors import CorruptBackupError, LogLockedError, SeglogError, StorageError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.live_file import BOOT_ID
@@ -73,7 +74,7 @@ class StoreLease:
         self._store = store
         self.path = path
         self._mark = RunMark(socket.gethostname(), BOOT_ID.hex(), os.getpid(), _now_ms())
-        self._over = threading.Event()
+        self._over = Bell()
 
     def write(self) -> None:
         self._mark = replace(self._mark, renewed_at_ms=_now_ms())
@@ -99,7 +100,7 @@ class StoreLease:
                 _LOG.warning("cannot renew the mark of this run: %s", error)
 
     def end(self) -> None:
-        self._over.set()
+        self._over.ring()
 
 
 @contextmanager

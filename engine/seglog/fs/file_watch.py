@@ -4,10 +4,10 @@
 """
 import os
 from _thread import start_new_thread
-from threading import Lock
 from typing import Protocol
 
 from seglog._kernels.file_watch import FileWatch
+from seglog._kernels.write_gate import CallLock
 from seglog.fs.files import AnyPath
 
 
@@ -37,36 +37,40 @@ class FileWatches:
     """All watches of the process. inotify is set up at the first watch, and again in a forked child."""
 
     def __init__(self) -> None:
-        self._lock = Lock()             # guards all below
+        self._alone = CallLock()        # guards all below
         self._watch: FileWatch | None = None
         self._process_id = 0
         self._watched: dict[int, tuple[WatchedFile, ...]] = {}
 
     def watch(self, path: AnyPath, bell: AnyBell, *, is_directory: bool = False) -> WatchedFile | None:
         """None: the file cannot be watched: no inotify, its limit is reached, or no such file."""
-        with self._lock:
-            if self._process_id != os.getpid():
-                self._begin()
-            if self._watch is None:
-                return None
-            try:
-                number = self._watch.add(os.fsencode(path), is_directory)
-            except OSError:
-                return None
-            watched = WatchedFile(self, number, bell)
-            self._watched[number] = (*self._watched.get(number, ()), watched)
-            return watched
+        return self._alone.run(self._add, path, bell, is_directory)
+
+    def _add(self, path: AnyPath, bell: AnyBell, is_directory: bool) -> WatchedFile | None:
+        if self._process_id != os.getpid():
+            self._begin()
+        if self._watch is None:
+            return None
+        try:
+            number = self._watch.add(os.fsencode(path), is_directory)
+        except OSError:
+            return None
+        watched = WatchedFile(self, number, bell)
+        self._watched[number] = (*self._watched.get(number, ()), watched)
+        return watched
 
     def remove(self, watched: WatchedFile, number: int) -> None:
-        with self._lock:
-            before = self._watched.get(number, ())
-            left = tuple(one for one in before if one is not watched)
-            if left:
-                self._watched[number] = left
-            elif before:
-                del self._watched[number]
-                if self._watch is not None and self._process_id == os.getpid():
-                    self._watch.remove(number)
+        self._alone.run(self._remove, watched, number)
+
+    def _remove(self, watched: WatchedFile, number: int) -> None:
+        before = self._watched.get(number, ())
+        left = tuple(one for one in before if one is not watched)
+        if left:
+            self._watched[number] = left
+        elif before:
+            del self._watched[number]
+            if self._watch is not None and self._process_id == os.getpid():
+                self._watch.remove(number)
 
     def _begin(self) -> None:
         self._process_id = os.getpid()

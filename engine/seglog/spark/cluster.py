@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from seglog._kernels.write_gate import Bell
 from seglog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Cluster:
         # A name that no other job has: Spark keeps earlier jobs of a group, and an id() may be given again.
         group = f"seglog-{uuid4().hex}"
         context.setJobGroup(group, f"seglog: {description}", interruptOnCancel=True)
-        ended = threading.Event()
+        ended = Bell()
         watcher = threading.Thread(target=self._watch, args=(context, group, step, ended), daemon=True)
         watcher.start()
         try:
@@ -152,13 +153,13 @@ class Cluster:
             context.cancelJobGroup(group)       # ^C: stop the tasks, whose results are no longer needed
             raise
         finally:
-            ended.set()
+            ended.ring()
             watcher.join()
             context.setLocalProperty("spark.jobGroup.id", None)     # type: ignore[arg-type]
             context.setLocalProperty("spark.job.description", None)     # type: ignore[arg-type]
 
     def _watch(
-        self, context: "SparkContext", group: str, step: Callable[[int], JobStep], ended: threading.Event
+        self, context: "SparkContext", group: str, step: Callable[[int], JobStep], ended: Bell
     ) -> None:
         if self._progress is None:
             return

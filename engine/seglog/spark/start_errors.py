@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from seglog._kernels.write_gate import Bell
 from seglog.errors import StorageError
 
 _STDERR = 2
@@ -126,7 +127,7 @@ class HeldStderr:
         self._lines: deque[bytes] = deque(maxlen=_LINES_MAX)
         self._lock = threading.Lock()
         self._passes = False
-        self._told = threading.Event()
+        self._told = Bell()
         threading.Thread(target=self._pump, name="seglog-spark-stderr", daemon=True).start()
 
     def text(self) -> str:
@@ -148,7 +149,7 @@ class HeldStderr:
             for line in lines:
                 with self._lock:
                     if line.endswith(_SO_FAR):
-                        self._told.set()
+                        self._told.ring()
                     elif self._passes:
                         os.write(self._real, line)
                     else:
