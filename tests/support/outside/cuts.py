@@ -45,6 +45,7 @@ class Case:
     events: list
     witness: object
     judge: str
+    while_there: str = ""       # the power is only cut while there is a file with this ending
 
     def disk(self):
         return Disk(self.start, self.inodes)
@@ -93,6 +94,8 @@ def choose(case, count, seed):
     """
     chance = random.Random(seed)
     changes = [n + 1 for n, event in enumerate(case.events) if event.op in CHANGES]
+    if case.while_there:
+        changes = [n for n in changes if n in _while_there(case)]
     promises = {"end": [len(case.events)]}
     for n, event in enumerate(case.events):
         if event.op == "N" and (word := json.loads(event.data)[0]) in case.witness.promises:
@@ -108,7 +111,8 @@ def choose(case, count, seed):
     for number in range(count):
         state_seed = chance.randrange(len(Disk.CORNERS)) if number % 3 == 0 else chance.randrange(10, 10**9)
         # Rare promises (a close) as often as frequent ones (an append).
-        some = promises[chance.choice(sorted(promises))] if chance.random() < 0.5 else changes
+        behind_a_promise = not case.while_there and chance.random() < 0.5
+        some = promises[chance.choice(sorted(promises))] if behind_a_promise else changes
         wanted.setdefault(chance.choice(some), set()).add(state_seed)
     disk, witness, seen, told = case.disk(), case.witness(), set(), 0
     for number, event in enumerate(case.events):
@@ -122,6 +126,19 @@ def choose(case, count, seed):
             if key not in seen:
                 seen.add(key)
                 yield Cut(case, number + 1, state_seed, tree, pickle.loads(pickle.dumps(witness)))
+
+
+def _while_there(case):
+    """After how many events there is a file with such an ending, to whoever looks without a power cut."""
+    there, found = set(), set()
+    for number, event in enumerate(case.events, 1):
+        if event.op in "RU" and not event.result:
+            there.discard(event.path)
+        if event.op in "RC" and not event.result and (path := event.other or event.path).endswith(case.while_there):
+            there.add(path)
+        if there:
+            found.add(number)
+    return found
 
 
 def choose_behind(case, word, seeds):

@@ -2,6 +2,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 from support.outside.convert_judge import look
@@ -10,6 +11,7 @@ from support.outside.cuts import Witnesses, case_of
 from support.outside.disk import read_tree
 from support.outside.log_witness import LogWitness
 from support.outside.recording import Fault, Recording
+from support.outside.swap_witness import SwapWitness
 from support.outside.topic_witness import TopicWitness
 
 KINDS = ("appends", "cuts", "backups")
@@ -25,6 +27,13 @@ def record_log(scratch, server, kind, seed, fsync, threads=1, steps=60, faults=(
     witnesses = Witnesses(LogWitness, (fsync, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
     return _record(scratch, server, "log", "data/orders-0", witnesses, faults, lives, run)
+
+
+def record_swap(scratch, server, seed, steps=60):
+    """A log that is compacted. The power is cut while new segments take the place of the old ones."""
+    run = _Run("swap", seed, "batch", 1, steps)
+    case = _record(scratch, server, "swap", "data/orders-0", Witnesses(SwapWitness), (), 1, run)
+    return replace(case, while_there=".swap")
 
 
 def record_topic(scratch, server, kind, seed, fsync, threads=1, steps=60, faults=(), lives=1):
