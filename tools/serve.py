@@ -5,14 +5,16 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
 import click
 
 from seglog.config import Fsync
-from seglog.errors import InvalidArgumentError
+from seglog.endpoint.broker_keys import broker_settings
+from seglog.errors import InvalidArgumentError, InvalidConfigError
+from seglog.format.java_properties import parse_properties
 from seglog.opening import serve
 
 from . import report
@@ -52,6 +54,11 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
     "or offsets.topic.num.partitions. A topic's own setting takes precedence. May be repeated. Kafka's defaults "
     "otherwise.",
 )
+@click.option(
+    "--properties", type=PATH,
+    help="A broker's server.properties: its settings are taken over, and those without effect or unknown are named. "
+    "--config takes precedence.",
+)
 @click.option("--tls-cert", type=PATH, help="Encrypt connections: a file with the certificate chain.")
 @click.option("--tls-key", type=PATH, help="The file with the private key, if it is not in --tls-cert.")
 @click.option("--tls-client-ca", type=PATH,
@@ -66,8 +73,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @json_option
 def command(
     directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
-    settings: Sequence[tuple[str, str]], tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
-    sasl_users: Path | None, http: str | None, insecure: bool, as_json: bool,
+    settings: Sequence[tuple[str, str]], properties: Path | None, tls_cert: Path | None, tls_key: Path | None,
+    tls_client_ca: Path | None, sasl_users: Path | None, http: str | None, insecure: bool, as_json: bool,
 ) -> int:
     """Let Kafka clients produce to and consume from the log dir DIR, which is created if it does not exist.
 
@@ -77,7 +84,8 @@ def command(
     end = _EndBySignal()
     is_new = not directory.exists()
     server = serve(
-        directory, listen=listen, topics=dict(topics), config=dict(settings), fsync=fsync, advertise=advertise,
+        directory, listen=listen, topics=dict(topics), config=_settings(properties, dict(settings)), fsync=fsync,
+        advertise=advertise,
         users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
         http=http, insecure=insecure,
     )
@@ -154,6 +162,22 @@ class _EndBySignal:
         signal.set_wakeup_fd(self._former)
         self._read.close()
         self._write.close()
+
+
+def _settings(properties: Path | None, given: Mapping[str, object]) -> Mapping[str, object]:
+    """The settings of a broker's file, if there is one, and of `--config`."""
+    if properties is None:
+        return given
+    try:
+        taken = broker_settings(parse_properties(properties.read_bytes().decode("latin-1")))
+    except (ValueError, InvalidConfigError) as error:
+        raise InvalidConfigError(f"{error}", file=properties) from error
+    for what, found in (("no effect here", taken.no_effect), ("unknown, and left out", taken.unknown)):
+        if found:
+            click.echo(f"{properties}: {what}: {', '.join(found)}", err=True)
+    for name in taken.unknown:
+        del taken.settings[name]
+    return {**taken.settings, **broker_settings(given).settings}
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
 from seglog.log.log import Log
+from seglog.logger import Logger
 from seglog.reading.arguments import check_mapping, checked_config
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
     from seglog.log.expiry import LogAge, Verdict
     from seglog.log.open_dir import LogDir
+
+_LOG = Logger(__name__)
 
 
 def open(
@@ -109,10 +112,10 @@ def serve(
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
-    free port. `config`: Kafka's keys for the broker, its logs and the cleaner (docs/config.md). `fsync`: as for
-    `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN.
-    `advertise`: the address to tell clients, if it is not the one that they connected to. `http`: the address and port
-    of the page and the metrics.
+    free port. `config`: Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names
+    (docs/config.md). `fsync`: as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to
+    passwords, for SASL PLAIN. `advertise`: the address to tell clients, if it is not the one that they connected to.
+    `http`: the address and port of the page and the metrics.
 
     Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
     certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
@@ -120,11 +123,16 @@ def serve(
     """
     from seglog.coordinators.coordinator_config import CoordinatorConfig
     from seglog.endpoint.addresses import checked_listen, checked_page, parse_address
+    from seglog.endpoint.broker_keys import broker_settings
     from seglog.endpoint.local_server import LocalServer
     from seglog.endpoint.server import ServerOptions
     from seglog.endpoint.settings import ServerConfig
 
-    server, coordinators, cleaner, log = _sorted_out(config or {}, ServerConfig, CoordinatorConfig, CleanerConfig)
+    check_mapping(config)
+    taken = broker_settings(config or {})
+    if taken.no_effect:
+        _LOG.warning("settings without effect here: %s", ", ".join(taken.no_effect))
+    server, coordinators, cleaner, log = _sorted_out(taken.settings, ServerConfig, CoordinatorConfig, CleanerConfig)
     checked_config(log, fsync, 0)
     _check_access(users, tls)
     if topics is not None and not isinstance(topics, Mapping):

@@ -6,6 +6,7 @@ import pytest
 from seglog.config import LogConfig, keys
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.endpoint import broker_keys
 from seglog.endpoint.settings import ServerConfig
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.upkeep.cleaner_config import CleanerConfig
@@ -69,3 +70,10 @@ def table(config, said):
 def test_the_page_holds_the_table_of_the_code(config, file, end, said):
     begin = f"<!-- made from engine/seglog/{file} by tests/docs/test_config_doc.py -->\n"
     check_part(DOC, begin, table(config, said), f"<!-- {end} -->\n")
+
+
+def test_the_page_holds_the_names_that_a_broker_has_for_settings():
+    lines = ["| in `server.properties` | here |", "|---|---|"]
+    lines += [f"| {theirs} | {ours} |" for theirs, ours in broker_keys.table()]
+    begin = "<!-- made from engine/seglog/endpoint/broker_keys.py by tests/docs/test_config_doc.py -->\n"
+    check_part(DOC, begin, "\n".join(lines) + "\n", "<!-- end of a broker's names -->\n")

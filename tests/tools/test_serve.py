@@ -13,11 +13,36 @@ import pytest
 
 import seglog
 from seglog.errors import LogLockedError
-from seglog.wire.messages import MetadataRequest
+from seglog.wire.messages import DescribeConfigsRequest, MetadataRequest
 from support.serve_process import ServeProcess
-from support.waiting import line_of
+from support.waiting import line_of, wait_for
 from support.wire_client import WireClient
 
+# What the config/server.properties of Kafka 3.9.1 sets.
+SHIPPED = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
 SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
 
 
@@ -28,7 +53,7 @@ def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
         with WireClient(server) as client:
             assert [len(topic.partitions) for topic in client.ask(MetadataRequest(topics=None), 12).topics] == [2]
             asked = [MetadataRequest.MetadataRequestTopic(name="made")]
-            assert len(client.ask(MetadataRequest(topics=asked), 12).topics[0].partitions) == 4
+            wait_for(lambda: len(client.ask(MetadataRequest(topics=asked), 12).topics[0].partitions) == 4)
         assert (server.end(number), server.out, server.err) == (0, "", "")
     with seglog.open(tmp_path / "data/orders-1", create=False) as log:
         assert not log.recovery.repairs
@@ -73,6 +98,27 @@ def test_a_log_dir_that_it_creates_is_named(tmp_path):
             assert child.stdout.readlines() == words
 
 
+def test_a_brokers_properties_are_taken_whole(tmp_path):
+    (tmp_path / "mine").write_text(SHIPPED + "log.retention.bytes=7000000\nno.such.key = 1\n")
+    with ServeProcess(
+        tmp_path / "data", "--listen", "127.0.0.1:0", "--properties", str(tmp_path / "mine"), "--topic", "orders",
+        "--config", "log.segment.bytes=2000000",
+    ) as server:
+        with WireClient(server) as client:
+            of = DescribeConfigsRequest
+            rows = client.ask(of(resources=[of.DescribeConfigsResource(
+                resource_type=2, resource_name="orders", configuration_keys=None)]), 4).results[0].configs
+        assert server.end(signal.SIGTERM) == 0
+    found = {row.name: row.value for row in rows}
+    assert (found["retention.ms"], found["retention.bytes"], found["segment.bytes"]) == (
+        "604800000", "7000000", "2000000")
+    without, unknown = server.err.splitlines()
+    assert without.startswith(f"{tmp_path / 'mine'}: no effect here: ")
+    assert {"listeners", "log.dirs", "num.io.threads", "offsets.topic.replication.factor"} <= set(
+        without.rpartition(": ")[2].split(", "))
+    assert unknown == f"{tmp_path / 'mine'}: unknown, and left out: no.such.key"
+
+
 def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
     with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as server:
         done = subprocess.run(
@@ -112,6 +158,9 @@ def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
     ("--sasl-users", None, 3, "no such file"),
     ("--sasl-users", b"alice:secret\nb\xffb:secret\n", 2, "line 2 is not UTF-8"),
     ("--sasl-users", b"alice\n", 2, "line 1 is not name:password"),
+    ("--properties", None, 3, "no such file"),
+    ("--properties", b"a=\\u12", 2, "four hexadecimal digits"),
+    ("--properties", b"authorizer.class.name=kafka.security.authorizer.AclAuthorizer", 2, "no authorizer"),
     ("--tls-cert", None, 3, "no such file"),
     ("--tls-cert", b"no certificate", 2, "not a certificate with its key"),
 ])

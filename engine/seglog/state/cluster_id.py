@@ -5,7 +5,6 @@ first served, in `.seglog.cluster_id`: not in `meta.properties`, since a broker 
 """
 import base64
 import contextlib
-import logging
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from seglog.format.java_properties import parse_properties
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.logger import Logger
 
 FILE_NAME = ".seglog.cluster_id"
 FORMAT = "seglog-cluster-id"
 VERSION = 1
 
 _SIZE_MAX = 100     # a broker's own has 22 characters, but operators may choose one
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 
 def cluster_id(fs: FileSystem, log_dir: Path) -> str:
