@@ -250,6 +250,34 @@ def test_an_answer_that_would_be_too_large_is_refused(served, client, monkeypatc
     assert ask(2001).error_code == Errors.POLICY_VIOLATION
 
 
+def test_a_leader_is_not_sent_more_than_an_answer_may_hold(served, client, monkeypatch):
+    """What the members of its group sent: a short request, again and again, may ask for all of it."""
+    from seglog.endpoint import workload
+    monkeypatch.setattr(workload, "LIGHT_BYTES", 1000)
+    monkeypatch.setattr(workload, "BYTES_MAX", 50_000)
+    client.ask(m.FindCoordinatorRequest(key="g"), 3)
+
+    def join(member_id, metadata):
+        return m.JoinGroupRequest(
+            group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=20_000, member_id=member_id,
+            protocol_type="consumer",
+            protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)])
+
+    with WireClient(served) as other:
+        while (leader := client.ask(join("", b"small"), 3)).error_code:
+            pass
+        joining = other.send(join("", bytes(40_000)), 3)
+        while (answer := client.ask(join(leader.member_id, b"small"), 3)).generation_id == leader.generation_id:
+            pass
+        member = other.receive(joining)
+        assert sorted(len(one.metadata) for one in answer.members) == [5, 40_000]
+        joining = other.send(join(member.member_id, bytes(60_000)), 3)
+        while (answer := client.ask(join(leader.member_id, b"small"), 3)).generation_id == member.generation_id:
+            pass
+        assert answer.error_code == Errors.POLICY_VIOLATION
+        assert not other.receive(joining).error_code
+
+
 def test_batches_that_take_too_long_are_to_be_sent_again(served, client, monkeypatch):
     from seglog.endpoint import produce
     monkeypatch.setattr(produce, "_CHECK_CPU_S_MAX", 0.0)

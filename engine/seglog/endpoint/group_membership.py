@@ -72,6 +72,8 @@ class GroupMembership:
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         result = await self._join(request, context)
+        # The leader gets what all the others sent.
+        await context.work.step(len(result.members), sum(len(metadata) for _, _, metadata in result.members))
         name = result.protocol_name
         return JoinGroupResponse(
             error_code=result.error, generation_id=result.generation, protocol_type=result.protocol_type,
@@ -120,6 +122,7 @@ class GroupMembership:
 
     async def sync_group(self, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
         result = await self._sync(request, context)
+        await context.work.step(size_bytes=len(result.assignment))
         return SyncGroupResponse(
             error_code=result.error, protocol_type=result.protocol_type, protocol_name=result.protocol_name,
             assignment=result.assignment,
