@@ -2,8 +2,10 @@
 import pytest
 
 import seglog
+from seglog.config import LogConfig
 from seglog.wire import messages as m
 from seglog.wire.error_codes import Errors
+from support.waiting import wait_for
 from support.wire_client import WireClient
 
 RAISED = {
@@ -61,15 +63,16 @@ def test_a_client_can_lower_it_and_take_that_back(served, client, key):
     assert served.log("orders").settings[key].source == "default"
 
 
-def test_the_limit_is_the_servers_own_value_or_what_the_topic_has(in_memory):
+def test_the_limit_is_the_servers_own_value_whatever_the_topic_has(in_memory):
     with seglog.open(in_memory / "kept-0") as log:
         log.configure({"compression.zstd.level": 15})
     with seglog.serve(in_memory, config={"compression.zstd.level": 9}) as server, WireClient(server) as client:
         assert create(client, "new", {"compression.zstd.level": "9"}).error_code == 0
         assert create(client, "high", {"compression.zstd.level": "10"}).error_code == Errors.INVALID_CONFIG
         # A tool that reads all settings and writes them back changes nothing.
-        assert alter(client, "kept", {"compression.zstd.level": "15"}).error_code == 0
-        assert alter(client, "kept", {"compression.zstd.level": "16"}).error_code == Errors.INVALID_CONFIG
+        value = server.log("kept").settings["compression.zstd.level"].value
+        assert alter(client, "kept", {"compression.zstd.level": str(value)}).error_code == 0
+        assert alter(client, "kept", {"compression.zstd.level": "15"}).error_code == Errors.INVALID_CONFIG
 
 
 def test_no_client_asks_for_a_tier_that_the_server_does_not_have(in_memory):
@@ -98,3 +101,18 @@ def test_settings_of_later_brokers_are_kept_for_them(served, client):
     kept = served.log("new").settings
     assert {name: (kept[name].value, kept[name].is_used) for name in given} == {
         name: (value, False) for name, value in given.items()}
+
+
+@pytest.mark.parametrize("key", RAISED)
+def test_the_operators_value_counts_where_a_directory_has_more(in_memory, key, caplog):
+    with seglog.open_dir(in_memory) as logs:
+        logs.log("orders", 0).configure(RAISED)
+        logs.log("small", 0).configure(LOWERED)
+    own = str(getattr(LogConfig(), key.replace(".", "_")))
+    with seglog.serve(in_memory) as server:
+        wait_for(lambda: not server._running().topics.is_opening)
+        assert str(server.log("orders").settings[key].value) == own
+        assert str(server.log("small").settings[key].value) == LOWERED[key]
+    assert f"orders: {key} = {RAISED[key]} protects the server" in caplog.text
+    with seglog.open_dir(in_memory) as logs:        # what the directory has stays
+        assert str(logs.log("orders", 0).settings[key].value) == RAISED[key]

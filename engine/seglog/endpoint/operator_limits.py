@@ -1,5 +1,6 @@
 """Settings of logs that protect the server. They are the operator's: a client may lower them for its topics, and raise
-them no further than the server's own value.
+them no further than the server's own value. A directory that has more, such as one from elsewhere, is opened with the
+server's value.
 
 All other settings say how much of the disk a topic takes and for how long, which is the clients' affair as in Kafka;
 but none can move its records to a tier of storage that the server does not have.
@@ -35,6 +36,18 @@ class OperatorLimits:
         given = {name: value for name, value in log_config.items() if name in COSTS}
         config = LogConfig.of(given)
         self._limits: dict[str, int] = {name: getattr(config, _ATTRIBUTES[name]) for name in COSTS}
+
+    def instead(self, kept: Mapping[str, str]) -> dict[str, object]:
+        """The operator's values of those settings with which a directory from elsewhere goes beyond them. `kept`: as
+        the directory has them. Raises InvalidConfigError for values that no log may have."""
+        given = {name: value for name, value in kept.items() if name in COSTS and value}    # "": removed again
+        if not given:
+            return {}
+        known = LogConfig.of(given)
+        return {
+            name: self._limits[name] for name, cost in COSTS.items()
+            if name in given and cost(getattr(known, _ATTRIBUTES[name])) > cost(self._limits[name])
+        }
 
     def check(self, changes: Mapping[str, object], current: Mapping[str, object] | None = None) -> None:
         """Check a client's changes, in the keys' units (log.configuring.checked_changes). `current`: values of the

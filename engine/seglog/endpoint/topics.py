@@ -123,6 +123,7 @@ class Topics:
         self._log_dir = log_dir
         self._log_config = log_config
         self.limits = OperatorLimits(log_config)
+        self._limited: set[str] = set()     # topics that were said to be opened with them
         self._fs = fs
         self._durability = durability
         self._logs: dict[tuple[str, int], Log] = {}
@@ -741,6 +742,13 @@ class Topics:
     def _config_for(self, topic: str, kept: Mapping[str, str]) -> dict[str, object]:
         """The settings that a log of this topic is opened with, if it has stored those in `kept`."""
         config = {name: value for name, value in self._log_config.items() if name not in kept}
+        if beyond := self.limits.instead(kept):
+            config |= beyond
+            if topic not in self._limited:
+                self._limited.add(topic)
+                for name, limit in beyond.items():
+                    _LOG.warning(
+                        "%s: %s = %s protects the server; its own value counts: %s", topic, name, kept[name], limit)
         if topic in _COORDINATOR_TOPICS:
             config.pop("message.format.version", None)      # transactions need v2
             if "cleanup.policy" not in kept:                # a broker stores it elsewhere
