@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benches import (
     appending,
+    backup,
     compaction,
     converting,
     delayed,
@@ -56,6 +57,7 @@ def main() -> int:
         format_versions.run(bench, Path(directory), options.records, with_java=options.java)
         looking_up.run(bench, Path(directory), options.records)
         opening.run(bench, Path(directory), options.records)
+        backup.run(bench, Path(directory), options.records)
         serving.run(bench, Path(directory), options.records, with_java=options.java)
         ledgers.run(bench, Path(directory), options.records)
         compaction.run(bench, Path(directory), options.records, with_java=options.java)

@@ -9,7 +9,16 @@ from seglog.archive.backup_store import BackupStore
 from . import report
 from .backup import names_of, snapshot_option, store_argument
 from .cli import Command
-from .options import PATH, config_option, dry_run_option, json_option, progress_option, store_option
+from .options import (
+    PATH,
+    NumberType,
+    TimeType,
+    config_option,
+    dry_run_option,
+    json_option,
+    progress_option,
+    store_option,
+)
 
 
 @click.command(cls=Command)
@@ -19,13 +28,20 @@ from .options import PATH, config_option, dry_run_option, json_option, progress_
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic. May be repeated.")
 @click.option("--partition", "partitions", metavar="PARTITION", multiple=True,
               help="Only this partition, such as orders-0. May be repeated.")
+@click.option("--until", metavar="TIME", type=TimeType(),
+              help="End each partition before its first batch with a later record: `-2h`, `2026-11-24T12:00`.")
+@click.option("--until-offset", metavar="OFFSET", type=NumberType(0),
+              help="End before the batch that holds this offset. With --partition or --topic.")
+@click.option("--rename", "renamed", metavar="TOPIC=NAME", multiple=True,
+              help="Give a topic another name; it loses its topic id. May be repeated.")
 @dry_run_option
 @config_option
 @progress_option
 @store_option
 @json_option
 def command(
-    store: str, target: Path, snapshot_id: str, topics: Sequence[str], partitions: Sequence[str], dry_run: bool,
+    store: str, target: Path, snapshot_id: str, topics: Sequence[str], partitions: Sequence[str], until: int | None,
+    until_offset: int | None, renamed: Sequence[str], dry_run: bool,
     settings: Sequence[tuple[str, str]], no_progress: bool,
     store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
@@ -38,7 +54,8 @@ def command(
     with report.Progress("restoring", enabled=not no_progress) as progress:
         done = BackupStore(store, options=dict(store_options)).restore(
             target, snapshot=snapshot_id, topics=names_of(topics), partitions=names_of(partitions),
-            config=dict(settings), dry_run=dry_run, progress=progress,
+            until=until, until_offset=until_offset, rename=_renamed(renamed), config=dict(settings), dry_run=dry_run,
+            progress=progress,
         )
     damaged = [f"{part.name}/{name}" for part in done.partitions for name in part.damaged]
     size_bytes = sum(part.size_bytes for part in done.partitions)
@@ -66,3 +83,13 @@ def command(
     if damaged:
         return report.PARTIAL
     return int(dry_run and bool(done.partitions))
+
+
+def _renamed(words: Sequence[str]) -> dict[str, str]:
+    renamed = {}
+    for word in words:
+        topic, equals, name = word.partition("=")
+        if not equals or not topic or not name:
+            raise click.UsageError(f"--rename {word}: expected TOPIC=NAME")
+        renamed[topic] = name
+    return renamed

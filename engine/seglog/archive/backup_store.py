@@ -10,6 +10,7 @@ from seglog.archive.manifest import Snapshot
 from seglog.archive.repository import Repository
 from seglog.archive.restoring import RestoreRun, restore
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.reading.times import Time
 from seglog.stores.open_store import AnyPath
 
 
@@ -50,13 +51,15 @@ class BackupStore:
 
     def restore(
         self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
-        partitions: Collection[str] = (), config: Mapping[str, object] | None = None, dry_run: bool = False,
+        partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
+        rename: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None, dry_run: bool = False,
         progress: Progress | None = None,
     ) -> RestoreRun:
         """`seglog.restore(store, dst)`."""
         return restore(
-            self._store, dst, snapshot=snapshot, topics=topics, partitions=partitions, config=config,
-            options=self._options, dry_run=dry_run, progress=progress, fs=self._fs,
+            self._store, dst, snapshot=snapshot, topics=topics, partitions=partitions, until=until,
+            until_offset=until_offset, rename=rename, config=config, options=self._options, dry_run=dry_run,
+            progress=progress, fs=self._fs,
         )
 
     def snapshots(self) -> list[Snapshot]:

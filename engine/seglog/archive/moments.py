@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seglog._kernels.crc import crc32c
+from seglog.archive.ends import content_until, is_until
 from seglog.archive.manifest import (
     INLINE_BYTES,
     BackedFile,
@@ -30,7 +31,7 @@ from seglog.archive.manifest import (
     is_backed_up,
 )
 from seglog.archive.pieces import PIECE_BYTES, Piece, PieceStore
-from seglog.errors import CorruptCheckpointError, CorruptIndexError, OffsetOutOfRangeError, StorageError
+from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.mapping import read_file
@@ -40,10 +41,8 @@ from seglog.reading.listing import settled_log_files
 from seglog.segment.index_file import minute_index_path
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.segment import Segment
-from seglog.segment.transaction_index import ENTRY_SIZE, TransactionIndex
 from seglog.state.checkpoints import offsets_or_none
-from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.reader_cursor import ReaderCursor, is_cursor_file
+from seglog.state.reader_cursor import is_cursor_file
 
 # How often a partition is copied because it changed meanwhile. Each time, only what is new is read.
 _LOOKS_MAX = 100
@@ -91,6 +90,12 @@ class _Copy:
                     yield bytes(view[start:end])
                     whole.check_whole()
                     start = end
+
+    def until(self, end: int) -> "_Copy":
+        """A small file without what lies behind the end of the log."""
+        assert self.raw is not None
+        raw = content_until(self.raw, self.path, end)
+        return replace(self, raw=raw, size_bytes=len(raw))
 
     def stored(self, pieces: tuple[Piece, ...]) -> BackedFile:
         inode, _, mtime_ns = self.identity
@@ -160,7 +165,7 @@ class MovingPartition:
         copies.append(self._of_log(active, position))
         tail = self._last_batch(log, active, end)
         copies += self._small_files(active, next_offset)
-        copies += [_clipped(copy, next_offset) for copy in cursors]
+        copies += [copy.until(next_offset) for copy in cursors]
         files = self._store(copies, pieces, copied)
 
         picture = log._settled()
@@ -251,7 +256,7 @@ class MovingPartition:
                 continue
             path = self.directory / (name + names.SWAP_SUFFIX if name in swapped else name)
             parsed = names.parse_file_name(name)
-            if parsed is not None and parsed.suffix == names.SNAPSHOT_SUFFIX and parsed.offset > next_offset:
+            if not is_until(name, next_offset):
                 continue
             try:
                 identity, mode = _identity(path)
@@ -262,10 +267,7 @@ class MovingPartition:
                 if parsed is not None and parsed.suffix == names.SNAPSHOT_SUFFIX:
                     continue        # a broker keeps only the last ones; the log tells all that it told
                 raise _ChangedError(f"{name} was changed or removed") from None
-            if name == names.LEADER_EPOCH_CHECKPOINT:
-                raw = _epochs_until(raw, path, next_offset)
-            elif name.endswith(names.TRANSACTION_INDEX_SUFFIX):
-                raw = _aborts_until(raw, path, next_offset)
+            raw = content_until(raw, path.with_name(name), next_offset)
             yield _Copy(name, path, identity, mode, len(raw), raw=raw)
 
     def _cursors(self) -> list[_Copy]:
@@ -398,38 +400,3 @@ def _fingerprint(identities: Mapping[str, Identity], lines: Lines) -> str:
 
 def _at_most(offset: int | None, end: int) -> int | None:
     return None if offset is None else max(min(offset, end), 0)
-
-
-def _clipped(cursor: _Copy, end: int) -> _Copy:
-    """A cursor that is not beyond the end, where the log was cut since the cursor was read. A damaged one stays."""
-    assert cursor.raw is not None
-    try:
-        found = ReaderCursor.parse(cursor.raw, cursor.path)
-    except CorruptCheckpointError:
-        return cursor
-    if found.offset <= end:
-        return cursor
-    raw = replace(found, offset=end).to_bytes()
-    return replace(cursor, raw=raw, size_bytes=len(raw))
-
-
-def _epochs_until(raw: bytes, path: Path, end: int) -> bytes:
-    """The leader epochs up to the end; one may begin there. A damaged file stays: a broker builds it again."""
-    try:
-        epochs = LeaderEpochs.parse(raw, file=path)
-    except CorruptCheckpointError:
-        return raw
-    kept = epochs.truncate_from_end(end + 1)
-    return raw if kept is epochs else kept.to_bytes()
-
-
-def _aborts_until(raw: bytes, path: Path, end: int) -> bytes:
-    """The aborted transactions whose markers are before the end. A damaged index stays as it is."""
-    try:
-        found = TransactionIndex(raw, path=path)
-    except CorruptIndexError:
-        return raw
-    count = len(found)
-    while count and found[count - 1].last_offset >= end:
-        count -= 1
-    return raw[: count * ENTRY_SIZE]

@@ -14,6 +14,7 @@ from pathlib import Path
 from seglog.archive.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
 from seglog.archive.pieces import PieceStore
 from seglog.archive.repository import Repository
+from seglog.archive.staged_partition import StagedPartition, Until
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -31,6 +32,7 @@ from seglog.fs.mapping import read_file
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.reading.arguments import checked_config
 from seglog.reading.settings import LogSettings
+from seglog.reading.times import Time, to_timestamp_ms
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import TopicPartition
@@ -69,7 +71,8 @@ class RestoreRun:
 
 def restore(
     store: AnyPath, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
-    partitions: Collection[str] = (), config: Mapping[str, object] | None = None,
+    partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
+    rename: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None,
     options: Mapping[str, str] | None = None, dry_run: bool = False, progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> RestoreRun:
@@ -78,8 +81,12 @@ def restore(
     `snapshot`: its id, or the beginning of it. `topics`, `partitions`: names such as `orders` and `orders-0`; all of
     the snapshot if neither is given. Each partition is as of its moment: records, offsets, producers, leader epochs,
     cursors. Indexes are built again, and every checksum is checked: a batch that was damaged in the source stays as it
-    was, and is named. `config`: settings that the indexes depend on and the logs do not keep, index.interval.bytes and
-    segment.index.bytes; Kafka's defaults otherwise.
+    was, and is named.
+
+    `until`: a time, as for `Log.read`; each partition ends before its first batch that has a later record.
+    `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. `rename`:
+    {topic: its new name}; a renamed partition has no topic id. `config`: settings that the indexes depend on and the
+    logs do not keep, index.interval.bytes and segment.index.bytes; Kafka's defaults otherwise.
 
     Raises InvalidArgumentError if a partition exists already or the snapshot has none of that name, CorruptBackupError,
     LogLockedError if a broker runs on `dst`, StorageError. What is restored by then stays; another run goes on with it.
@@ -87,16 +94,17 @@ def restore(
     target = Path(os.path.abspath(dst))
     fs = fs or OsFileSystem()
     checked = checked_config(config, "never", 0)
+    end = _until(until, until_offset, is_chosen=bool(topics or partitions))
     repository = Repository(store, options, fs)
     found = repository.snapshot(snapshot)
-    chosen = _chosen(found, topics, partitions)
+    chosen = _renamed(_chosen(found, topics, partitions), rename or {})
     run = RestoreRun(found)
     is_whole = not topics and not partitions
     if dry_run:
-        _check_free(target, [part.name for part in chosen])
+        _check_free(target, list(chosen))
         run.partitions = [
-            RestoredPartition(part.name, target / part.name, part.log_start_offset, part.next_offset, part.size_bytes)
-            for part in chosen
+            RestoredPartition(name, target / name, part.log_start_offset, part.next_offset, part.size_bytes)
+            for name, part in chosen.items()
         ]
         return run
     refuse_file_in_the_way(target)
@@ -104,18 +112,18 @@ def restore(
     with suppress(LogLockedError), lock_log_dir(fs, target):        # with a writer beside us they stay
         remove_leftovers(fs, target)
     with LogDirState(fs, target) as log_dir:
-        done = _begin(fs, target, found, [part.name for part in chosen])
+        done = _begin(fs, target, found, list(chosen))
         pieces = repository.pieces()
         files = found.files if is_whole else ()
         _check_files(target, files, pieces)
-        told = _Told(progress, sum(part.size_bytes for part in chosen))
-        for part in chosen:
-            if part.name in done:
-                run.found_whole.append(part.name)
+        told = _Told(progress, sum(part.size_bytes for part in chosen.values()))
+        for name, part in chosen.items():
+            if name in done:
+                run.found_whole.append(name)
                 told.add(part.size_bytes)
             else:
                 backed = repository.partition(part, pieces)
-                run.partitions.append(_restore(fs, log_dir, target / part.name, backed, pieces, checked, told))
+                run.partitions.append(_restore(fs, log_dir, target / name, backed, pieces, checked, end, told))
         for file in sorted(files, key=lambda file: file.name == names.META_PROPERTIES):
             path = target / file.name
             if not path.exists():
@@ -159,6 +167,41 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
         return list(snapshot.partitions)
     names_of = {name for topic in topics for name in of_topic[topic]} | set(partitions)
     return [part for name, part in parts.items() if name in names_of]
+
+
+def _renamed(parts: Collection[SnapshotPartition], rename: Mapping[str, str]) -> dict[str, SnapshotPartition]:
+    """The partitions by the names that they get."""
+    if not isinstance(rename, Mapping):
+        raise InvalidArgumentError(f"rename must be a mapping of topics to names, not {type(rename).__name__}")
+    for new in rename.values():
+        names.validate_topic(new)
+    found: dict[str, SnapshotPartition] = {}
+    used = set()
+    for part in parts:
+        topic, _, number = part.name.rpartition("-")
+        used.add(topic)
+        name = f"{rename.get(topic, topic)}-{number}"
+        if name in found:
+            raise InvalidArgumentError(f"{part.name} and {found[name].name} would both become {name}")
+        found[name] = part
+    for topic in rename:
+        if topic not in used:
+            raise InvalidArgumentError(f"no topic {topic!r} is restored that could be renamed")
+    return found
+
+
+def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> Until | None:
+    if until_offset is not None:
+        if until is not None:
+            raise InvalidArgumentError("until and until_offset exclude each other")
+        if type(until_offset) is not int or until_offset < 0:
+            raise InvalidArgumentError(f"until_offset must be an offset, not {until_offset!r}")
+        if not is_chosen:
+            raise InvalidArgumentError(
+                "an offset is one of a partition", hint="say which one: --partition, or several by --topic"
+            )
+        return Until(None, until_offset)
+    return None if until is None else Until(to_timestamp_ms(until), None)
 
 
 def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -> set[str]:
@@ -219,18 +262,22 @@ def _content(file: BackedFile, pieces: PieceStore) -> bytes:
 
 def _restore(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    told: _Told,
+    until: Until | None, told: _Told,
 ) -> RestoredPartition:
     where = named_partition(path)
     is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager
+    if path.name != backed.name:
+        files = tuple(file for file in backed.files if file.name != names.PARTITION_METADATA)
+        backed = replace(backed, files=files)
     with Staging.of_partition(fs, path) as staging:
-        _write(fs, staging, backed, pieces, told)
-        damaged = _build_indexes(staging, backed, config)
+        write = StagedPartition(fs, staging, backed, pieces, told.add)
+        restored = write.whole() if until is None or not is_of_log_dir else write.until(until)
+        damaged = _build_indexes(staging, restored, config)
         has_lines = False
         try:
             if is_of_log_dir:
                 has_lines = True
-                _put_lines(log_dir, where, backed)
+                _put_lines(log_dir, where, restored)
             staging.publish()
         except BaseException:
             if has_lines and not path.exists():
@@ -238,22 +285,8 @@ def _restore(
                     log_dir.forget(where)
             raise
     return RestoredPartition(
-        path.name, path, backed.log_start_offset, backed.next_offset, backed.size_bytes, tuple(damaged)
+        path.name, path, restored.log_start_offset, restored.next_offset, restored.size_bytes, tuple(damaged)
     )
-
-
-def _write(fs: FileSystem, staging: Staging, backed: PartitionBackup, pieces: PieceStore, told: _Told) -> None:
-    data = pieces.get_each(piece for file in backed.files for piece in file.pieces)
-    for file in backed.files:
-        with staging.create(file.name) as made:
-            if file.inline is not None:
-                made.append(file.inline)
-            for _ in file.pieces:
-                made.append(next(data))
-            fs.set_mode(made.path, file.mode)
-            fs.set_mtime(made.path, file.mtime_ns)      # a segment without timestamps is as old as its file
-            made.sync()
-        told.add(file.size_bytes)
 
 
 def _build_indexes(staging: Staging, backed: PartitionBackup, given: LogConfig) -> list[str]:
