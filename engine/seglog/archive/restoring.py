@@ -14,7 +14,7 @@ from pathlib import Path
 from seglog.archive.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
 from seglog.archive.pieces import PieceStore
 from seglog.archive.repository import Repository
-from seglog.archive.staged_partition import StagedPartition, Until
+from seglog.archive.restored_files import RestoredFiles, RestoreEnd
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -190,7 +190,7 @@ def _renamed(parts: Collection[SnapshotPartition], rename: Mapping[str, str]) ->
     return found
 
 
-def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> Until | None:
+def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> RestoreEnd | None:
     if until_offset is not None:
         if until is not None:
             raise InvalidArgumentError("until and until_offset exclude each other")
@@ -200,8 +200,8 @@ def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> 
             raise InvalidArgumentError(
                 "an offset is one of a partition", hint="say which one: --partition, or several by --topic"
             )
-        return Until(None, until_offset)
-    return None if until is None else Until(to_timestamp_ms(until), None)
+        return RestoreEnd(None, until_offset)
+    return None if until is None else RestoreEnd(to_timestamp_ms(until), None)
 
 
 def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -> set[str]:
@@ -262,7 +262,7 @@ def _content(file: BackedFile, pieces: PieceStore) -> bytes:
 
 def _restore(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    until: Until | None, told: _Told,
+    until: RestoreEnd | None, told: _Told,
 ) -> RestoredPartition:
     where = named_partition(path)
     is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager
@@ -270,7 +270,7 @@ def _restore(
         files = tuple(file for file in backed.files if file.name != names.PARTITION_METADATA)
         backed = replace(backed, files=files)
     with Staging.of_partition(fs, path) as staging:
-        write = StagedPartition(fs, staging, backed, pieces, told.add)
+        write = RestoredFiles(fs, staging, backed, pieces, told.add)
         restored = write.whole() if until is None or not is_of_log_dir else write.until(until)
         damaged = _build_indexes(staging, restored, config)
         has_lines = False

@@ -16,7 +16,7 @@ from seglog.segment.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class RestoreEnd:
     """Where a restored partition ends: before the first batch with a record later than `time_ms`, or before the batch
     that holds `offset`."""
 
@@ -24,7 +24,7 @@ class Until:
     offset: int | None
 
 
-class StagedPartition:
+class RestoredFiles:
     """`told` is called with the bytes of each file that is done."""
 
     def __init__(
@@ -43,7 +43,7 @@ class StagedPartition:
             self._write(file, islice(data, len(file.pieces)) if file.inline is None else [file.inline])
         return self._backed
 
-    def until(self, until: Until) -> PartitionBackup:
+    def until(self, until: RestoreEnd) -> PartitionBackup:
         """Write the logs up to there, and the other files without what lies behind it."""
         backed = self._backed
         logs = sorted((file for file in backed.files if names.is_log_file(file.name)), key=lambda file: file.name)
@@ -110,7 +110,7 @@ class StagedPartition:
         )
 
 
-def _first_behind(log: Path, until: Until) -> tuple[int, int] | None:
+def _first_behind(log: Path, until: RestoreEnd) -> tuple[int, int] | None:
     """The position of the first batch of a .log that is left out, and the end of the log before it; None: none is."""
     segment = Segment(log, is_last=False)
     end = segment.base_offset
