@@ -463,3 +463,19 @@ def test_what_stands_before_a_damaged_entry_is_read_first(path, clock, limits):
                 cursor.read(100, **limits)
         cursor.seek(at("2:0"))
         assert numbers(cursor.read(100, **limits)) == [6, 7, 8]
+
+
+def test_clearing_the_backlog_acknowledges_what_was_set_aside_also_if_no_ledger_is_left(path, clock):
+    with ManagedLedger(path, config={"managedLedgerMaxEntriesPerLedger": 3}, clock=clock) as topic:
+        cursor = topic.open_cursor("one", "earliest")
+        topic.add_entries(message(n) for n in range(3))
+        cursor.set_aside([(at("0:1"), 1)])
+        cursor.acknowledge_many([at("0:0"), at("0:2")])
+        topic.roll()
+        topic.trim()
+        assert topic.last_position is None
+        assert cursor.backlog() == 1
+        cursor.clear_backlog()
+        assert cursor.backlog() == 0
+    with ManagedLedger(path) as topic:
+        assert topic.cursors["one"].backlog() == 0

@@ -430,11 +430,14 @@ class ManagedCursor:
         return True
 
     def clear_backlog(self) -> None:
-        """Acknowledge all present entries."""
+        """Acknowledge all present entries, and those that were set aside."""
         with self._lock:
             last = self._topic.last_position
             if last is not None:
                 self._mark_delete(last)
+            before = self.mark_delete_position
+            if self._acknowledged.take_back_up_to(LATEST):      # their ledgers may be gone
+                self._changed(before)
         self._tell()
 
     # --- seeking -----------------------------------------------------------------------------
