@@ -2,51 +2,34 @@
 
     python worker_queue.py [DIRECTORY]
 
-Jobs are messages of a managed ledger; those with a delay are in an index of delayed messages, which a crash does not
-lose. A job that fails comes back after a delay that doubles. Killed at any point, it goes on at the next start: a job
-is acknowledged when it is done, so each is done at least once.
-
-A retry is a new message, added before the failed one is acknowledged. A crash in between leaves both, and each goes on
-to fail by itself: a job that always fails may be tried more often than TRIES after crashes. If that matters, count the
-attempts of a job where its work is done.
+A job that fails comes back after a delay that doubles, and is dead after TRIES attempts. Killed at any point, it goes
+on at the next start, and each attempt counts: a job is acknowledged when it is done, so each is done at least once.
 """
 import sys
 
-from seglog.pulsar import DelayedDelivery, ManagedLedger
+import seglog
 
 TRIES, FIRST_RETRY_S = 4, 0.05
 
 
-def work(job: str, attempt: int) -> None:
-    if job == "flaky" and attempt < 3:
+def work(job: seglog.Job) -> None:
+    if job.value == b"broken" or (job.value == b"flaky" and job.attempt < 3):
         raise RuntimeError("not yet")
-    print(f"{job}: done at attempt {attempt}")
+    print(f"{job.value.decode()}: done at attempt {job.attempt}")
 
 
 def run(directory: str) -> None:
-    with ManagedLedger(directory) as topic, DelayedDelivery(topic) as queue:
-        jobs = queue.dispatcher(topic.open_cursor("workers", "earliest"))
-        if not topic.entry_count:
-            queue.publish(b"later", delay=1)
-            queue.publish(b"flaky")
-            queue.publish(b"now")
-        while entries := jobs.read(max_entries=10, timeout=1):
-            for entry in entries:
-                job, attempt = bytes(entry.entry.payload()).decode(), 1
-                for pair in entry.entry.metadata.properties:
-                    if pair.key == "attempt":
-                        attempt = int(pair.value)
-                try:
-                    work(job, attempt)
-                except RuntimeError as error:
-                    if attempt == TRIES:
-                        print(f"{job}: given up: {error}")
-                    else:
-                        delay_s = FIRST_RETRY_S * 2 ** (attempt - 1)
-                        print(f"{job}: {error}, again in {delay_s} s")
-                        queue.publish(job.encode(), delay=delay_s, properties={"attempt": str(attempt + 1)})
-                jobs.cursor.acknowledge(entry.position)
-        print(f"{jobs.cursor.backlog()} jobs left")
+    with seglog.Queue(directory, max_attempts=TRIES, retry_delay=FIRST_RETRY_S, retry_jitter=0) as jobs:
+        if not jobs.stats().backlog and not jobs.dead:
+            jobs.put(b"later", delay=1)
+            jobs.put_many([b"flaky", b"broken"])
+            jobs.put(b"now", priority=1)
+        while (job := jobs.get(timeout=1.5)) is not None:
+            with job:
+                work(job)
+        print(f"{jobs.stats().backlog} jobs left")
+        for dead in jobs.dead:
+            print(f"{dead.value.decode()}: given up after {dead.attempt} attempts: {dead.reason}")
 
 
 if __name__ == "__main__":
