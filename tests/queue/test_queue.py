@@ -734,3 +734,43 @@ def test_sixteen_consumers_share_the_jobs(path):
             time.sleep(0.01)
         assert jobs.stats().backlog == 0
     assert sorted(taken) == list(range(count))
+
+
+# --- the space of finished jobs ----------------------------------------------------------------
+
+
+def test_jobs_that_stay_for_long_do_not_keep_the_files_of_others(path, clock):
+    """Dead, waiting and leased for long, and delayed: each is copied out of its ledger, which is removed."""
+    config = {"managedLedgerMaxEntriesPerLedger": 20}
+    jobs = seglog.Queue(path, clock=clock, config=config, max_attempts=1)
+    jobs.put_many([b"dead", b"done"])
+    jobs.get(timeout=0).nack(reason="why")
+    jobs.get(timeout=0).ack()
+    kept = {}
+    for n in range(200):
+        jobs.put(b"%d" % n, delay=86_400 if n == 50 else None)
+        job = jobs.get(timeout=0)
+        if n == 100:
+            kept["out"] = job
+            job.extend(7200)
+        elif job is not None:
+            job.ack()
+        clock.advance(100)
+    ledger = jobs._lane(0).managed_ledger
+    assert len(ledger.ledgers) <= 2
+    assert jobs.stats() == seglog.QueueStats(0, 1, 0, 1, 1, jobs.stats().oldest_age_s)
+    assert {job.value for job in jobs.peek(5)} == {b"50"}
+    assert kept["out"].value == b"100"
+    jobs.close()
+    with seglog.Queue(path, clock=clock, config=config, max_attempts=None, lease=10**7) as again:
+        assert [(job.value, job.reason) for job in again.dead] == [(b"dead", "why")]
+        [job] = again.get_many(9, timeout=0)
+        assert (job.value, job.attempt) == (b"100", 2)
+        assert again.dead.requeue() == 1
+        assert again.get(timeout=0).value == b"dead"
+        clock.advance(86_400_000)
+        last = again.get(timeout=0)
+        assert (last.value, last.attempt) == (b"50", 1)
+        again.ack([job, last])
+        again.purge()
+        assert again.stats().backlog == 0

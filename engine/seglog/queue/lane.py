@@ -8,7 +8,7 @@ cursor's file is only a checkpoint of the acknowledgements; then the next journa
 """
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -27,12 +27,14 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
+from seglog.ledger.managed.relocated_entries import positions_aside
 from seglog.ledger.message_batch import BatchedMessage, batch_of
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.topic.delayed_delivery import DelayedDelivery
+from seglog.topic.delayed_index import RELOCATE_AHEAD_MS
 from seglog.topic.leases import Leases, Message
 
 if TYPE_CHECKING:
@@ -73,6 +75,17 @@ class _Repairing:
             lane._is_torn = True
 
 
+def weak_keeper(lane: "Lane") -> Callable[[StoredEntry], bool]:
+    """`lane.keeps`, without keeping the lane alive."""
+    found = weakref.ref(lane)
+
+    def keeps(entry: StoredEntry) -> bool:
+        there = found()
+        return there is not None and there.keeps(entry)
+
+    return keeps
+
+
 class Lane:
     """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes."""
 
@@ -101,7 +114,7 @@ class Lane:
             path, config=config, fsync=fsync, fs=fs, clock=clock, create=create
         )
         try:
-            self.delayed = DelayedDelivery(ledger, clock=clock)
+            self.delayed = DelayedDelivery(ledger, {"seglog.delayed.relocate": True}, clock=clock)
             try:
                 self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
                 self.leases = Leases()
@@ -119,7 +132,7 @@ class Lane:
                     # (A list: the cursor must not keep this alive.)
                     covered = self._covered = [(self._journal.journal_id, self._journal.position)]
                     self._cursor.keep_in_journal(lambda: covered[0])
-                    self._dispatcher = self.delayed.dispatcher(self._cursor)
+                    self._dispatcher = self.delayed.dispatcher(self._cursor, keeper=weak_keeper(self))
                     self._add_chores()
                 except BaseException:
                     self._journal.close()
@@ -278,6 +291,22 @@ class Lane:
                 if job.at == at:
                     return job
         return None
+
+    def keeps(self, entry: StoredEntry) -> bool:
+        """Whether none of the entry's messages will be acknowledged soon: each is dead, or waits, or is out for long.
+        Called by the dispatcher, with the lock."""
+        leases = self.leases
+        soon_ms = self._clock.now_ms() + RELOCATE_AHEAD_MS
+        soon_ns = self._clock.monotonic_ns() + RELOCATE_AHEAD_MS * 1_000_000
+        for job in self._jobs_of(entry, with_held=True):
+            lease = leases.out.get(job.at)
+            is_for_long = (
+                job.at in leases.dead or leases.waiting.get(job.at, 0) > soon_ms
+                or (lease is not None and lease.ends_ns > soon_ns)
+            )
+            if not is_for_long:
+                return False
+        return True
 
     def next_ms(self) -> int | None:
         """When the next delayed or waiting job is due, ms since 1970."""
@@ -467,9 +496,15 @@ class Lane:
         index = self.delayed.index(self._cursor)
         index.read_up()
         messages, delayed = self._cursor.backlog(), index.tracker.number_of_delayed_messages
-        for position, size in self._batches().items():
+        batches = self._batches()
+        for position, size in batches.items():
             messages += size - len(self._cursor.acknowledged_batch_indexes(position)) - 1
-            delayed += size - 1 if index.tracker.contains_message(*position) else 0
+        # After an opening, the tracker also has those that were copied out of their ledgers, delivered or not.
+        for position in {*batches, *positions_aside(self._cursor)}:
+            if index.tracker.contains_message(*position):
+                numbers = {*range(batches[position])} if position in batches else {-1}
+                left = numbers - self._cursor.acknowledged_batch_indexes(position)
+                delayed += sum(not self._is_held((*position, number)) for number in left) - 1
         out, waiting, dead = len(leases.out), len(leases.waiting), len(leases.dead)
         ready = max(messages - delayed - out - waiting - dead, 0)
         oldest = self.peek(1)

@@ -40,6 +40,7 @@ from seglog.ledger.managed.relocated_entries import RelocatedHome
 from seglog.ledger.message_batch import build_batch_entry, build_message_entry
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
+from seglog.ledger.stored_entry import StoredEntry
 from seglog.topic.delayed_index import (
     BUILDING_CURSOR,
     INNER_CURSORS,
@@ -284,10 +285,13 @@ class DelayedDelivery(OpenHandle):
         """The tracker with the delayed messages of a subscription. Raises what `index` raises."""
         return self.index(cursor).tracker
 
-    def dispatcher(self, cursor: ManagedCursor) -> Dispatcher:
-        """A dispatcher for a subscription, for all threads that read it. Raises InvalidArgumentError if the
-        subscription has an open dispatcher already, and LogClosedError if this is closed."""
-        return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock)
+    def dispatcher(
+        self, cursor: ManagedCursor, *, keeper: Callable[[StoredEntry], bool] | None = None
+    ) -> Dispatcher:
+        """A dispatcher for a subscription, for all threads that read it. `keeper`: see Dispatcher. Raises
+        InvalidArgumentError if the subscription has an open dispatcher already, and LogClosedError if this is
+        closed."""
+        return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock, keeper=keeper)
 
     def _open(self, cursor: ManagedCursor) -> DelayedIndex:
         if not self.config.bucket_tracker:

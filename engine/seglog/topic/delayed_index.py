@@ -82,6 +82,10 @@ class Reader(Protocol):
     def _read_again(self) -> None:
         """Read skipped entries again: the tracker no longer knows them."""
 
+    def keeps(self, entry: StoredEntry) -> bool:
+        """Whether the message was given to this reader, which keeps it for long, unacknowledged."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -364,7 +368,8 @@ class DelayedIndex:
             copies = [(entry.position, published_due_ms(entry), entry.data) for entry in found]
             self._relocated.add(self._cursor.name, copies)
             # First the tracker, then the cursors: once they pass the messages, it is trimmed.
-            self.tracker.relocate((at, *position) for position, at, _ in copies)
+            pending = self.tracker.contains_message
+            self.tracker.relocate([(at, *position) for position, at, _ in copies if pending(*position)])
             sizes = [(entry.position, entry.message_count) for entry in found]
             for cursor in self.subscriptions():
                 try:
@@ -376,7 +381,8 @@ class DelayedIndex:
 
     def _pinning_ledgers(self) -> Iterator[list[StoredEntry]]:
         """For each sealed ledger from the mark-delete positions on, its unacknowledged entries, if these are only a few
-        delayed messages. Ends at the first ledger in which more is left, or a message is due soon."""
+        messages that are delayed, or that a reader keeps. Ends at the first ledger in which more is left, or a message
+        is due soon."""
         extent, passed = self._managed_ledger.extent, self._least_passed()
         first = None if passed is None else extent.position(extent.up_to(passed))
         for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():
@@ -387,12 +393,19 @@ class DelayedIndex:
             if not left:
                 continue
             pending = self.tracker.pending_in(info.ledger_id)
-            if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1) or not pending or left - pending:
+            if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1):
                 return
             entries = [self._managed_ledger.read(Position(info.ledger_id, entry_id)) for entry_id in left]
-            if not all(map(self._is_for_long, entries)):
-                return
+            for entry in entries:
+                is_pending = pending is not None and entry.position.entry_id in pending
+                if not (self._is_for_long(entry) if is_pending else self._is_kept(entry)):
+                    return
             yield entries
+
+    def _is_kept(self, entry: StoredEntry) -> bool:
+        """Whether each subscription's reader has the message, and keeps it for long."""
+        is_read = len(self.readers) == len(self.subscriptions())
+        return is_read and all(reader.keeps(entry) for reader in self.readers)
 
     def _left_in(self, ledger_id: int) -> "BitMap":
         """The entries of a ledger that some subscription has neither acknowledged nor set aside."""

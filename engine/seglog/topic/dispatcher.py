@@ -16,7 +16,7 @@ reader checks it every 10 ms.
 """
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
 from types import TracebackType
@@ -50,7 +50,8 @@ class Dispatcher:
     """Delivers each entry once, unless `rewind` or `redeliver` is called. Threads may share it.
 
     `tracker`: the subscription's own, or the DelayedIndex that it shares with others; closing the dispatcher does not
-    close it. If you seek the cursor, call `rewind` afterwards.
+    close it. If you seek the cursor, call `rewind` afterwards. `keeper`: whether an entry that was dispatched will not
+    be acknowledged soon, so that it may be copied out of its ledger (seglog.delayed.relocate).
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Dispatcher:
         tracker: DelayedDeliveryTracker | DelayedIndex,
         *,
         clock: Clock | None = None,
+        keeper: Callable[[StoredEntry], bool] | None = None,
     ) -> None:
         from pyroaring import BitMap
 
@@ -69,6 +71,7 @@ class Dispatcher:
         self._index = tracker if isinstance(tracker, DelayedIndex) else DelayedIndex(tracker, managed_ledger, cursor)
         self._tracker = self._index.tracker
         self._clock = clock or SystemClock()
+        self._keeper = keeper
         # Guards the fields below; readers wait on it.
         self._lock = self._index.lock
         self._changed = self._tracker.changed
@@ -259,6 +262,10 @@ class Dispatcher:
         self._cursor.rewind()
         self._read = []
         self._index.offer_relocated()
+
+    def keeps(self, entry: StoredEntry) -> bool:
+        """Whether the entry was dispatched, and will not be acknowledged soon, as `keeper` says. For the index."""
+        return self._keeper is not None and self._taken.contains(*entry.position) and self._keeper(entry)
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Deliver these entries again, if they were dispatched and are not acknowledged."""
