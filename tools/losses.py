@@ -2,7 +2,7 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from seglog.errors import SeglogError
 from seglog.upkeep.recover import Recovery, recover
@@ -14,44 +14,66 @@ from .targets import Place
 _COPY = "make a copy first"
 
 
-def with_advice(report: Report, place: Place, settings: Mapping[str, object]) -> Report:
-    """The report whose findings of damage say what `seglog recover` would lose, and what a broker.
+@dataclass(frozen=True, slots=True)
+class RecoveryLosses:
+    """What the two ways out of damage lose: records and bytes of .log files. `is_exact`: else at least so many."""
 
-    Costs two dry runs, and nothing if there is no damage. For a single segment, the findings stay as they are.
-    """
+    quarantine_records: int
+    quarantine_bytes: int
+    broker_records: int
+    broker_bytes: int
+    is_exact: bool
+
+
+def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> RecoveryLosses | None:
+    """What `seglog recover` would lose of a partition with damage, and what a broker. None if nothing is damaged, or if
+    something stops a recovery. Costs two dry runs."""
     damage = [finding for finding in report.findings if finding.fix == RECOVER]
-    if place.only is None and damage:
-        advice = _advice(place, settings, damage)
+    if place.only is not None or not damage:
+        return None
+    try:
+        ours, brokers = (
+            recover(place.directory, mode=mode, config=dict(settings)) for mode in ("quarantine", "truncate")
+        )
+    except (SeglogError, OSError):
+        return None     # what stops a recovery is a finding, or will be its error
+    quarantined, is_exact = _lost_records(ours, damage)
+    cut, is_cut_exact = _lost_records(brokers, damage)
+    return RecoveryLosses(quarantined, ours.lost_bytes, cut, brokers.lost_bytes, is_exact and is_cut_exact)
+
+
+def with_advice(report: Report, place: Place, losses: RecoveryLosses | None) -> Report:
+    """The report whose findings of damage say what `seglog recover` would lose, and what a broker."""
+    if losses is not None:
+        command = f"`seglog recover {shlex.quote(str(place.directory))} --mode quarantine --apply`"
+        advice = (
+            f"{command} loses {records_text(losses.quarantine_records, losses)} "
+            f"{'record' if losses.quarantine_records == 1 and losses.is_exact else 'records'}; a broker would lose "
+            f"{records_text(losses.broker_records, losses)}; {_COPY}"
+        )
         report.findings[:] = [_advised(finding, advice) for finding in report.findings]
     return report
+
+
+def records_text(count: int, losses: RecoveryLosses) -> str:
+    return ("" if losses.is_exact else "at least ") + say.number(count)
 
 
 def _advised(finding: Finding, advice: str) -> Finding:
     return replace(finding, advice=advice) if finding.fix == RECOVER else finding
 
 
-def _advice(place: Place, settings: Mapping[str, object], damage: Sequence[Finding]) -> str:
-    try:
-        ours, brokers = (
-            recover(place.directory, mode=mode, config=dict(settings)) for mode in ("quarantine", "truncate")
-        )
-    except (SeglogError, OSError):
-        return ""       # what stops a recovery is a finding, or will be its error
-    command = f"`seglog recover {shlex.quote(str(place.directory))} --mode quarantine --apply`"
-    lost, at_brokers = _lost_records(ours, damage), _lost_records(brokers, damage)
-    return f"{command} loses {lost} {'record' if lost == '1' else 'records'}; a broker would lose {at_brokers}; {_COPY}"
-
-
-def _lost_records(recovery: Recovery, damage: Sequence[Finding]) -> str:
-    """Count by the offsets of the lost ranges, and by a damaged batch's own header; `at least 5` if one has no end."""
+def _lost_records(recovery: Recovery, damage: Sequence[Finding]) -> tuple[int, bool]:
+    """Count by the offsets of the lost ranges, and by a damaged batch's own header; whether that is all: a range may
+    have no end."""
     last_offsets = {(os.path.basename(finding.file), finding.position): finding.last_offset for finding in damage}
-    count, at_least = 0, ""
+    count, is_exact = 0, True
     for lost in recovery.lost:
         last: int | None = lost.last_offset
         if lost.last_offset < 0:
             last = last_offsets.get((os.path.basename(lost.file), lost.position))
         if last is None:
-            at_least = "at least "
+            is_exact = False
         else:
             count += max(last - lost.first_offset + 1, 0)
-    return at_least + say.number(count)
+    return count, is_exact

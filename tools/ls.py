@@ -22,8 +22,9 @@ from seglog.segment.time_ranges import time_ranges_path
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import json_option, paths_argument
+from .options import json_option, metrics_option, paths_argument
 from .targets import Place
+from .textfile import Gauge, write_textfile
 
 
 @dataclass(slots=True)
@@ -106,8 +107,9 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 
 @click.command(cls=Command, only_reads=True)
 @paths_argument
+@metrics_option
 @json_option
-def command(paths: Sequence[Path], as_json: bool) -> int:
+def command(paths: Sequence[Path], metrics_file: Path | None, as_json: bool) -> int:
     """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
 
     For a log dir, prints a line for each partition; for a partition directory, a line for each segment. Times come
@@ -117,6 +119,7 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
     places = EachPlace(paths, as_json=as_json, marked=True)
     total = Totals()
     rows: list[list[str]] = []
+    measured: list[tuple[dict[str, str], Totals, int, int]] = []
     for place in places:
         with places.reading(place), place.open() as partition:
             extent, next_offset, segment_rows = _survey(place, partition, as_json)
@@ -127,14 +130,33 @@ def command(paths: Sequence[Path], as_json: bool) -> int:
                     path=place.path, log_start_offset=start, log_end_offset=next_offset, **extent.fields(),
                 )
             total.add(extent)
+            measured.append((place.labels(), extent, start, next_offset))
             rows.extend([_row(place.name, extent, start, next_offset)] if place.in_log_dir else segment_rows)
             if not place.in_log_dir and len(places) > 1 and place.only is None:
                 rows.append(_row(place.name, extent, start, next_offset))
+    if metrics_file is not None:
+        write_textfile(metrics_file, "ls", _gauges(measured, places.unread))
     if as_json:
         report.print_json("summary", partitions=len(places), **total.fields())
     else:
         _print_table([*places], rows, total)
     return places.status(found=bool(total.damaged_bytes))
+
+
+def _gauges(measured: Sequence[tuple[dict[str, str], Totals, int, int]], unread: int) -> Iterable[Gauge]:
+    def gauge(name: str, help_text: str, value: Callable[[Totals, int, int], float]) -> Gauge:
+        return Gauge(f"seglog_ls_{name}", help_text, [
+            (labels, value(extent, start, end)) for labels, extent, start, end in measured
+        ])
+
+    yield gauge("bytes", "Bytes of .log files.", lambda extent, _, __: extent.bytes)
+    yield gauge("segments", "Segments.", lambda extent, _, __: extent.segments)
+    yield gauge("log_start_offset", "Where the log begins.", lambda _, start, __: start)
+    yield gauge("log_end_offset", "Where the log ends.", lambda _, __, end: end)
+    yield gauge("damaged_bytes", "Bytes between batches that are none.", lambda extent, _, __: extent.damaged_bytes)
+    yield gauge("max_timestamp_seconds", "The largest timestamp in a batch header; -1: none.",
+                lambda extent, _, __: -1 if extent.max_timestamp < 0 else extent.max_timestamp / 1000)
+    yield Gauge("seglog_ls_unread_partitions", "Partitions that could not be read.", [({}, unread)])
 
 
 def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, int, list[list[str]]]:

@@ -134,6 +134,14 @@ def config_option(function: F) -> F:
     )(function)
 
 
+def metrics_option(function: F) -> F:
+    return click.option(
+        "--metrics", "metrics_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        help="Also write figures to FILE (replaced in one step), for the textfile collector of Prometheus's node "
+        "exporter: its name must end in .prom.",
+    )(function)
+
+
 def apply_option(help_text: str) -> Callable[[F], F]:
     """`--apply`, and `--dry-run` for its opposite, which is the default. None: neither was given."""
     return click.option("--apply/--dry-run", "applies", default=None, help=help_text)

@@ -5,17 +5,22 @@ from pathlib import Path
 import click
 
 from seglog.errors import NotALogError
+from seglog.format.names import METADATA_TOPIC, has_segments, parse_partition_dir
 from seglog.segment.positions import LostRange
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 from seglog.upkeep.recover import MODES, Recovery, recover
 
 from . import report
 from .cli import Command
+from .each_place import EachPlace
 from .options import PATH, SOURCE, apply_option, config_option, json_option
+from .targets import Place
 
 
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=SOURCE)
+@click.option("--partition", "partitions", metavar="NAME", multiple=True,
+              help="If SRC is a log dir: only this partition directory, such as orders-0. May be repeated.")
 @click.option("--mode", type=click.Choice(MODES), required=True,
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
@@ -28,13 +33,15 @@ from .options import PATH, SOURCE, apply_option, config_option, json_option
 @config_option
 @json_option
 def command(
-    src: Path, mode: str, out: Path | None, applies: bool | None, backup: Path | None,
+    src: Path, partitions: Sequence[str], mode: str, out: Path | None, applies: bool | None, backup: Path | None,
     settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
-    """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged.
+    """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged. Or all
+    partitions of the log dir SRC, one after the other, with a table at the end.
 
     Without --out and --apply, show a dry run: every range of bytes and offsets that would be lost. Status 0 if nothing
-    is or would be lost and a dry run finds nothing to repair, otherwise 1.
+    is or would be lost and a dry run finds nothing to repair, otherwise 1; 7 if one of several partitions could not be
+    recovered.
     """
     if out is not None and applies:
         raise click.UsageError("pass only one of --out and --apply")
@@ -42,6 +49,15 @@ def command(
         raise click.UsageError("--backup belongs to --apply: with --out, SRC does not change")
     if src.is_file():
         raise NotALogError("not a partition directory", file=src, hint="pass a directory, such as orders-0")
+    is_log_dir = not has_segments(src)
+    if is_log_dir or partitions:
+        if out is not None:
+            raise click.UsageError("--out takes one partition directory")
+        if not is_log_dir:
+            raise click.UsageError("--partition takes a log dir")
+        return _recover_all(
+            src, partitions, mode, applies=bool(applies), backup=backup, settings=dict(settings), as_json=as_json
+        )
     is_dry = not applies and (out is None or applies is False)
     done = recover(
         src, None if is_dry else out, mode=mode, apply=bool(applies), backup=backup if applies else None,
@@ -55,6 +71,90 @@ def command(
         if is_dry:
             print(report.dry_run_text(is_needed or out is not None, apply=out is None))
     return 1 if done.lost or (is_dry and is_needed) else 0
+
+
+def _recover_all(
+    src: Path, partitions: Sequence[str], mode: str, *, applies: bool, backup: Path | None,
+    settings: dict[str, object], as_json: bool,
+) -> int:
+    """Recover the partitions of a log dir, or show what that would do. Returns the exit status."""
+    places = EachPlace([src], as_json=as_json)
+    wanted = [place for place in places if place.name in partitions or (not partitions and not _is_metadata(place))]
+    missing = set(partitions).difference(place.name for place in wanted)
+    if missing:
+        raise NotALogError(f"no partition {', '.join(sorted(missing))} in the log dir", file=src)
+    done: list[Recovery] = []
+    for place in wanted:
+        with places.reading(place):
+            one = recover(
+                place.directory, mode=mode, apply=applies, backup=backup if applies else None, config=settings
+            )
+            done.append(one)
+            if as_json:
+                _print_changes(one, place.name)
+                report.print_json("partition", partition=place.name, **_fields(one))
+            elif one.lost or one.repairs:
+                print("\n".join(_text(one, place.directory, None)))
+    is_needed = any(one.lost or one.repairs for one in done)
+    if as_json:
+        report.print_json(
+            "summary", source=src, mode=mode, partitions=len(done), lost_ranges=sum(len(one.lost) for one in done),
+            lost_bytes=sum(one.lost_bytes for one in done), repairs=sum(len(one.repairs) for one in done),
+            unread=places.unread, dry_run=not applies,
+            apply=report.applying() if not applies and is_needed else None,
+        )
+    else:
+        print(_table(done, applies=applies))
+        if not applies:
+            print(report.dry_run_text(is_needed))
+    return places.status(found=any(one.lost for one in done) or (not applies and is_needed))
+
+
+def _is_metadata(place: Place) -> bool:
+    """A node gets its metadata log from the others again, and one with a hole stops it."""
+    parsed = parse_partition_dir(place.directory.name)
+    if parsed is None or parsed.topic != METADATA_TOPIC:
+        return False
+    report.note(f"{place.name} is left alone: pass --partition {place.name} to recover it, too")
+    return True
+
+
+def _table(done: Sequence[Recovery], *, applies: bool) -> str:
+    """A line for each partition, and one for all."""
+    rows = [
+        [
+            report.printable(one.source.name), f"{one.log_start_offset:,}", f"{one.log_end_offset:,}",
+            f"{len(one.lost):,}" if one.lost else "-", report.size(one.lost_bytes) if one.lost else "-",
+            f"{len(one.repairs):,}" if one.repairs else "-",
+        ]
+        for one in done
+    ]
+    rows.append([
+        report.count_of(len(done), "partition"), "", "", f"{sum(len(one.lost) for one in done):,}",
+        report.size(sum(one.lost_bytes for one in done)), f"{sum(len(one.repairs) for one in done):,}",
+    ])
+    lost = "lost" if applies else "would be lost"
+    head = ("partition", "log start", "log end", f"ranges {lost}", "bytes", "repairs")
+    return report.table(head, rows, total=True)
+
+
+def _print_changes(done: Recovery, partition: str) -> None:
+    for lost in done.lost:
+        report.print_json(
+            "lost_range", partition=partition, file=lost.file, position=lost.position, size_bytes=lost.size_bytes,
+            first_offset=lost.first_offset, last_offset=None if lost.last_offset < 0 else lost.last_offset,
+            reason=lost.reason,
+        )
+    for repair in done.repairs:
+        report.print_json("repair", partition=partition, file=repair.file, what=repair.what)
+
+
+def _fields(done: Recovery) -> dict[str, object]:
+    return {
+        "log_start_offset": done.log_start_offset, "log_end_offset": done.log_end_offset, "segments": done.segments,
+        "lost_ranges": len(done.lost), "lost_bytes": done.lost_bytes, "repairs": len(done.repairs),
+        "backups": done.backups,
+    }
 
 
 def _print_json(done: Recovery, how: str | None) -> None:

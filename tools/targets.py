@@ -31,6 +31,13 @@ class Place:
         """The path that was asked for."""
         return self.directory if self.only is None else self.only
 
+    def labels(self) -> dict[str, str]:
+        """The labels of its metrics."""
+        where = self.directory.resolve()
+        parsed = names.parse_partition_dir(where.name)
+        topic, partition = (where.name, "") if parsed is None else (parsed.topic, str(parsed.partition))
+        return {"log_dir": str(where.parent), "topic": topic, "partition": partition}
+
     def log_bytes(self) -> int:
         """The bytes of its .log files, for a progress bar: 0 if it cannot be listed now."""
         try:
@@ -71,10 +78,19 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
         return [Place(path)]
     if logs:
         return [Place(path, logs=logs)]
-    places = _partitions_in(path, marked, unreadable)
+    places = _partitions_in(path, marked, unreadable) or [
+        place for log_dir in _log_dirs_in(path) for place in _partitions_in(log_dir, marked, unreadable)
+    ]
     if not places:
-        raise NotALogError("no segment (<20 digits>.log) in the directory or in those directly below it", file=path)
+        raise NotALogError(
+            "no segment (<20 digits>.log) in the directory, in those directly below it, or in log dirs there", file=path
+        )
     return places
+
+
+def _log_dirs_in(path: Path) -> Sequence[Path]:
+    """The log dirs of a broker with several, in the directory above them."""
+    return sorted(child for child in path.iterdir() if (child / names.META_PROPERTIES).is_file())
 
 
 def _partitions_in(log_dir: Path, marked: bool, unreadable: bool) -> Sequence[Place]:

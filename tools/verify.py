@@ -1,7 +1,9 @@
 """`seglog verify`: check whether a log is intact: a line for each finding, and what to do."""
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -14,12 +16,25 @@ from .cli import Command
 from .each_place import EachPlace
 from .findings import check, finding_text, fixes, has_unreadable, print_finding
 from .index_files import show_indexes
-from .losses import with_advice
-from .options import NumberType, config_option, json_option, paths_argument, progress_option
+from .losses import RecoveryLosses, losses_of, with_advice
+from .options import NumberType, config_option, json_option, metrics_option, paths_argument, progress_option
 from .targets import Place
+from .textfile import Gauge, write_textfile
 
 # Below this, the time taken says more about the start of Python than about the log.
 _WORTH_TIMING_S = 1.0
+
+
+# Findings of one kind that are shown of a partition.
+_FOLD = 10
+
+
+class _Row(NamedTuple):
+    """What was found in one place."""
+
+    place: Place
+    report: Report
+    losses: RecoveryLosses | None
 
 
 @click.command(cls=Command, only_reads=True)
@@ -42,12 +57,18 @@ _WORTH_TIMING_S = 1.0
     "--witness-every", metavar="N", type=NumberType(1),
     help="Read only every Nth segment of each partition, and the last one, a second time.",
 )
+@click.option("--summary", "only_summary", is_flag=True,
+              help="Print only a line for each partition, and one for all: what is wrong, and what a recovery and a "
+              "broker would lose.")
+@click.option("--all", "shows_all", is_flag=True,
+              help=f"Print every finding. Without this, only {_FOLD} of a kind in each partition, and how many more.")
+@metrics_option
 @config_option
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], level: str, indexes: bool, witness: bool, witness_every: int | None,
-    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
+    paths: Sequence[Path], level: str, indexes: bool, witness: bool, witness_every: int | None, only_summary: bool,
+    shows_all: bool, metrics_file: Path | None, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
@@ -55,16 +76,21 @@ def command(
     A directory that is being written to is checked as it was at one moment. If one of several partitions cannot be
     read, the others are still checked. Status 0: clean, or only notes; 1: errors or warnings; 7: something could not
     be read.
+
+    Several PATHs may be the log dirs of one broker, or the directory above them.
     """
     if indexes:
         level_from = click.get_current_context().get_parameter_source("level")
         if witness or witness_every or level_from is ParameterSource.COMMANDLINE:
             raise click.UsageError("--indexes reads only batch headers: leave out --level and --witness")
+        if only_summary or metrics_file:
+            raise click.UsageError("--indexes lists index files: leave out --summary and --metrics")
         return show_indexes(paths, dict(settings), no_progress=no_progress, as_json=as_json)
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)
     places = EachPlace(paths, as_json=as_json)
     report: Report | None = None
+    rows: list[_Row] = []
     with places.progress("verifying", enabled=not no_progress) as progress:
         for place in places:
             with places.reading(place):
@@ -72,17 +98,21 @@ def command(
                     place, level, dict(settings), progress=progress.of(place),
                     witness_every=witness_every or int(witness),
                 )
-                report = with_advice(report, place, dict(settings))
+                losses = losses_of(report, place, dict(settings))
+                report = with_advice(report, place, losses)
+                rows.append(_Row(place, report, losses))
                 _add(total, report)
                 places.unread += has_unreadable(report.findings)
                 progress.wipe()
                 if as_json:
-                    for finding in report.findings:
+                    for finding in () if only_summary else report.findings:
                         print_finding(place, finding)
-                    if len(places) > 1:
-                        say.print_json("partition", partition=place.name, **_sums(report))
-                else:
-                    print("\n".join(_text(place, report)))
+                    if len(places) > 1 or only_summary:
+                        say.print_json("partition", partition=place.name, **_sums(report), **_lost_fields(losses))
+                elif not only_summary:
+                    print("\n".join(_text(place, report, len(report.findings) if shows_all else _FOLD)))
+    if metrics_file is not None:
+        write_textfile(metrics_file, "verify", _gauges(rows, places.unread, time.monotonic() - began))
     if as_json:
         alone = report if len(places) == 1 else None
         say.print_json(
@@ -91,6 +121,8 @@ def command(
             log_end_offset=alone and alone.log_end_offset, suggest=fixes(total.findings, paths),
         )
     else:
+        if only_summary or (len(rows) > 1 and total.findings):
+            print(_table(rows))
         print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
     return places.status(found=not total.ok)
 
@@ -115,15 +147,87 @@ def _sums(report: Report) -> dict[str, object]:
 # --- text --------------------------------------------------------------------------------
 
 
-def _text(place: Place, report: Report) -> Iterable[str]:
+def _text(place: Place, report: Report, most: int) -> Iterable[str]:
     start, end = report.log_start_offset or 0, report.log_end_offset or 0
     offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
     yield say.paint(place.name, "bold") + "   " + "   ".join((
         say.count_of(report.segments, "segment"), say.size(report.size_bytes),
         say.count_of(report.batches, "batch", "batches"), offsets,
     ))
+    seen = Counter[str]()
     for finding in report.findings:
-        yield from finding_text(finding)
+        seen[finding.code] += 1
+        if seen[finding.code] <= most:
+            yield from finding_text(finding)
+    for code, count in seen.items():
+        if count > most:
+            yield f"  and {say.number(count - most)} more [{code}]: --all shows them"
+
+
+def _table(rows: Sequence[_Row]) -> str:
+    """A line for each partition, and one for all."""
+    shown = []
+    for place, report, losses in rows:
+        counts = [say.count_of(report.count(one), str(one)) for one in Severity if report.count(one)]
+        shown.append([
+            place.name, say.number(report.batches), say.size(report.size_bytes), ", ".join(counts) or "clean",
+            *_loss_cells(losses),
+        ])
+    known = [losses for _, _, losses in rows if losses is not None]
+    sums = RecoveryLosses(
+        sum(one.quarantine_records for one in known), sum(one.quarantine_bytes for one in known),
+        sum(one.broker_records for one in known), sum(one.broker_bytes for one in known),
+        all(one.is_exact for one in known),
+    )
+    bad = sum(not report.ok for _, report, _ in rows)
+    shown.append([
+        say.count_of(len(rows), "partition"), say.number(sum(report.batches for _, report, _ in rows)),
+        say.size(sum(report.size_bytes for _, report, _ in rows)),
+        f"{say.number(bad)} with errors or warnings" if bad else "all in order", *_loss_cells(sums if known else None),
+    ])
+    head = ("partition", "batches", "size", "found", "a broker would lose", "--mode quarantine would lose")
+    return say.table(head, shown, left=(0, 3, 4, 5), total=True)
+
+
+def _loss_cells(losses: RecoveryLosses | None) -> tuple[str, str]:
+    if losses is None:
+        return "", ""
+    at_least = "" if losses.is_exact else "at least "
+    return (
+        f"{at_least}{say.count_of(losses.broker_records, 'record')}, {say.size(losses.broker_bytes)}",
+        f"{at_least}{say.count_of(losses.quarantine_records, 'record')}, {say.size(losses.quarantine_bytes)}",
+    )
+
+
+def _lost_fields(losses: RecoveryLosses | None) -> dict[str, object]:
+    if losses is None:
+        return {}
+    return {
+        "broker_loses": {"records": losses.broker_records, "bytes": losses.broker_bytes},
+        "quarantine_loses": {"records": losses.quarantine_records, "bytes": losses.quarantine_bytes},
+        "losses_are_exact": losses.is_exact,
+    }
+
+
+def _gauges(rows: Sequence[_Row], unread: int, seconds: float) -> Iterable[Gauge]:
+    labelled = [(place.labels(), report, losses) for place, report, losses in rows]
+    yield Gauge("seglog_verify_findings", "Findings by severity.", [
+        ({**labels, "severity": str(severity)}, report.count(severity))
+        for labels, report, _ in labelled for severity in Severity
+    ])
+    yield Gauge("seglog_verify_checked_bytes", "Bytes of .log files that were checked.", [
+        (labels, report.size_bytes) for labels, report, _ in labelled
+    ])
+    yield Gauge("seglog_verify_lost_bytes", "Bytes of .log files that a recovery would cut.", [
+        ({**labels, "by": by}, size)
+        for labels, _, losses in labelled
+        for by, size in (
+            ("broker", 0 if losses is None else losses.broker_bytes),
+            ("quarantine", 0 if losses is None else losses.quarantine_bytes),
+        )
+    ])
+    yield Gauge("seglog_verify_unread_partitions", "Partitions that could not be read.", [({}, unread)])
+    yield Gauge("seglog_verify_duration_seconds", "How long it took.", [({}, round(seconds, 3))])
 
 
 def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) -> Iterable[str]:
