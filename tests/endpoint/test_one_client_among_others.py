@@ -21,6 +21,7 @@ from seglog.wire import messages as m
 from seglog.wire.codec import encode_request, new_header
 from seglog.wire.error_codes import Errors
 from support.serve_process import ServeProcess
+from support.waiting import wait_for
 from support.wire_client import WireClient, produce_request
 
 # The aim is that others wait for at most 50 ms, and 256 MiB.
@@ -288,6 +289,38 @@ def test_batches_that_take_too_long_are_to_be_sent_again(served, client, monkeyp
     assert [row.error_code for row in answer.responses[0].partition_responses] == [
         0, Errors.REQUEST_TIMED_OUT, Errors.REQUEST_TIMED_OUT]
     assert [served.log("orders", number).log_end_offset for number in range(3)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip", "snappy"])
+def test_inflated_batches_count_to_the_memory_of_requests(in_memory, monkeypatch, codec):
+    from seglog.endpoint import produce
+    real, begun, go_on = produce._check_all, threading.Event(), threading.Event()
+
+    def check_all(asked):
+        begun.set()
+        assert go_on.wait(60)
+        return real(asked)
+
+    monkeypatch.setattr(produce, "_check_all", check_all)
+    batch = seglog.build_batch([(None, bytes(3 << 20))], codec=codec)
+    config = {"queued.max.request.bytes": 2 << 20, "max.message.bytes": 4 << 20}
+    with seglog.serve(in_memory, topics={"orders": 1}, config=config) as server, \
+            WireClient(server) as client, WireClient(server) as other:
+        other.ask(m.ApiVersionsRequest(), 0)
+        sent = client.send(produce_request("orders", 0, batch), 9)
+        try:
+            assert begun.wait(20)
+            assert server.requests_bytes >= len(batch) + (3 << 20)
+            waiting = other.send(m.ApiVersionsRequest(), 0)
+            other.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                other.socket.recv(1)
+        finally:
+            go_on.set()
+        other.socket.settimeout(20)
+        assert not client.receive(sent).responses[0].partition_responses[0].error_code
+        assert not other.receive(waiting).error_code
+        wait_for(lambda: server.requests_bytes == 0)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

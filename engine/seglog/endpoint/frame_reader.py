@@ -50,6 +50,10 @@ class RequestMemory:
         self.used_bytes += size_bytes
         return True
 
+    def add(self, size_bytes: int) -> None:
+        """Take it, whether there is so much or not."""
+        self.used_bytes += size_bytes
+
     def give_back(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
         self._wake()

@@ -125,7 +125,10 @@ class Produce:
                 log, records = next(found), memoryview(data.records or b"")
                 is_checked = isinstance(log, Log) and not _is_refused_unread(topic.name, records, context)
                 asked.append((log, f"{topic.name}-{data.index}", records) if is_checked else None)  # type: ignore[arg-type]
-        return await context.work.in_thread(_check_all, asked)
+        await context.work.become_heavy()       # its turn: one request at a time is inflated
+        inflated_bytes = max((_inflated_bytes(one[0], one[2]) for one in asked if one is not None), default=0)
+        with context.work.holding(inflated_bytes):
+            return await context.work.in_thread(_check_all, asked)
 
     def _appended(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
@@ -310,15 +313,25 @@ def _weight_bytes(log: Log, records: memoryview) -> int:
     if len(records) <= LOW_ATTRIBUTES_POS:
         return len(records)
     magic = records[MAGIC_POS]
-    is_v2 = magic == 2
-    codec = records[LOW_ATTRIBUTES_POS if is_v2 else MESSAGE_ATTRIBUTES_POS] & CODEC_MASK
-    weight = len(records)
-    if codec:
-        payload = records[V2_HEADER_SIZE:] if is_v2 else records
-        weight = max(weight, _lz4_bound(payload) if is_v2 and codec == CODEC_LZ4 else output_bytes_max(codec, payload))
+    weight = max(len(records), _inflated_bytes(log, records))
     config = log.config
     is_built_again = config.compression_type != "producer" or config.message_format_version not in (None, magic)
     return weight * _BUILT_AGAIN if is_built_again else weight
+
+
+def _inflated_bytes(log: Log, records: memoryview) -> int:
+    """As many bytes as the payload of a batch may have uncompressed; 0: it is not compressed."""
+    if len(records) <= LOW_ATTRIBUTES_POS:
+        return 0
+    is_v2 = records[MAGIC_POS] == 2
+    codec = records[LOW_ATTRIBUTES_POS if is_v2 else MESSAGE_ATTRIBUTES_POS] & CODEC_MASK
+    if not codec:
+        return 0
+    payload = records[V2_HEADER_SIZE:] if is_v2 else records
+    bound = _lz4_bound(payload) if is_v2 and codec == CODEC_LZ4 else _AT_ONCE_BYTES + 1
+    if bound > _AT_ONCE_BYTES:
+        bound = output_bytes_max(codec, payload)
+    return min(bound, log.config.max_decompressed_message_bytes)
 
 
 def _lz4_bound(payload: memoryview) -> int:

@@ -125,7 +125,7 @@ class Server:
         self._converters = ThreadPoolExecutor(_CONVERTERS, "seglog-convert")
         self._memory = RequestMemory(options.config.queued_max_request_bytes)
         self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
-        self._heavy = HeavyWork()
+        self._heavy = HeavyWork(self._memory)
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
         self.requests = Requests(
             Produce(

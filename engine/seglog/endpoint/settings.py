@@ -77,8 +77,8 @@ class ServerConfig(Settings):
     )
     queued_max_request_bytes: int = setting(
         -1, "queued.max.request.bytes", "bytes",
-        "memory that the requests of all connections may take together; while they do, no further one is read. "
-        "-1: no limit",
+        "memory that the requests of all connections may take together, with what the batches being checked take "
+        "uncompressed; while they do, no further one is read. -1: no limit",
         "ServerConfigs.QUEUED_MAX_REQUEST_BYTES_DEFAULT",
         low=1, high=MAX_LONG, besides=(-1,),
     )

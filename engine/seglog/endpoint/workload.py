@@ -8,10 +8,13 @@
 A handler calls `step` for each row of its answer, so it is found out on the way what a request is.
 """
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from seglog.endpoint.frame_reader import RequestMemory
 
 # A request of so many elements, or an answer of so many rows or bytes, takes about a millisecond.
 LIGHT_ROWS = 1024
@@ -29,9 +32,10 @@ class AnswerTooLargeError(Exception):
 
 
 class HeavyWork:
-    """Of one server. Use it in the loop's thread."""
+    """Of one server. Use it in the loop's thread. `memory`: of requests, which inflated batches count to."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: RequestMemory) -> None:
+        self.memory = memory
         self.turn = asyncio.Lock()
         self.thread = ThreadPoolExecutor(1, "seglog-heavy")
 
@@ -77,6 +81,19 @@ class Workload:
         if self._heavy is not None and not self.is_heavy:
             await self._heavy.turn.acquire()
             self.is_heavy = True
+
+    @contextlib.contextmanager
+    def holding(self, size_bytes: int) -> "Iterator[None]":
+        """Within the context, so many bytes count as memory of requests: if there are too many, no other is read. It
+        does not wait for memory, because this request has some already, that others may wait for."""
+        if self._heavy is None:
+            yield
+            return
+        self._heavy.memory.add(size_bytes)
+        try:
+            yield
+        finally:
+            self._heavy.memory.give_back(size_bytes)
 
     async def in_thread(self, function: Callable[..., _Done], *arguments: Any) -> _Done:
         """Run what would block the loop, one at a time in the whole server."""
