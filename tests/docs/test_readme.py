@@ -17,7 +17,7 @@ BENCHMARKS = (TOP / "docs/benchmarks.md").read_text()
 def test_its_python_prints_what_stands_below_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     count, _ = run_examples(README, capsys)
-    assert count == 3
+    assert count == 4
 
 
 def speed_rows():
