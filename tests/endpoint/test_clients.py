@@ -5,7 +5,20 @@ import warnings
 import aiokafka
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 import seglog
 
@@ -136,3 +149,20 @@ def test_records_are_deleted_and_offsets_are_listed(topic):
     assert admin.delete_records([where])[where].result(30).low_watermark == 100
     earliest = admin.list_offsets({where: confluent_kafka.admin.OffsetSpec.earliest()})[where].result(30)
     assert earliest.offset == 100
+
+
+def test_an_administrator_is_told_what_a_single_node_without_an_authorizer_is(topic):
+    admin = AdminClient({"bootstrap.servers": topic.bootstrap_servers, "log_level": 0})
+    binding = AclBinding(
+        ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ,
+        AclPermissionType.ALLOW)
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    assert admin.describe_acls(every).result(30) == []      # librdkafka does not look at the error of this answer
+    for asked in (*admin.create_acls([binding]).values(), *admin.delete_acls([every]).values()):
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            asked.result(30)
+        assert refused.value.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED
+    partition = confluent_kafka.TopicPartition("orders", 0)
+    elected = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(30)
+    assert elected[partition].code() == confluent_kafka.KafkaError.ELECTION_NOT_NEEDED

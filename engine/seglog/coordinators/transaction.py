@@ -32,6 +32,11 @@ class TransactionState(enum.IntEnum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
+    @property
+    def label(self) -> str:
+        """As administrators see it: "PrepareCommit"."""
+        return self.name.title().replace("_", "")
+
 
 _State = TransactionState
 _PREPARED = (_State.PREPARE_COMMIT, _State.PREPARE_ABORT)

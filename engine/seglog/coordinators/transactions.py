@@ -54,7 +54,7 @@ class TransactionCoordinator:
         self.logs = logs
         self.config = config
         self.groups = groups
-        self._now_ms = clock.now_ms
+        self.now_ms = clock.now_ms
         self._timer = groups.timer
         self._producer_ids = ProducerIds(log_dir, fs, clock)
         self.topic = InternalTopic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions, {
@@ -134,7 +134,7 @@ class TransactionCoordinator:
                 fail(Errors.POLICY_VIOLATION)
                 return
             transaction = self._transactions[transactional_id] = Transaction(
-                transactional_id, self.new_producer_id(), timeout_ms, self._now_ms()
+                transactional_id, self.new_producer_id(), timeout_ms, self.now_ms()
             )
         if transaction.pending is not None:
             fail(Errors.CONCURRENT_TRANSACTIONS)
@@ -155,10 +155,10 @@ class TransactionCoordinator:
         try:
             if is_used_up:
                 step = transaction.prepare_producer_id(
-                    self.new_producer_id(), timeout_ms, self._now_ms(), keep_last=expected is not None
+                    self.new_producer_id(), timeout_ms, self.now_ms(), keep_last=expected is not None
                 )
             else:
-                step = transaction.prepare_epoch(timeout_ms, expected_epoch, self._now_ms())
+                step = transaction.prepare_epoch(timeout_ms, expected_epoch, self.now_ms())
         except Fenced:
             _failed(done, Errors.PRODUCER_FENCED)
             return
@@ -188,7 +188,7 @@ class TransactionCoordinator:
         if error is not Errors.NONE or is_known:
             done(error)
             return
-        self._store.store(transaction, transaction.prepare_partitions(partitions, self._now_ms()), done)
+        self._store.store(transaction, transaction.prepare_partitions(partitions, self.now_ms()), done)
 
     def verify(
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, topic: str, partition: int
@@ -238,7 +238,7 @@ class TransactionCoordinator:
             else:
                 self._answer_when_marked(self._write_markers(transaction), done)
 
-        self._store.store(transaction, transaction.prepare_end(commit, self._now_ms()), prepared_is_durable)
+        self._store.store(transaction, transaction.prepare_end(commit, self.now_ms()), prepared_is_durable)
 
     def _answer_when_marked(self, task: asyncio.Task[None], done: Callable[[Errors], None]) -> None:
         late = self._timer.call_in(_MARKERS_WAIT_MS, partial(done, Errors.NONE))
@@ -252,7 +252,7 @@ class TransactionCoordinator:
 
     def _fence(self, transaction: Transaction, done: Callable[[Errors], None]) -> None:
         """Abort an open transaction with the next epoch."""
-        step = transaction.prepare_fence(self._now_ms())
+        step = transaction.prepare_fence(self.now_ms())
 
         def stored(error: Errors) -> None:
             if error is Errors.NONE:
@@ -290,7 +290,7 @@ class TransactionCoordinator:
                 await asyncio.sleep(_MARKER_RETRY_MS / 1000)
         while True:
             stored: PendingAnswer[Errors] = PendingAnswer()
-            self._store.store(transaction, transaction.prepare_completion(self._now_ms()), stored.give)
+            self._store.store(transaction, transaction.prepare_completion(self.now_ms()), stored.give)
             if await stored is Errors.NONE:
                 return
             await asyncio.sleep(_MARKER_RETRY_MS / 1000)
@@ -321,7 +321,7 @@ class TransactionCoordinator:
 
     def _abort_overdue(self) -> None:
         self._abort_later()
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         for transaction in [one for one in self._transactions.values() if one.is_overdue(now_ms)]:
             _LOG.warning("%.200a: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
                          transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
@@ -332,7 +332,7 @@ class TransactionCoordinator:
 
     def _expire(self) -> None:
         self._expire_later()
-        oldest_ms = self._now_ms() - self.config.transactional_id_expiration_ms
+        oldest_ms = self.now_ms() - self.config.transactional_id_expiration_ms
         for transaction in list(self._transactions.values()):
             if transaction.has_ended and transaction.pending is None and transaction.update_ms <= oldest_ms:
                 transaction.pending = TransactionState.DEAD
@@ -343,6 +343,16 @@ class TransactionCoordinator:
             del self._transactions[transaction.transactional_id]
         else:
             transaction.give_up()
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        found = self._transactions.get(transactional_id)
+        return None if found is None or found.state is TransactionState.DEAD else found
+
+    def listed(self) -> "tuple[Errors, list[Transaction]]":
+        """All transactional ids, or why they cannot be listed now."""
+        if self._unready is not None:
+            return self._unready, []
+        return Errors.NONE, [one for one in self._transactions.values() if one.state is not TransactionState.DEAD]
 
     def open_transactions(self) -> Iterable[Transaction]:
         return [one for one in self._transactions.values() if not one.has_ended]

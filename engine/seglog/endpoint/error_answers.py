@@ -196,6 +196,23 @@ def _describe_producers(request: m.DescribeProducersRequest, error: Errors) -> A
     ])
 
 
+def _create_acls(request: m.CreateAclsRequest, error: Errors) -> Any:
+    return m.CreateAclsResponse(results=[
+        m.CreateAclsResponse.AclCreationResult(error_code=error) for _ in request.creations])
+
+
+def _delete_acls(request: m.DeleteAclsRequest, error: Errors) -> Any:
+    return m.DeleteAclsResponse(filter_results=[
+        m.DeleteAclsResponse.DeleteAclsFilterResult(error_code=error) for _ in request.filters])
+
+
+def _describe_transactions(request: m.DescribeTransactionsRequest, error: Errors) -> Any:
+    return m.DescribeTransactionsResponse(transaction_states=[
+        m.DescribeTransactionsResponse.TransactionState(transactional_id=name, error_code=error)
+        for name in request.transactional_ids
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -217,4 +234,7 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
 }

@@ -22,6 +22,7 @@ from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.authentication import ANONYMOUS, Authentication
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
 from seglog.endpoint.cluster import ClusterFacts
+from seglog.endpoint.cluster_admin import ClusterAdmin
 from seglog.endpoint.configs import Configs
 from seglog.endpoint.connection import Connection
 from seglog.endpoint.fetch import Fetch
@@ -138,6 +139,7 @@ class Server:
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, known_as, str(self._log_dir.path)).HANDLERS,
             TopicAdmin(self.topics, options.config, self._deleted).HANDLERS,
+            ClusterAdmin(self.topics, options.config.node_id).HANDLERS,
             Configs(self.topics, options.config).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups).HANDLERS,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
-from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID
+from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, TransactionState
 from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS
@@ -19,10 +19,14 @@ from seglog.wire.messages import (
     ApiKey,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
 )
 
 # The first version of each request that knows PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH (KIP-588).
@@ -41,6 +45,8 @@ class TransactionRequests:
             ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
             ApiKey.END_TXN: self.end_txn,
             ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: self.list_transactions,
         }
 
     async def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
@@ -184,6 +190,54 @@ class TransactionRequests:
             )
             for entry in log.producers
         ])
+
+    async def describe_transactions(
+        self, request: DescribeTransactionsRequest, context: RequestContext
+    ) -> DescribeTransactionsResponse:
+        rows = []
+        for transactional_id in dict.fromkeys(request.transactional_ids):
+            await context.work.step()
+            row = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
+            rows.append(row)
+            row.error_code = self._coordinator.check(transactional_id)
+            found = self._coordinator.transaction(transactional_id)
+            if not row.error_code and found is None:
+                row.error_code = Errors.TRANSACTIONAL_ID_NOT_FOUND
+            if row.error_code or found is None:
+                continue
+            row.transaction_state = found.state.label
+            row.transaction_timeout_ms, row.transaction_start_time_ms = found.timeout_ms, found.start_ms
+            row.producer_id, row.producer_epoch = found.producer_id, found.producer_epoch
+            partitions: dict[str, list[int]] = {}
+            for topic, partition in sorted(found.partitions):
+                await context.work.step()
+                partitions.setdefault(topic, []).append(partition)
+            row.topics = [DescribeTransactionsResponse.TopicData(topic=topic, partitions=numbers)
+                          for topic, numbers in partitions.items()]
+        return DescribeTransactionsResponse(transaction_states=rows)
+
+    async def list_transactions(
+        self, request: ListTransactionsRequest, context: RequestContext
+    ) -> ListTransactionsResponse:
+        known = {state.label: state for state in TransactionState}
+        states = {known[name] for name in request.state_filters if name in known}
+        producer_ids = set(request.producer_id_filters)
+        error, found = self._coordinator.listed()
+        now_ms = self._coordinator.now_ms()
+        rows = []
+        for one in found:
+            await context.work.step()
+            if (
+                (not request.state_filters or one.state in states)
+                and (not producer_ids or one.producer_id in producer_ids)
+                and (request.duration_filter < 0 or now_ms - one.start_ms > request.duration_filter)
+            ):
+                rows.append(ListTransactionsResponse.TransactionState(
+                    transactional_id=one.transactional_id, producer_id=one.producer_id,
+                    transaction_state=one.state.label))
+        return ListTransactionsResponse(
+            error_code=error, transaction_states=rows,
+            unknown_state_filters=[] if error else [name for name in request.state_filters if name not in known])
 
 
 async def _answered(ask: Callable[[Callable[[Errors], None]], None]) -> Errors:

@@ -36,16 +36,24 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 class RequestHeader(KafkaMessage):
@@ -2213,6 +2221,257 @@ class TxnOffsetCommitResponse(KafkaMessage):
             self.error_code = error_code
 
 
+class DescribeAclsRequest(KafkaMessage):
+    API_KEY = 29
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = (
+        "resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
+        "operation", "permission_type",
+    )
+    FIELDS = (
+        "ResourceTypeFilter int8 0+|"
+        "ResourceNameFilter string 0+ null|"
+        "PatternTypeFilter int8 1+ = 3|"
+        "PrincipalFilter string 0+ null|"
+        "HostFilter string 0+ null|"
+        "Operation int8 0+|"
+        "PermissionType int8 0+"
+    )
+
+    def __init__(
+        self, resource_type_filter: int = 0, resource_name_filter: str | None = "", pattern_type_filter: int = 3,
+        principal_filter: str | None = "", host_filter: str | None = "", operation: int = 0, permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponse(KafkaMessage):
+    API_KEY = 29
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Resources []DescribeAclsResource 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        resources: list[DescribeAclsResponse.DescribeAclsResource] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resources = [] if resources is UNSET else resources
+
+    class DescribeAclsResource(KafkaStruct):
+        __slots__ = ("resource_type", "resource_name", "pattern_type", "acls")
+        FIELDS = (
+            "ResourceType int8 0+|"
+            "ResourceName string 0+|"
+            "PatternType int8 1+ = 3|"
+            "Acls []AclDescription 0+"
+        )
+
+        def __init__(
+            self, resource_type: int = 0, resource_name: str = "", pattern_type: int = 3,
+            acls: list[DescribeAclsResponse.AclDescription] = UNSET,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.pattern_type = pattern_type
+            self.acls = [] if acls is UNSET else acls
+
+    class AclDescription(KafkaStruct):
+        __slots__ = ("principal", "host", "operation", "permission_type")
+        FIELDS = (
+            "Principal string 0+|"
+            "Host string 0+|"
+            "Operation int8 0+|"
+            "PermissionType int8 0+"
+        )
+
+        def __init__(self, principal: str = "", host: str = "", operation: int = 0, permission_type: int = 0) -> None:
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+
+class CreateAclsRequest(KafkaMessage):
+    API_KEY = 30
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("creations",)
+    FIELDS = (
+        "Creations []AclCreation 0+"
+    )
+
+    def __init__(self, creations: list[CreateAclsRequest.AclCreation] = UNSET) -> None:
+        self.creations = [] if creations is UNSET else creations
+
+    class AclCreation(KafkaStruct):
+        __slots__ = (
+            "resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation",
+            "permission_type",
+        )
+        FIELDS = (
+            "ResourceType int8 0+|"
+            "ResourceName string 0+|"
+            "ResourcePatternType int8 1+ = 3|"
+            "Principal string 0+|"
+            "Host string 0+|"
+            "Operation int8 0+|"
+            "PermissionType int8 0+"
+        )
+
+        def __init__(
+            self, resource_type: int = 0, resource_name: str = "", resource_pattern_type: int = 3, principal: str = "",
+            host: str = "", operation: int = 0, permission_type: int = 0,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.resource_pattern_type = resource_pattern_type
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+
+class CreateAclsResponse(KafkaMessage):
+    API_KEY = 30
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("throttle_time_ms", "results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Results []AclCreationResult 0+"
+    )
+
+    def __init__(self, throttle_time_ms: int = 0, results: list[CreateAclsResponse.AclCreationResult] = UNSET) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is UNSET else results
+
+    class AclCreationResult(KafkaStruct):
+        __slots__ = ("error_code", "error_message")
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null"
+        )
+
+        def __init__(self, error_code: int = 0, error_message: str | None = "") -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+
+
+class DeleteAclsRequest(KafkaMessage):
+    API_KEY = 31
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("filters",)
+    FIELDS = (
+        "Filters []DeleteAclsFilter 0+"
+    )
+
+    def __init__(self, filters: list[DeleteAclsRequest.DeleteAclsFilter] = UNSET) -> None:
+        self.filters = [] if filters is UNSET else filters
+
+    class DeleteAclsFilter(KafkaStruct):
+        __slots__ = (
+            "resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
+            "operation", "permission_type",
+        )
+        FIELDS = (
+            "ResourceTypeFilter int8 0+|"
+            "ResourceNameFilter string 0+ null|"
+            "PatternTypeFilter int8 1+ = 3|"
+            "PrincipalFilter string 0+ null|"
+            "HostFilter string 0+ null|"
+            "Operation int8 0+|"
+            "PermissionType int8 0+"
+        )
+
+        def __init__(
+            self, resource_type_filter: int = 0, resource_name_filter: str | None = "", pattern_type_filter: int = 3,
+            principal_filter: str | None = "", host_filter: str | None = "", operation: int = 0,
+            permission_type: int = 0,
+        ) -> None:
+            self.resource_type_filter = resource_type_filter
+            self.resource_name_filter = resource_name_filter
+            self.pattern_type_filter = pattern_type_filter
+            self.principal_filter = principal_filter
+            self.host_filter = host_filter
+            self.operation = operation
+            self.permission_type = permission_type
+
+
+class DeleteAclsResponse(KafkaMessage):
+    API_KEY = 31
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("throttle_time_ms", "filter_results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "FilterResults []DeleteAclsFilterResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.filter_results = [] if filter_results is UNSET else filter_results
+
+    class DeleteAclsFilterResult(KafkaStruct):
+        __slots__ = ("error_code", "error_message", "matching_acls")
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null|"
+            "MatchingAcls []DeleteAclsMatchingAcl 0+"
+        )
+
+        def __init__(
+            self, error_code: int = 0, error_message: str | None = "",
+            matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = UNSET,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.matching_acls = [] if matching_acls is UNSET else matching_acls
+
+    class DeleteAclsMatchingAcl(KafkaStruct):
+        __slots__ = (
+            "error_code", "error_message", "resource_type", "resource_name", "pattern_type", "principal", "host",
+            "operation", "permission_type",
+        )
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null|"
+            "ResourceType int8 0+|"
+            "ResourceName string 0+|"
+            "PatternType int8 1+ = 3|"
+            "Principal string 0+|"
+            "Host string 0+|"
+            "Operation int8 0+|"
+            "PermissionType int8 0+"
+        )
+
+        def __init__(
+            self, error_code: int = 0, error_message: str | None = "", resource_type: int = 0, resource_name: str = "",
+            pattern_type: int = 3, principal: str = "", host: str = "", operation: int = 0, permission_type: int = 0,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.pattern_type = pattern_type
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+
 class DescribeConfigsRequest(KafkaMessage):
     API_KEY = 32
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 4
@@ -2643,6 +2902,81 @@ class DeleteGroupsResponse(KafkaMessage):
             self.error_code = error_code
 
 
+class ElectLeadersRequest(KafkaMessage):
+    API_KEY = 43
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("election_type", "topic_partitions", "timeout_ms")
+    FIELDS = (
+        "ElectionType int8 1+|"
+        "TopicPartitions []TopicPartitions 0+ null|"
+        "TimeoutMs int32 0+ = 60000"
+    )
+
+    def __init__(
+        self, election_type: int = 0, topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None = UNSET,
+        timeout_ms: int = 60000,
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.timeout_ms = timeout_ms
+
+    class TopicPartitions(KafkaStruct):
+        __slots__ = ("topic", "partitions")
+        FIELDS = (
+            "Topic string 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, topic: str = "", partitions: list[int] = UNSET) -> None:
+            self.topic = topic
+            self.partitions = [] if partitions is UNSET else partitions
+
+
+class ElectLeadersResponse(KafkaMessage):
+    API_KEY = 43
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 1+|"
+        "ReplicaElectionResults []ReplicaElectionResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0,
+        replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = [] if replica_election_results is UNSET else replica_election_results
+
+    class ReplicaElectionResult(KafkaStruct):
+        __slots__ = ("topic", "partition_result")
+        FIELDS = (
+            "Topic string 0+|"
+            "PartitionResult []PartitionResult 0+"
+        )
+
+        def __init__(
+            self, topic: str = "", partition_result: list[ElectLeadersResponse.PartitionResult] = UNSET,
+        ) -> None:
+            self.topic = topic
+            self.partition_result = [] if partition_result is UNSET else partition_result
+
+    class PartitionResult(KafkaStruct):
+        __slots__ = ("partition_id", "error_code", "error_message")
+        FIELDS = (
+            "PartitionId int32 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null"
+        )
+
+        def __init__(self, partition_id: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+            self.partition_id = partition_id
+            self.error_code = error_code
+            self.error_message = error_message
+
+
 class IncrementalAlterConfigsRequest(KafkaMessage):
     API_KEY = 44
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
@@ -2720,6 +3054,175 @@ class IncrementalAlterConfigsResponse(KafkaMessage):
             self.error_message = error_message
             self.resource_type = resource_type
             self.resource_name = resource_name
+
+
+class AlterPartitionReassignmentsRequest(KafkaMessage):
+    API_KEY = 45
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("timeout_ms", "topics")
+    FIELDS = (
+        "TimeoutMs int32 0+ = 60000|"
+        "Topics []ReassignableTopic 0+"
+    )
+
+    def __init__(
+        self, timeout_ms: int = 60000, topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = UNSET,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.topics = [] if topics is UNSET else topics
+
+    class ReassignableTopic(KafkaStruct):
+        __slots__ = ("name", "partitions")
+        FIELDS = (
+            "Name string 0+|"
+            "Partitions []ReassignablePartition 0+"
+        )
+
+        def __init__(
+            self, name: str = "", partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = UNSET,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class ReassignablePartition(KafkaStruct):
+        __slots__ = ("partition_index", "replicas")
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "Replicas []int32 0+ null = null"
+        )
+
+        def __init__(self, partition_index: int = 0, replicas: list[int] | None = None) -> None:
+            self.partition_index = partition_index
+            self.replicas = replicas
+
+
+class AlterPartitionReassignmentsResponse(KafkaMessage):
+    API_KEY = 45
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Responses []ReassignableTopicResponse 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is UNSET else responses
+
+    class ReassignableTopicResponse(KafkaStruct):
+        __slots__ = ("name", "partitions")
+        FIELDS = (
+            "Name string 0+|"
+            "Partitions []ReassignablePartitionResponse 0+"
+        )
+
+        def __init__(
+            self, name: str = "",
+            partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = UNSET,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class ReassignablePartitionResponse(KafkaStruct):
+        __slots__ = ("partition_index", "error_code", "error_message")
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null"
+        )
+
+        def __init__(self, partition_index: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+            self.error_message = error_message
+
+
+class ListPartitionReassignmentsRequest(KafkaMessage):
+    API_KEY = 46
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("timeout_ms", "topics")
+    FIELDS = (
+        "TimeoutMs int32 0+ = 60000|"
+        "Topics []ListPartitionReassignmentsTopics 0+ null = null"
+    )
+
+    def __init__(
+        self, timeout_ms: int = 60000,
+        topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = None,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.topics = topics
+
+    class ListPartitionReassignmentsTopics(KafkaStruct):
+        __slots__ = ("name", "partition_indexes")
+        FIELDS = (
+            "Name string 0+|"
+            "PartitionIndexes []int32 0+"
+        )
+
+        def __init__(self, name: str = "", partition_indexes: list[int] = UNSET) -> None:
+            self.name = name
+            self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+
+
+class ListPartitionReassignmentsResponse(KafkaMessage):
+    API_KEY = 46
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Topics []OngoingTopicReassignment 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is UNSET else topics
+
+    class OngoingTopicReassignment(KafkaStruct):
+        __slots__ = ("name", "partitions")
+        FIELDS = (
+            "Name string 0+|"
+            "Partitions []OngoingPartitionReassignment 0+"
+        )
+
+        def __init__(
+            self, name: str = "",
+            partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = UNSET,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class OngoingPartitionReassignment(KafkaStruct):
+        __slots__ = ("partition_index", "replicas", "adding_replicas", "removing_replicas")
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "Replicas []int32 0+|"
+            "AddingReplicas []int32 0+|"
+            "RemovingReplicas []int32 0+"
+        )
+
+        def __init__(
+            self, partition_index: int = 0, replicas: list[int] = UNSET, adding_replicas: list[int] = UNSET,
+            removing_replicas: list[int] = UNSET,
+        ) -> None:
+            self.partition_index = partition_index
+            self.replicas = [] if replicas is UNSET else replicas
+            self.adding_replicas = [] if adding_replicas is UNSET else adding_replicas
+            self.removing_replicas = [] if removing_replicas is UNSET else removing_replicas
 
 
 class OffsetDeleteRequest(KafkaMessage):
@@ -2959,6 +3462,128 @@ class DescribeProducersResponse(KafkaMessage):
             self.current_txn_start_offset = current_txn_start_offset
 
 
+class DescribeTransactionsRequest(KafkaMessage):
+    API_KEY = 65
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("transactional_ids",)
+    FIELDS = (
+        "TransactionalIds []string 0+"
+    )
+
+    def __init__(self, transactional_ids: list[str] = UNSET) -> None:
+        self.transactional_ids = [] if transactional_ids is UNSET else transactional_ids
+
+
+class DescribeTransactionsResponse(KafkaMessage):
+    API_KEY = 65
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "transaction_states")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "TransactionStates []TransactionState 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0,
+        transaction_states: list[DescribeTransactionsResponse.TransactionState] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = [] if transaction_states is UNSET else transaction_states
+
+    class TransactionState(KafkaStruct):
+        __slots__ = (
+            "error_code", "transactional_id", "transaction_state", "transaction_timeout_ms",
+            "transaction_start_time_ms", "producer_id", "producer_epoch", "topics",
+        )
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "TransactionalId string 0+|"
+            "TransactionState string 0+|"
+            "TransactionTimeoutMs int32 0+|"
+            "TransactionStartTimeMs int64 0+|"
+            "ProducerId int64 0+|"
+            "ProducerEpoch int16 0+|"
+            "Topics []TopicData 0+"
+        )
+
+        def __init__(
+            self, error_code: int = 0, transactional_id: str = "", transaction_state: str = "",
+            transaction_timeout_ms: int = 0, transaction_start_time_ms: int = 0, producer_id: int = 0,
+            producer_epoch: int = 0, topics: list[DescribeTransactionsResponse.TopicData] = UNSET,
+        ) -> None:
+            self.error_code = error_code
+            self.transactional_id = transactional_id
+            self.transaction_state = transaction_state
+            self.transaction_timeout_ms = transaction_timeout_ms
+            self.transaction_start_time_ms = transaction_start_time_ms
+            self.producer_id = producer_id
+            self.producer_epoch = producer_epoch
+            self.topics = [] if topics is UNSET else topics
+
+    class TopicData(KafkaStruct):
+        __slots__ = ("topic", "partitions")
+        FIELDS = (
+            "Topic string 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, topic: str = "", partitions: list[int] = UNSET) -> None:
+            self.topic = topic
+            self.partitions = [] if partitions is UNSET else partitions
+
+
+class ListTransactionsRequest(KafkaMessage):
+    API_KEY = 66
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("state_filters", "producer_id_filters", "duration_filter")
+    FIELDS = (
+        "StateFilters []string 0+|"
+        "ProducerIdFilters []int64 0+|"
+        "DurationFilter int64 1+ = -1"
+    )
+
+    def __init__(
+        self, state_filters: list[str] = UNSET, producer_id_filters: list[int] = UNSET, duration_filter: int = -1,
+    ) -> None:
+        self.state_filters = [] if state_filters is UNSET else state_filters
+        self.producer_id_filters = [] if producer_id_filters is UNSET else producer_id_filters
+        self.duration_filter = duration_filter
+
+
+class ListTransactionsResponse(KafkaMessage):
+    API_KEY = 66
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "UnknownStateFilters []string 0+|"
+        "TransactionStates []TransactionState 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, unknown_state_filters: list[str] = UNSET,
+        transaction_states: list[ListTransactionsResponse.TransactionState] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = [] if unknown_state_filters is UNSET else unknown_state_filters
+        self.transaction_states = [] if transaction_states is UNSET else transaction_states
+
+    class TransactionState(KafkaStruct):
+        __slots__ = ("transactional_id", "producer_id", "transaction_state")
+        FIELDS = (
+            "TransactionalId string 0+|"
+            "ProducerId int64 0+|"
+            "TransactionState string 0+"
+        )
+
+        def __init__(self, transactional_id: str = "", producer_id: int = 0, transaction_state: str = "") -> None:
+            self.transactional_id = transactional_id
+            self.producer_id = producer_id
+            self.transaction_state = transaction_state
+
+
 class ConsumerProtocolSubscription(KafkaMessage):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 32767
     __slots__ = ("topics", "user_data", "owned_partitions", "generation_id", "rack_id")
@@ -3045,16 +3670,24 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     25: AddOffsetsToTxnRequest,
     26: EndTxnRequest,
     28: TxnOffsetCommitRequest,
+    29: DescribeAclsRequest,
+    30: CreateAclsRequest,
+    31: DeleteAclsRequest,
     32: DescribeConfigsRequest,
     33: AlterConfigsRequest,
     35: DescribeLogDirsRequest,
     36: SaslAuthenticateRequest,
     37: CreatePartitionsRequest,
     42: DeleteGroupsRequest,
+    43: ElectLeadersRequest,
     44: IncrementalAlterConfigsRequest,
+    45: AlterPartitionReassignmentsRequest,
+    46: ListPartitionReassignmentsRequest,
     47: OffsetDeleteRequest,
     60: DescribeClusterRequest,
     61: DescribeProducersRequest,
+    65: DescribeTransactionsRequest,
+    66: ListTransactionsRequest,
 }
 RESPONSES: dict[int, type[KafkaMessage]] = {
     0: ProduceResponse,
@@ -3081,14 +3714,22 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     25: AddOffsetsToTxnResponse,
     26: EndTxnResponse,
     28: TxnOffsetCommitResponse,
+    29: DescribeAclsResponse,
+    30: CreateAclsResponse,
+    31: DeleteAclsResponse,
     32: DescribeConfigsResponse,
     33: AlterConfigsResponse,
     35: DescribeLogDirsResponse,
     36: SaslAuthenticateResponse,
     37: CreatePartitionsResponse,
     42: DeleteGroupsResponse,
+    43: ElectLeadersResponse,
     44: IncrementalAlterConfigsResponse,
+    45: AlterPartitionReassignmentsResponse,
+    46: ListPartitionReassignmentsResponse,
     47: OffsetDeleteResponse,
     60: DescribeClusterResponse,
     61: DescribeProducersResponse,
+    65: DescribeTransactionsResponse,
+    66: ListTransactionsResponse,
 }

@@ -9,6 +9,7 @@ from support import plain_format as plain
 
 # The values of these fields, wherever they stand, are a server's own affair; that there is one is compared.
 OWN = {
+    "transaction_start_time_ms",
     "cluster_id",
     "host",
     "port",

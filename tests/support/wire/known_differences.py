@@ -5,7 +5,7 @@ KNOWN = [
     (r"message \|.*<error_message>", "the texts of errors are our own"),
     (
         r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",
-        "APIs that the server does not have: brokers among themselves, ACLs, …",
+        "APIs that the server does not have: brokers among themselves, quotas, …",
     ),
     (r"^ApiVersions .*_features", "no features of a cluster's metadata: there is no controller that clients could ask"),
     (
@@ -36,6 +36,8 @@ KNOWN = [
         r"^Fetch v[0-3]: .*\.records \|",
         "Kafka cuts converted records at the size that they had before; ours sends them whole",
     ),
+    (r"^DescribeTransactions v0: .*\.producer_id \| <producer of fetching> \| 0$",
+     "of an error: 0, which is also the id of the broker's first producer"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
     (r"^OffsetCommit v0:|^OffsetFetch v0:|^OffsetDelete v0: one partition|^DescribeGroups v0: a group without members",
      "offsets of version 0 were in ZooKeeper, which KRaft has not: here they are the group's, for clients of 0.8"),

@@ -312,6 +312,64 @@ class WholeConversation(Conversation):
 
     # --- topics ------------------------------------------------------------------------------
 
+    def on_administration(self):
+        """What a single node without an authorizer says to an administrator of a cluster."""
+        self.topic("administered", 2)
+        of = m.CreateAclsRequest
+        acls = [of.AclCreation(resource_type=TOPIC, resource_name="administered", principal="User:a", host="*",
+                               operation=3, permission_type=3)] * 2
+        for version in versions(of):
+            self.say("ACLs", m.DescribeAclsRequest(
+                resource_type_filter=1, resource_name_filter=None, pattern_type_filter=3, principal_filter=None,
+                host_filter=None, operation=1, permission_type=1), version)
+            self.say("two ACLs", of(creations=acls), version)
+            self.say("two filters of ACLs", m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=TOPIC, resource_name_filter=None, pattern_type_filter=3, principal_filter=None,
+                host_filter=None, operation=1, permission_type=1)] * 2), version)
+        of = m.ElectLeadersRequest
+        for version in versions(of):
+            asked = [of.TopicPartitions(topic="administered", partitions=[0, 7]),
+                     of.TopicPartitions(topic="nowhere", partitions=[0])]
+            self.say("preferred leaders", of(topic_partitions=asked), version)
+            if version:
+                self.say("any leaders", of(topic_partitions=asked, election_type=1), version)
+        of = m.AlterPartitionReassignmentsRequest
+        for label, replicas in (("where it is", [1]), ("to another", [2]), ("to none", []), ("no more", None)):
+            self.say(f"reassigned {label}", of(topics=[
+                of.ReassignableTopic(name=name, partitions=[
+                    of.ReassignablePartition(partition_index=index, replicas=replicas) for index in (0, 7)])
+                for name in ("administered", "nowhere")]), 0)
+        of = m.ListPartitionReassignmentsRequest
+        self.say("all reassignments", of(topics=None), 0)
+        self.say("reassignments of some", of(topics=[
+            of.ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 7])
+            for name in ("administered", "nowhere")]), 0)
+
+    def on_transactions_that_are_listed(self):
+        self.topic("listed-transactions", 2)
+        producer = self.producer("listed")
+        add = m.AddPartitionsToTxnRequest
+        steps = [("begun", None), ("open", add(
+            v3_and_below_transactional_id="listed", v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[add.AddPartitionsToTxnTopic(name="listed-transactions", partitions=[0, 1])]))]
+        for label, step in steps:
+            if step is not None:
+                self.settled(step, 3)
+            for version in versions(m.ListTransactionsRequest):
+                self.say(f"by producer, {label}", m.ListTransactionsRequest(
+                    producer_id_filters=[producer.producer_id]), version)
+                self.say(f"by states, {label}", m.ListTransactionsRequest(
+                    state_filters=["Ongoing", "Empty", "Nonsense"], producer_id_filters=[producer.producer_id]
+                ), version)
+                self.say(f"by a state that none is in, {label}", m.ListTransactionsRequest(
+                    state_filters=["PrepareAbort"]), version)
+                self.say(f"by an unknown state, {label}", m.ListTransactionsRequest(state_filters=["x"]), version)
+            self.say(f"of long ago, {label}", m.ListTransactionsRequest(
+                duration_filter=3_600_000, producer_id_filters=[producer.producer_id]), 1)
+            self.say(f"one, an unknown and an empty, {label}", m.DescribeTransactionsRequest(
+                transactional_ids=["listed", "nobody's", ""]), 0)
+
     def on_topics(self):
         for version in versions(m.CreateTopicsRequest):
             self.talk_of_creation(version)
