@@ -111,7 +111,7 @@ def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start:
     """The part of the range that the log has. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
     if ends.first <= start <= ends.last and end <= ends.last:
         return start, end
-    words = f"offsets {start} to {end} were requested, but the log has {ends.first} to {ends.last}"
+    words = _what_is_lost(ends, start, end)
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
             words, file=source.path,
@@ -120,6 +120,19 @@ def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start:
     _LOG.warning("%s: %s", source.path, words)
     start = min(max(start, ends.first), ends.last)
     return start, max(start, min(end, ends.last))
+
+
+def _what_is_lost(ends: Ends, start: int, end: int) -> str:
+    if start < ends.first:
+        return f"offsets {start} to {ends.first - 1} are gone: the log begins at offset {ends.first} now"
+    if start > ends.end_offset:
+        return (
+            f"the log ends at offset {ends.end_offset}, before offset {start}, where this read begins: it was cut, or"
+            " the topic was created again"
+        )
+    what = "the log ends" if ends.last == ends.end_offset else "its committed records end"
+    side = f"{start}, where this read begins" if start > ends.last else f"{end}, where this read ends"
+    return f"{what} at offset {ends.last}, before offset {side}"
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Offsets:

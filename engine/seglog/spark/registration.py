@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: "SparkSession") -> None:
+def register(spark: "SparkSession", *, check: bool = True) -> None:
     """Add the format "seglog" to `spark`, for reading and writing batches and streams. Also turns on a setting of the
     session, without which Spark refuses readers that accept filters (`pushFilters`, from 4.1 on).
 
-    Raises InvalidArgumentError if PySpark is older than 4.0, which has no Python Data Source.
+    A small job asks the workers whether they can import the same seglog, unless `check` is false. Raises
+    MissingLibraryError if one cannot, UnsupportedVersionError if it has another version of seglog or Python;
+    InvalidArgumentError if PySpark is older than 4.0, which has no Python Data Source.
     """
     if find_spec("pyspark.sql.datasource") is None:
         raise InvalidArgumentError(
@@ -25,7 +27,10 @@ def register(spark: "SparkSession") -> None:
     from pyspark.sql.datasource import DataSourceReader
 
     from seglog.spark.source import SeglogSource
+    from seglog.spark.worker_check import check_workers
 
+    if check:
+        check_workers(spark)
     if hasattr(DataSourceReader, "pushFilters"):
         spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(SeglogSource)
