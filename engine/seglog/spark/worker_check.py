@@ -105,9 +105,10 @@ def _tell(_: object) -> str:
     except ImportError:
         pass
     try:
-        import seglog
+        import seglog._kernels.crc
+        import seglog._version
 
-        said["seglog"] = seglog.__version__
+        said["seglog"] = seglog._version.__version__
     except Exception as error:
         said["problem"] = f"{type(error).__name__}: {error}"
     return json.dumps(said)
