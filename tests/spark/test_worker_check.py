@@ -7,10 +7,10 @@ import pytest
 
 import seglog
 from seglog.errors import MissingLibraryError, UnsupportedVersionError
-from seglog.spark.worker_check import Worker, refusal_of
+from seglog.spark.worker_check import WorkerPython, refusal_of
 from support.spark_session import HAS_JAVA
 
-GOOD = Worker("here", "/usr/bin/python3", "3.11.7", seglog.__version__, "20.0", None)
+GOOD = WorkerPython("here", "/usr/bin/python3", "3.11.7", seglog.__version__, "20.0", None)
 
 
 def test_workers_with_the_same_seglog_are_fine():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TASKS_MAX = 256
 
 
-class Worker(NamedTuple):
+class WorkerPython(NamedTuple):
     """What a worker's Python says of itself. `seglog`, `pyarrow`: versions, or None; `problem`: why not."""
 
     host: str
@@ -38,12 +38,12 @@ def check_workers(spark: "SparkSession") -> None:
         if "PYTHON_VERSION_MISMATCH" in str(error):
             raise UnsupportedVersionError(f"Spark's workers have another Python: {cause}", hint=_hint()) from None
         raise MissingLibraryError(f"Spark's workers cannot run Python functions: {cause}", hint=_hint()) from None
-    refusal = refusal_of(Worker(**json.loads(line)) for line in said)
+    refusal = refusal_of(WorkerPython(**json.loads(line)) for line in said)
     if refusal is not None:
         raise refusal
 
 
-def refusal_of(workers: Iterable[Worker]) -> SeglogError | None:
+def refusal_of(workers: Iterable[WorkerPython]) -> SeglogError | None:
     """What is wrong with the first worker that cannot run this seglog; None if all can."""
     for worker in workers:
         where = f"{worker.executable} (Python {worker.python}) on {worker.host}"
