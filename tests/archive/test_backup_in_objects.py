@@ -210,6 +210,25 @@ def test_a_store_that_fails_now_and_then_costs_runs_and_no_snapshot(log, data, s
         assert partition.log_end_offset == has[-1][1]
 
 
+def test_a_store_that_cannot_be_read_leaves_no_partition_out(log, data, server, backups, monkeypatch):
+    """The list of files of the last snapshot is read while a partition is backed up: that is no fault of the source."""
+    before = backups.create(data).snapshot
+    fill(log, 1)
+    tree = before.partitions[0].pieces[0].digest
+    store = backups._repository.store
+    read = type(store).read
+
+    def refused(self, path):
+        if path.endswith(tree):
+            raise StorageError("cannot read: AWS Error SLOW_DOWN", file=path)
+        return read(self, path)
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="SLOW_DOWN"):
+        patch.setattr(type(store), "read", refused)
+        backups.create(data)
+    assert [snapshot.id for snapshot in backups.snapshots()] == [before.id]
+
+
 def test_names_in_a_listing_lead_nowhere_else(data, server, backups, in_memory):
     backups.create(data)
     place = in_cloud(server) / "snapshots"

@@ -70,7 +70,7 @@ class PieceStore:
     """The objects of a backup store: `objects/<first two digits>/<digest>`, with `.zst` if it is compressed.
     `dry_run`: none is written.
 
-    failed        a piece could not be stored: no other file of the source can be, either
+    failed        the store failed: that is no fault of the file that is being backed up
     stored, stored_bytes    objects that were written, and their sizes
     """
 
@@ -132,10 +132,10 @@ class PieceStore:
     def get(self, piece: Piece) -> bytes:
         """The bytes of a piece. Raises CorruptBackupError if they are damaged or gone, StorageError."""
         path = self.path_of(piece.digest)
-        data = self._store.read(path)
+        data = self._read(path)
         if data is None:
             path += ZSTD_SUFFIX
-            packed = self._store.read(path)
+            packed = self._read(path)
             if packed is None:
                 raise CorruptBackupError("an object of the backup is gone", file=path.removesuffix(ZSTD_SUFFIX))
             data = _decompressed(packed, piece.size_bytes, path)
@@ -144,6 +144,13 @@ class PieceStore:
                 f"an object of the backup is damaged: {len(data)} bytes with another SHA-256 than its name", file=path
             )
         return data
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return self._store.read(path)
+        except SeglogError:
+            self.failed = True
+            raise
 
     def check(self, name: str) -> None:
         """Compare the object with this name with the digest in it. Raises CorruptBackupError, StorageError."""
