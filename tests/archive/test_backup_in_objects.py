@@ -223,9 +223,10 @@ def test_a_store_that_cannot_be_read_leaves_no_partition_out(log, data, server, 
             raise StorageError("cannot read: AWS Error SLOW_DOWN", file=path)
         return read(self, path)
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="SLOW_DOWN"):
+    with monkeypatch.context() as patch:
         patch.setattr(type(store), "read", refused)
-        backups.create(data)
+        with pytest.raises(StorageError, match="SLOW_DOWN"):
+            backups.create(data)
     assert [snapshot.id for snapshot in backups.snapshots()] == [before.id]
 
 
