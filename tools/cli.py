@@ -39,6 +39,7 @@ GROUPS = {
     },
     "Check and repair": {
         "verify": "Check a log against its checksums, its indexes and itself.",
+        "diff": "Compare two copies of a partition, or two log dirs, record by record.",
         "recover": "List what a damaged log would lose, or recover it.",
         "index": "Rebuild the index files from the log, or add statistics.",
     },

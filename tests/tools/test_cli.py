@@ -288,7 +288,7 @@ ARGUMENTS = {
     ("index", "stats"): ["{}"], ("stats",): ["{}"],
     ("recover",): ["{}", "--mode", "quarantine"], ("prune",): ["{}", "--dry-run"],
     ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
-    ("mirror",): ["{}", "{}/../mirrored/orders-0"],
+    ("mirror",): ["{}", "{}/../mirrored/orders-0"], ("diff",): ["{}", "{}"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch"), ("spark", "sink")}
@@ -315,7 +315,7 @@ OF_SERVERS = {("serve",)}
 # What shows here that there is something to do: status 1.
 DRY_RUNS = {("convert",), ("index", "rebuild")}
 # These do not take a partition directory, a log dir and a .log alike.
-OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mirror",)}
+OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mirror",), ("diff",)}
 
 
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):

@@ -1,0 +1,173 @@
+"""What each of two copies of a partition has that the other has not: records by offset, in whatever batches.
+
+Two replicas of a topic have the same records at the same offsets, up to where the shorter one ends. They may differ in
+batch boundaries, codecs and indexes, after a conversion or a compaction, and where each begins, after retention.
+"""
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from seglog._kernels.record_batch import Record, RecordBatch
+from seglog.reading.reader import LogReader
+
+Kind = Literal["different", "only in A", "only in B"]
+
+
+@dataclass(slots=True)
+class DifferingRange:
+    """Offsets that follow each other with the same kind of difference; between them may be offsets that neither has."""
+
+    kind: Kind
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class Difference:
+    """The result of a comparison.
+
+    `ranges`: the first RANGES_MAX of them; `records`: how many records of each kind, in all ranges. `epoch_offset`: the
+    first offset that both have, with another leader epoch each (None: nowhere), `epochs`: those of A and B.
+    `compared`: records that are equal. `same_bytes`: of those, in batches that are the same byte for byte.
+    """
+
+    starts: tuple[int, int]
+    ends: tuple[int, int]
+    ranges: list[DifferingRange]
+    records: dict[Kind, int]
+    compared: int = 0
+    same_bytes: int = 0
+    epoch_offset: int | None = None
+    epochs: tuple[int, int] | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both have the same records."""
+        return not any(self.records.values())
+
+    @property
+    def first_offset(self) -> int | None:
+        """The first offset at which they differ."""
+        return self.ranges[0].first_offset if self.ranges else None
+
+
+RANGES_MAX = 100
+
+
+class _Placed(NamedTuple):
+    """A record with what its batch says of it."""
+
+    record: Record
+    batch: RecordBatch
+
+    def says(self) -> tuple[object, ...]:
+        """Everything but its place. A timestamp of -1 and none are the same: v0 has none."""
+        record, batch = self.record, self.batch
+        return (
+            record.timestamp, record.key, record.value, record.headers, batch.is_control,
+            batch.is_transactional and (batch.producer_id, batch.producer_epoch),
+        )
+
+
+def compare(a: LogReader, b: LogReader) -> Difference:
+    """Compare the records of two logs, from each one's log start on. Raises CorruptRecordError, StorageError."""
+    found = Difference(
+        (a.log_start_offset, b.log_start_offset), (a.log_end_offset, b.log_end_offset), [],
+        {"different": 0, "only in A": 0, "only in B": 0},
+    )
+    ours, theirs = _Walk(a), _Walk(b)
+    while True:
+        if _pass_same_batch(ours, theirs, found):
+            continue
+        left, right = ours.peek(), theirs.peek()
+        if left is None and right is None:
+            return found
+        if right is None or (left is not None and left.record.offset < right.record.offset):
+            assert left is not None
+            _add(found, "only in A", left.record.offset)
+            ours.step()
+        elif left is None or right.record.offset < left.record.offset:
+            _add(found, "only in B", right.record.offset)
+            theirs.step()
+        else:
+            _see_epochs(found, left.batch, right.batch, left.record.offset)
+            if left.says() == right.says():
+                found.compared += 1
+            else:
+                _add(found, "different", left.record.offset)
+            ours.step()
+            theirs.step()
+
+
+def _pass_same_batch(ours: "_Walk", theirs: "_Walk", found: Difference) -> bool:
+    """Pass over a batch that both have byte for byte: no record of it needs decoding."""
+    left, right = ours.whole(), theirs.whole()
+    if left is None or right is None or left.magic != 2 or left.count < 0 or left.raw() != right.raw():
+        return False
+    _see_epochs(found, left, right, left.base_offset)
+    found.compared += left.count
+    found.same_bytes += left.count
+    ours.drop()
+    theirs.drop()
+    return True
+
+
+def _see_epochs(found: Difference, left: RecordBatch, right: RecordBatch, offset: int) -> None:
+    epochs = left.leader_epoch, right.leader_epoch
+    if found.epoch_offset is None and epochs[0] != epochs[1] and min(epochs) >= 0:
+        found.epoch_offset, found.epochs = offset, epochs
+
+
+def _add(found: Difference, kind: Kind, offset: int) -> None:
+    found.records[kind] += 1
+    last = found.ranges[-1] if found.ranges else None
+    # Whatever equal records come between: a range ends there, since its kind is of every record in it.
+    if last is not None and last.kind == kind and offset == last.last_offset + 1:
+        last.last_offset, last.records = offset, last.records + 1
+    elif len(found.ranges) < RANGES_MAX:
+        found.ranges.append(DifferingRange(kind, offset, offset, 1))
+
+
+class _Walk:
+    """The records of a log, one by one, or a batch at a time."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._start = log.log_start_offset
+        self._batches: Iterator[RecordBatch] = iter(log.batches())
+        self._batch: RecordBatch | None = None
+        self._records: Iterator[Record] | None = None
+        self._next: _Placed | None = None
+
+    def whole(self) -> RecordBatch | None:
+        """The next batch, if none of its records was taken and all of it is in the log."""
+        self._fill()
+        batch = self._batch
+        return batch if self._records is None and batch is not None and batch.base_offset >= self._start else None
+
+    def drop(self) -> None:
+        """Pass over the batch that `whole` gave."""
+        self._batch = None
+
+    def peek(self) -> _Placed | None:
+        """The next record; None at the end."""
+        while self._next is None:
+            self._fill()
+            if self._batch is None:
+                return None
+            if self._records is None:
+                self._records = iter(self._batch)
+            record = next(self._records, None)
+            if record is None:
+                self._batch = self._records = None
+            elif record.offset >= self._start:
+                self._next = _Placed(record, self._batch)
+        return self._next
+
+    def step(self) -> None:
+        self._next = None
+
+    def _fill(self) -> None:
+        if self._batch is None:
+            self._batch = next(self._batches, None)
+            self._records = None

@@ -1,0 +1,152 @@
+"""`seglog diff`: what two copies of a partition have that the other has not."""
+import random
+import shutil
+
+import pytest
+
+import seglog as engine
+from seglog.format.batch import build_batch
+from support.command import partition_of, seglog, seglog_json
+from support.internal_topics import kraft
+
+
+def written(path, values, *, start=0, epoch=0, codec="none", at_once=3):
+    """A log with these values, so many in a batch."""
+    with engine.open(path) as log:
+        for n in range(0, len(values), at_once):
+            records = [(b"k", value, (), 1_700_000_000_000) for value in values[n : n + at_once]]
+            log.append_batch(build_batch(records, base_offset=n, codec=codec, leader_epoch=epoch))
+    return path
+
+
+VALUES = [b"v%d" % n for n in range(20)]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "a/orders-0", tmp_path / "b/orders-0"
+
+
+def compared(a, b, status):
+    *lines, summary = seglog_json("diff", a, b, status=status)
+    partition, = [line for line in lines if line["type"] == "partition"]
+    ranges = [(line["kind"], line["first_offset"], line["last_offset"], line["records"])
+              for line in lines if line["type"] == "differing_range"]
+    assert summary["differing"] == int(not partition["same"])
+    return partition, ranges
+
+
+def test_batches_and_codecs_do_not_matter(pair):
+    a, b = pair
+    written(a, VALUES)
+    written(b, VALUES, codec="gzip", at_once=7)
+    partition, ranges = compared(a, b, 0)
+    assert (partition["same"], partition["equal_records"], partition["same_bytes"], ranges) == (True, 20, 0, [])
+    assert "20 records are the same, 20 of them in batches with other bytes" in seglog("diff", a, b).output
+    (b / "00000000000000000000.index").unlink()
+    assert compared(a, shutil.copytree(a, b.parent / "other"), 0)[0]["same_bytes"] == 20
+
+
+def test_a_tail_that_one_lacks_and_records_that_differ(pair):
+    a, b = pair
+    written(a, VALUES)
+    written(b, [*VALUES[:10], b"X", b"Y", *VALUES[12:15]])
+    partition, ranges = compared(a, b, 1)
+    assert ranges == [("different", 10, 11, 2), ("only_in_a", 15, 19, 5)]
+    assert (partition["first_offset"], partition["different"], partition["only_in_a"]) == (10, 2, 5)
+    text = seglog("diff", a, b, status=1).output
+    assert "first difference at offset 10" in text
+    assert "only in A" in text
+
+
+def test_where_leader_epochs_part(pair):
+    """As after an unclean election: the same offsets, written by two leaders."""
+    a, b = pair
+    for path, epoch, tail in ((a, 1, b"old"), (b, 2, b"new")):
+        with engine.open(path) as log:
+            log.append_batch(build_batch([(None, value) for value in VALUES[:6]], timestamp=5))
+            for n in range(3):
+                log.append_batch(
+                    build_batch([(None, tail + b"%d" % n)], base_offset=6 + n, leader_epoch=epoch, timestamp=9),
+                    assign_offsets=False,
+                )
+    partition, ranges = compared(a, b, 1)
+    assert (partition["epoch_offset"], partition["epochs"]) == (6, [1, 2])
+    assert ranges == [("different", 6, 8, 3)]
+    assert "leader epochs part at offset 6: 1 in A, 2 in B" in seglog("diff", a, b, status=1).output
+
+
+def test_a_start_that_retention_moved_is_told(pair):
+    a, b = pair
+    written(a, VALUES)
+    shutil.copytree(a, b)
+    with engine.open(b) as log:
+        log.delete_records(5)
+    assert compared(a, b, 1)[1] == [("only_in_a", 0, 4, 5)]
+
+
+def test_golden_conversions_hold_the_same_records(golden_kafka, tmp_path):
+    source = partition_of(golden_kafka / "cases/v1-gzip-ct-k391")
+    seglog("convert", source, tmp_path / "new" / source.name, status=0)
+    partition, _ = compared(source, tmp_path / "new" / source.name, 0)
+    assert partition["equal_records"] > 10
+    assert partition["same_bytes"] == 0
+
+
+def test_log_dirs_are_compared_by_partition(tmp_path):
+    a = shutil.copytree(kraft("4.1.1"), tmp_path / "a")
+    b = shutil.copytree(kraft("4.1.1"), tmp_path / "b")
+    assert "7 partitions: 7 with the same records, 0 not" in seglog("diff", a, b).output
+    shutil.rmtree(b / "table-0")
+    with engine.open(b / "orders-1") as log:
+        log.append(b"more")
+    result = seglog("diff", a, b, status=1)
+    assert "table-0   only in A" in result.output
+    assert "7 partitions: 5 with the same records, 2 not" in result.output
+    lines = seglog_json("diff", a, b, status=1)
+    assert {line["partition"] for line in lines if line["type"] == "partition" and not line["same"]} == {
+        "orders-1", "table-0",
+    }
+
+
+def test_random_logs_against_a_dict(tmp_path):
+    """Two logs with random holes and changes; the plain answer by offsets."""
+    rnd = random.Random(37)
+    for n in range(25):
+        sides = []
+        base = {offset: b"%d" % offset for offset in range(40) if rnd.random() < 0.8}
+        for name in "ab":
+            held = {offset: (b"other" if rnd.random() < 0.1 else value) for offset, value in base.items()
+                    if rnd.random() < 0.85}
+            path = tmp_path / f"{n}{name}" / "orders-0"
+            with engine.open(path) as log:
+                for offset, value in held.items():
+                    log.append_batch(
+                        build_batch([(None, value)], base_offset=offset, timestamp=1), assign_offsets=False
+                    )
+            sides.append((path, held))
+        (a, left), (b, right) = sides
+        partition, _ = compared(a, b, None)
+        assert partition["different"] == sum(left[o] != right[o] for o in left.keys() & right.keys())
+        assert partition["only_in_a"] == len(left.keys() - right.keys())
+        assert partition["only_in_b"] == len(right.keys() - left.keys())
+        assert partition["equal_records"] == sum(left[o] == right[o] for o in left.keys() & right.keys())
+
+
+def test_damage_is_reported_and_the_others_are_compared(tmp_path):
+    a = shutil.copytree(kraft("4.1.1"), tmp_path / "a")
+    b = shutil.copytree(kraft("4.1.1"), tmp_path / "b")
+    log = b / "orders-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[300] ^= 1
+    log.write_bytes(raw)
+    result = seglog("diff", a, b, status=7)
+    assert "corrupt" in result.stderr
+    assert "6 with the same records" in result.output
+
+
+def test_single_segments_are_refused():
+    segment = kraft("4.1.1") / "orders-0/00000000000000000000.log"
+    assert "not single segments" in seglog("diff", segment, segment, status=2).stderr

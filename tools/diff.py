@@ -1,0 +1,106 @@
+"""`seglog diff`: compare two copies of a partition, or two log dirs, record by record."""
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from seglog.errors import InvalidArgumentError
+from seglog.verification.difference import RANGES_MAX, Difference, compare
+
+from . import report
+from .cli import Command
+from .each_place import EachPlace
+from .options import SOURCE, json_option
+from .targets import Place
+
+
+@click.command(cls=Command, only_reads=True)
+@click.argument("a", metavar="A", type=SOURCE)
+@click.argument("b", metavar="B", type=SOURCE)
+@json_option
+def command(a: Path, b: Path, as_json: bool) -> int:
+    """Compare the partition directories A and B, or all partitions of the log dirs A and B: the first offset that
+    differs, where their leader epochs part, and what each has that the other has not.
+
+    Batch boundaries, codecs, record formats and indexes do not matter, and neither do sequence numbers. Status 0: the
+    same records; 1: not; 7: a partition could not be read.
+    """
+    places_a, places_b = EachPlace([a], as_json=as_json), EachPlace([b], as_json=as_json)
+    if any(place.only is not None for place in (*places_a, *places_b)):
+        raise InvalidArgumentError("diff compares partition directories, or log dirs, not single segments")
+    pairs = _pairs([*places_a], [*places_b])
+    places = EachPlace([a, b], as_json=as_json)
+    differing = 0
+    for name, left, right in pairs:
+        if left is None or right is None:
+            differing += 1
+            _print_alone(name, "A" if right is None else "B", as_json=as_json)
+            continue
+        with places.reading(left), left.open() as ours, right.open() as theirs:
+            found = compare(ours, theirs)
+            differing += not found.is_same
+            if as_json:
+                _print_json(name, left, right, found)
+            elif not found.is_same or len(pairs) == 1:
+                print("\n".join(_text(name, found)))
+    if as_json:
+        report.print_json("summary", partitions=len(pairs), differing=differing, unread=places.unread)
+    elif len(pairs) > 1:
+        same = len(pairs) - differing - places.unread
+        print(f"{report.count_of(len(pairs), 'partition')}: {same:,} with the same records, {differing:,} not")
+    return places.status(found=differing > 0)
+
+
+def _pairs(a: list[Place], b: list[Place]) -> list[tuple[str, Place | None, Place | None]]:
+    """Partitions of the same name; two partition directories whatever their names."""
+    if len(a) == len(b) == 1 and not (a[0].in_log_dir or b[0].in_log_dir):
+        return [(a[0].name, a[0], b[0])]
+    of_a, of_b = ({place.name: place for place in places} for places in (a, b))
+    return [(name, of_a.get(name), of_b.get(name)) for name in sorted({*of_a, *of_b})]
+
+
+def _print_alone(name: str, where: str, *, as_json: bool) -> None:
+    if as_json:
+        report.print_json("partition", partition=name, only_in=where, same=False)
+    else:
+        print(f"{report.paint(report.printable(name), 'bold')}   only in {where}")
+
+
+def _print_json(name: str, a: Place, b: Place, found: Difference) -> None:
+    for one in found.ranges:
+        report.print_json(
+            "differing_range", partition=name, kind=one.kind.replace(" ", "_").lower(), first_offset=one.first_offset,
+            last_offset=one.last_offset, records=one.records,
+        )
+    report.print_json(
+        "partition", partition=name, a=a.path, b=b.path, same=found.is_same, first_offset=found.first_offset,
+        equal_records=found.compared, same_bytes=found.same_bytes, different=found.records["different"],
+        only_in_a=found.records["only in A"], only_in_b=found.records["only in B"], epoch_offset=found.epoch_offset,
+        epochs=found.epochs, log_start_offsets=found.starts, log_end_offsets=found.ends, only_in=None,
+    )
+
+
+def _text(name: str, found: Difference) -> Iterable[str]:
+    yield report.paint(report.printable(name), "bold") + (
+        f"   A: from {found.starts[0]:,} to before {found.ends[0]:,}, "
+        f"B: from {found.starts[1]:,} to before {found.ends[1]:,}"
+    )
+    same = report.count_of(found.compared, "record")
+    other = found.compared - found.same_bytes
+    yield f"  {same} are the same" + (f", {other:,} of them in batches with other bytes" if other else "")
+    if found.is_same:
+        return
+    yield f"  first difference at offset {found.first_offset:,}"
+    if found.epoch_offset is not None and found.epochs is not None:
+        yield (
+            f"  leader epochs part at offset {found.epoch_offset:,}: {found.epochs[0]} in A, {found.epochs[1]} in B"
+        )
+    yield report.table(
+        ("offsets", "records", ""),
+        [[f"{one.first_offset:,}…{one.last_offset:,}", f"{one.records:,}", one.kind] for one in found.ranges],
+        left=(0, 2), indent=2,
+    )
+    shown = sum(one.records for one in found.ranges)
+    total = sum(found.records.values())
+    if shown < total:
+        yield f"  and {report.count_of(total - shown, 'record')} more, behind the first {RANGES_MAX} ranges"
