@@ -4,6 +4,7 @@ An Entry borrows the bytes that it is made of and never changes them; `payload()
 when it is made, hot fields by a kernel on demand, all fields through protobuf, which is imported then. Layout:
 docs/formats/pulsar_entry.md.
 """
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -25,6 +26,7 @@ M = TypeVar("M", bound="Message")
 CHECKSUM_MAGIC = b"\x0e\x01"
 
 
+@cache
 def pulsar_pb() -> ModuleType:
     """Import the classes of proto/pulsar/entry.proto. Importing protobuf costs more than most uses of an entry."""
     late("seglog.pulsar_pb.entry_pb2")
@@ -33,15 +35,20 @@ def pulsar_pb() -> ModuleType:
     return entry_pb2
 
 
-def parse_message(kind: type[M], data: "Buffer", file: str | None = None) -> M:
-    """Parse `data` as a protobuf message with all its required fields. Raises CorruptRecordError."""
+@cache
+def _decode_error() -> type[Exception]:
     late("google.protobuf.message")
     from google.protobuf.message import DecodeError
 
+    return DecodeError
+
+
+def parse_message(kind: type[M], data: "Buffer", file: str | None = None) -> M:
+    """Parse `data` as a protobuf message with all its required fields. Raises CorruptRecordError."""
     try:
         message = kind.FromString(bytes(data))
         missing = message.FindInitializationErrors()  # type: ignore[attr-defined]
-    except (DecodeError, UnicodeDecodeError) as e:
+    except (_decode_error(), UnicodeDecodeError) as e:
         raise CorruptRecordError(f"{kind.__name__} does not parse: {e}", file=file) from e
     if missing:
         raise CorruptRecordError(f"{kind.__name__} lacks required fields: {', '.join(missing)}", file=file)

@@ -7,6 +7,7 @@ After the mark-delete position, acknowledged entries are kept as a roaring bitma
 acknowledged messages of a partly acknowledged entry as a bitmap of their numbers. Nothing here knows files or locks.
 """
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sortedcontainers import SortedDict
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
 
 
 def bitmap(values: Iterable[int] = ()) -> "BitMap":
-    """Make a bitmap; pyroaring, whose import costs more than most uses of a managed ledger, is imported only here."""
+    """Make a bitmap."""
+    return bitmap_class()(values)
+
+
+@cache
+def bitmap_class() -> "type[BitMap]":
+    """Import pyroaring, which costs more than most uses of a managed ledger, here only."""
     late("pyroaring")
     from pyroaring import BitMap
 
-    return BitMap(values)
+    return BitMap
 
 
 class PartOfBatch(NamedTuple):

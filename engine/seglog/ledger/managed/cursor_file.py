@@ -14,9 +14,8 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.late_import import late
 from seglog.ledger.ledger_metadata import MAX_ID, number, texts
-from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch
+from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch, bitmap_class
 from seglog.ledger.managed.journal import JournalContents, JournalKind, acknowledge, covered_by
 from seglog.ledger.position import Position
 
@@ -103,12 +102,9 @@ def _text_of(ids: "BitMap") -> str:
 
 
 def _bitmap_of(value: object) -> "BitMap":
-    late("pyroaring")
-    from pyroaring import BitMap
-
     if not isinstance(value, str):
         raise TypeError("a bitmap must be text")
-    return BitMap.deserialize(base64.b64decode(value, validate=True))
+    return bitmap_class().deserialize(base64.b64decode(value, validate=True))
 
 
 def _state(body: dict[str, object]) -> CursorState:
