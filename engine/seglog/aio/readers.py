@@ -14,7 +14,7 @@ from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.following import Followable, Following
 from seglog.reading.partition import Partition
-from seglog.reading.reader import read_runs
+from seglog.reading.reader import ReadArguments, read_runs
 from seglog.reading.times import Time
 from seglog.segment.positions import LostRange
 
@@ -61,11 +61,9 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         """Iterate over the records with `async for`, as `seglog.Partition.read` does. The read begins, and fixes its
         end, when the first record is requested: errors of the call are raised there, too. What is returned has `lost`,
         what was skipped so far with on_corrupt="skip"."""
+        asked = ReadArguments(start, stop, since, until, isolation, on_out_of_range, control, None, on_corrupt)
         lost: list[LostRange] = []
-        begin = partial(
-            read_runs, self.blocking, start, stop, since=since, until=until, isolation=isolation,
-            on_out_of_range=on_out_of_range, control=control, max_magic=None, on_corrupt=on_corrupt, lost=lost,
-        )
+        begin = partial(read_runs, self.blocking, asked, lost)
         return ReadRecords(self._home, begin, lost, parses_by_thread=on_corrupt != "raise")
 
     def __aiter__(self) -> AsyncRecords:

@@ -15,12 +15,11 @@ from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
-from seglog.late_import import late
 from seglog.reading.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
 from seglog.reading.extent import Extent
 from seglog.reading.lookup import out_of_range
 from seglog.reading.open_readers import FOLLOW_CALLS
-from seglog.reading.reader import LogReader
+from seglog.reading.reader import LogReader, abort_check
 from seglog.reading.times import Time
 from seglog.segment.segment import Segment
 
@@ -230,10 +229,7 @@ class Following:
         try:
             aborted = None
             if self.is_committed:
-                late("seglog.state.checked_aborts")
-                from seglog.state.checked_aborts import checked_aborts
-
-                aborted = checked_aborts(extent.segments_from(first), end)
+                aborted = abort_check()(extent.segments_from(first), end)
             # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):

@@ -6,8 +6,9 @@ they are open; otherwise it raises OffsetOutOfRangeError.
 """
 import operator
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, SupportsIndex
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
 from seglog._kernels.chained import Chained
@@ -47,11 +48,26 @@ from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:
     from seglog._kernels.columns import ArenaPool, Columns
+    from seglog.reading.fetch import LogFetch
     from seglog.reading.fetch_result import Fetched
     from seglog.reading.gaps import GapFinder
     from seglog.reading.log_cursor import LogCursor
     from seglog.segment.aborted_transactions import IndexedAborts
     from seglog.state.leader_epochs import EpochEnd
+
+
+class ReadArguments(NamedTuple):
+    """The arguments of a read: see `LogReader.read`."""
+
+    start: int | None = None
+    stop: int | None = None
+    since: Time | None = None
+    until: Time | None = None
+    isolation: Isolation = "read_uncommitted"
+    on_out_of_range: OnOutOfRange | None = None
+    control: bool = False
+    max_magic: int | None = None
+    on_corrupt: OnCorrupt = "raise"
 
 
 class LogReader(LogLookup):
@@ -95,12 +111,10 @@ class LogReader(LogLookup):
         records of aborted transactions. Transaction markers are left out unless `control`. `max_magic`: raise
         UnsupportedVersionError at the first batch of a later record format. What is returned has `lost`.
         """
+        asked = ReadArguments(start, stop, since, until, isolation, on_out_of_range, control, max_magic, on_corrupt)
         lost: list[LostRange] = []
         # No Python between two records.
-        return Chained(read_runs(
-            self, start, stop, since=since, until=until, isolation=isolation, on_out_of_range=on_out_of_range,
-            control=control, max_magic=max_magic, on_corrupt=on_corrupt, lost=lost,
-        ), lost)
+        return Chained(read_runs(self, asked, lost), lost)
 
     def cursor(self, name: str, *, shared: bool = False) -> "LogCursor":
         """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
@@ -133,12 +147,9 @@ class LogReader(LogLookup):
         on_corrupt: OnCorrupt = "raise",
     ) -> "Chained[Record, LostRange]":
         """As `read`, but with any `start`: what the files hold of [start, stop), even below the log start offset."""
+        asked = ReadArguments(stop=stop, control=control, on_corrupt=on_corrupt)
         lost: list[LostRange] = []
-        extent = self._current()
-        return Chained(_select(
-            self, extent, _index(start), _index(stop), None, None, "read_uncommitted", control,
-            lost_sink(on_corrupt, lost), None,
-        ), lost)
+        return Chained(_runs(self, self._current(), _index(start), asked, lost_sink(on_corrupt, lost)), lost)
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
@@ -180,10 +191,13 @@ class LogReader(LogLookup):
     ) -> "Chained[RecordBatch, LostRange]":
         """Iterate over the batches with offsets in [start, stop), control batches and empty ones included. See `read`.
         """
+        asked = ReadArguments(
+            start, stop, isolation=isolation, on_out_of_range=on_out_of_range, max_magic=max_magic,
+            on_corrupt=on_corrupt,
+        )
         lost: list[LostRange] = []
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
-        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
-        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
+        first, stop, aborted = _bounds(self, extent, _start_in_range(self, extent, asked), asked)
         tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
         return Chained(((table[slot] for _, table, first, last in tables for slot in range(first, last)),), lost)
 
@@ -203,6 +217,9 @@ class LogReader(LogLookup):
         Chunks hold whole batches: the first may begin below `start`, the last may reach beyond `stop`. For the other
         arguments see `read`. Each chunk's memory returns to the pool when nothing refers to it any more.
         """
+        asked = ReadArguments(
+            start, stop, isolation=isolation, on_out_of_range=on_out_of_range, control=control, on_corrupt=on_corrupt
+        )
         lost: list[LostRange] = []
         on_lost = lost_sink(on_corrupt, lost)
         if self._pool is None:
@@ -211,8 +228,7 @@ class LogReader(LogLookup):
 
             self._pool = ArenaPool(chunk_bytes)
         extent = self._current()
-        start = _start_in_range(self, extent, start, isolation, on_out_of_range, on_corrupt)
-        first, stop, aborted = _bounds(self, extent, start, _index(stop), isolation)
+        first, stop, aborted = _bounds(self, extent, _start_in_range(self, extent, asked), asked)
         # Decoding verifies the checksums, while the bytes are in the cache.
         tables = _cut(self._walk(extent, first, stop, on_lost is not None, on_lost), first, stop, aborted)
         return Chained((columns_of(tables, self._pool, chunk_bytes, control, on_lost),), lost)
@@ -240,9 +256,6 @@ class LogReader(LogLookup):
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.
         """
-        late("seglog.reading.fetch")
-        from seglog.reading.fetch import LogFetch
-
         offset = checked_offset(offset)
         if magic not in (None, 0, 1, 2) or isinstance(magic, bool):
             raise InvalidArgumentError(f"magic must be 0, 1, 2 or None, not {magic!r}")
@@ -253,7 +266,7 @@ class LogReader(LogLookup):
         with gone_is_out_of_range(self, offset):
             if not extent.log_start_offset <= offset <= extent.log_end_offset:
                 raise out_of_range(extent, offset, self.path)
-            fetch = LogFetch(
+            fetch = _log_fetch()(
                 self, extent, magic=magic, max_bytes=max_bytes, min_one=min_one, is_committed=is_committed,
             )
             return fetch.at(offset)
@@ -331,7 +344,7 @@ def _get(log: LogReader, offset: int) -> Record:
     if offset < extent.log_start_offset:
         raise out_of_range(extent, offset, log.path)
     # list(), though there is at most one record, so that the rest of the batch is checked, too.
-    runs = _runs(log, extent, offset, offset + 1, "read_uncommitted", False, None, None)
+    runs = _runs(log, extent, offset, ReadArguments(stop=offset + 1), None)
     for record in list(Chained(runs)):
         return record
     if offset >= extent.log_end_offset:
@@ -339,27 +352,24 @@ def _get(log: LogReader, offset: int) -> Record:
     raise NoRecordError(f"no record has offset {offset}", file=log.path, offset=offset)
 
 
-def _start_in_range(
-    log: LogReader, extent: Extent, start: int | None, isolation: Isolation, on_out_of_range: OnOutOfRange | None,
-    on_corrupt: OnCorrupt,
-) -> int | None:
-    """Where a read from `start` begins; None: at the log start offset."""
-    check_on_out_of_range(on_out_of_range)
-    start = _index(start)
+def _start_in_range(log: LogReader, extent: Extent, asked: ReadArguments) -> int | None:
+    """Where a read begins; None: at the log start offset."""
+    check_on_out_of_range(asked.on_out_of_range)
+    start = _index(asked.start)
     if start is None:
         return None
     try:
-        if _holds(extent, start, on_corrupt):
+        if _holds(extent, start, asked.on_corrupt):
             return start
     except (OffsetOutOfRangeError, StorageError) as error:
         raise log._if_gone(start, error) from error
-    match on_out_of_range:
+    match asked.on_out_of_range:
         case None:
             raise out_of_range(extent, start, log.path)
         case "earliest":
             return None
         case "latest":
-            return log.last_stable_offset if isolation == "read_committed" else extent.log_end_offset
+            return log.last_stable_offset if asked.isolation == "read_committed" else extent.log_end_offset
 
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
@@ -377,6 +387,24 @@ def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
         return True     # the end is unknown
 
 
+# Looked up once: a fetch takes four microseconds.
+@cache
+def _log_fetch() -> "type[LogFetch]":
+    late("seglog.reading.fetch")
+    from seglog.reading.fetch import LogFetch
+
+    return LogFetch
+
+
+@cache
+def abort_check() -> "Callable[[Iterable[Segment], int], IndexedAborts]":
+    """state.checked_aborts.checked_aborts."""
+    late("seglog.state.checked_aborts")
+    from seglog.state.checked_aborts import checked_aborts
+
+    return checked_aborts
+
+
 def _gap_finder(log: LogReader, extent: Extent) -> "GapFinder":
     late("seglog.reading.gaps")
     from seglog.reading.gaps import GapFinder
@@ -385,83 +413,46 @@ def _gap_finder(log: LogReader, extent: Extent) -> "GapFinder":
 
 
 def _bounds(
-    log: LogReader, extent: Extent, start: int | None, stop: int | None, isolation: Isolation
+    log: LogReader, extent: Extent, start: int | None, asked: ReadArguments
 ) -> "tuple[int, int | None, IndexedAborts | None]":
-    """Where a read begins and ends, and what it leaves out in between."""
-    first = extent.log_start_offset if start is None else start
+    """Where a read from `start` begins and ends, and what it leaves out in between."""
+    first, stop = extent.log_start_offset if start is None else start, _index(asked.stop)
     aborted = None
-    if is_read_committed(isolation):
-        late("seglog.state.checked_aborts")
-        from seglog.state.checked_aborts import checked_aborts
-
+    if is_read_committed(asked.isolation):
         stable = log.last_stable_offset
         stop = stable if stop is None else min(stop, stable)
         with gone_is_out_of_range(log, first):
-            aborted = checked_aborts(extent.segments_from(first), stop)
+            aborted = abort_check()(extent.segments_from(first), stop)
     return first, extent.end_now(stop), aborted
 
 
-def read_runs(
-    log: LogReader,
-    start: int | None,
-    stop: int | None,
-    *,
-    since: Time | None,
-    until: Time | None,
-    isolation: Isolation,
-    on_out_of_range: OnOutOfRange | None,
-    control: bool,
-    max_magic: int | None,
-    on_corrupt: OnCorrupt,
-    lost: list[LostRange],
-) -> Iterator[Iterable[Record]]:
+def read_runs(log: LogReader, asked: ReadArguments, lost: list[LostRange]) -> Iterator[Iterable[Record]]:
     """`LogReader.read` in runs of at most about 1 MB. Each step reads and checks a run, which may wait for a disk;
     iterating over the run parses its records.
     """
     extent = log._current()
-    first, end = _start_in_range(log, extent, start, isolation, on_out_of_range, on_corrupt), _index(stop)
-    on_lost = lost_sink(on_corrupt, lost)
-    return _select(log, extent, first, end, since, until, isolation, control, on_lost, max_magic)
-
-
-def _select(
-    log: LogReader,
-    extent: Extent,
-    start: int | None,
-    stop: int | None,
-    since: Time | None,
-    until: Time | None,
-    isolation: Isolation,
-    control: bool,
-    on_lost: OnLost | None,
-    max_magic: int | None,
-) -> Iterator[Iterable[Record]]:
-    if since is None and until is None:
-        return _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
-    low = -(2**63) if since is None else to_timestamp_ms(since, now_ms=log._now_ms())
-    high = 2**63 if until is None else to_timestamp_ms(until, now_ms=log._now_ms())
+    start, on_lost = _start_in_range(log, extent, asked), lost_sink(asked.on_corrupt, lost)
+    if asked.since is None and asked.until is None:
+        return _runs(log, extent, start, asked, on_lost)
+    low = -(2**63) if asked.since is None else to_timestamp_ms(asked.since, now_ms=log._now_ms())
+    high = 2**63 if asked.until is None else to_timestamp_ms(asked.until, now_ms=log._now_ms())
     if low >= 0 and on_lost is None:
         _, offset, _ = log._seek(extent, low)
         if offset < 0:
             return iter(())
         start = offset if start is None else max(offset, start)
-    runs = _runs(log, extent, start, stop, isolation, control, on_lost, max_magic)
+    runs = _runs(log, extent, start, asked, on_lost)
     return ((r for r in run if low <= r.timestamp < high) for run in runs)
 
 
 def _runs(
-    log: LogReader,
-    extent: Extent,
-    start: int | None,
-    stop: int | None,
-    isolation: Isolation,
-    control: bool,
-    on_lost: OnLost | None,
-    max_magic: int | None,
+    log: LogReader, extent: Extent, start: int | None, asked: ReadArguments, on_lost: OnLost | None
 ) -> Iterator[Iterable[Record]]:
-    """The records, one table at a time, after its headers were read and its checksums verified."""
-    first, stop, aborted = _bounds(log, extent, start, stop, isolation)
-    tables = _known(log._walk(extent, first, stop, True, on_lost), stop, max_magic)
+    """The records, one table at a time, after its headers were read and its checksums verified. Times are not looked
+    at."""
+    control = asked.control
+    first, stop, aborted = _bounds(log, extent, start, asked)
+    tables = _known(log._walk(extent, first, stop, True, on_lost), stop, asked.max_magic)
     first = within_int64(first)
     end = 2**63 - 1 if stop is None else within_int64(stop)
     if on_lost is not None:
