@@ -3,6 +3,7 @@ import base64
 import json
 import re
 import socket
+import struct
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
 from seglog.errors import InvalidArgumentError
-from seglog.wire.messages import FindCoordinatorRequest, OffsetCommitRequest
+from seglog.wire.messages import ApiVersionsRequest, FindCoordinatorRequest, OffsetCommitRequest
 from support.browser import by_axe, in_browser, needs_axe, needs_chromium
 from support.wire_client import WireClient, produce_request
 
@@ -69,6 +70,21 @@ def test_a_group_and_its_lag_are_shown(shown):
     assert group["group"] == "<billing>"
     assert group["offsets"] == [{"topic": "orders", "partition": 1, "offset": 1, "lag": 1}]
     assert "<td>&lt;billing&gt;</td>" in got(shown, "/")[1]
+
+
+def test_what_a_client_wanted_and_the_server_lacks_is_counted_and_logged_with_its_software(shown, caplog):
+    def ask(key, version):
+        with WireClient(shown) as client:
+            client.ask(ApiVersionsRequest(client_software_name="some-client", client_software_version="1.2"), 3)
+            client.socket.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
+            assert client.is_closed()
+
+    for key, version in ((48, 1), (0, 99), (0, 99)):
+        ask(key, version)
+    text = got(shown, "/metrics")[1]
+    assert 'seglog_server_unsupported_requests_total{api="48",version="1"} 1' in text
+    assert 'seglog_server_unsupported_requests_total{api="PRODUCE",version="99"} 2' in text
+    assert "unsupported version 1 of API 48; it is some-client 1.2" in caplog.text
 
 
 @pytest.mark.parametrize(("request_line", "status"), [

@@ -29,6 +29,7 @@ class Authentication:
     takes_tokens    the next frame is a token without a header, as after SaslHandshake v0
     has_failed      the connection must be closed after the answer is sent
     tried           the name that was given with a wrong password, or what else was wrong
+    software        name and version of the client's software, if it has told them (ApiVersions v3); not verified
     """
 
     def __init__(self, users: Mapping[str, str] | None, principal: str = ANONYMOUS) -> None:
@@ -40,6 +41,7 @@ class Authentication:
         self.takes_tokens = False
         self.has_failed = False
         self.tried = ""
+        self.software = ""
 
     def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         if self.is_done:

@@ -95,7 +95,8 @@ class Connection:
         except DroppedError:
             pass
         except ProtocolError as error:
-            self._requests.security.refused(self._client_host, error)
+            software = self._authentication.software
+            self._requests.security.refused(self._client_host, f"{error}; it is {software}" if software else error)
         except (OSError, ssl.SSLError):
             pass        # the client left
         except SeglogError as error:        # a file that cannot be read while it is sent

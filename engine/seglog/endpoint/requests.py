@@ -26,6 +26,9 @@ from seglog.wire.messages import ApiKey, ApiVersionsResponse, RequestHeader
 
 _LOG = Logger(__name__)
 
+# So many different ones are counted: whoever sends nonsense takes no more memory.
+_LACKING_MAX = 100
+
 
 class DroppedError(Exception):
     """The connection must be closed without an answer, because a planned fault says so."""
@@ -61,6 +64,8 @@ class Requests:
         self.answers = answers
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
+        # Requests by (API key, version) that the server does not have.
+        self.lacking: dict[tuple[int, int], int] = {}
         self.faults = PlannedFaults()
         self.security = SecurityLog()
         # `answer` handles the APIs in BEFORE itself: they concern the connection, which handlers do not see.
@@ -120,10 +125,16 @@ class Requests:
             return segments, size_bytes
         except UnsupportedApiVersionError as error:
             if error.header.request_api_key != ApiKey.API_VERSIONS:
+                self._count_lacking(error.header)
                 raise
             return _own_versions(error.header), 0
         finally:
             work.end()
+
+    def _count_lacking(self, header: RequestHeader) -> None:
+        which = header.request_api_key, header.request_api_version
+        if which in self.lacking or len(self.lacking) < _LACKING_MAX:
+            self.lacking[which] = self.lacking.get(which, 0) + 1
 
     def _of_connection(self, key: int, version: int, request: Any, authentication: Authentication) -> Any:
         if key == ApiKey.SASL_HANDSHAKE:
@@ -132,6 +143,8 @@ class Requests:
             return authentication.authenticate(request.auth_bytes)
         if version >= 3 and not (_is_name(request.client_software_name) and _is_name(request.client_software_version)):
             return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
+        if version >= 3:
+            authentication.software = f"{request.client_software_name} {request.client_software_version}"
         return ApiVersionsResponse(api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=served, min_version=first, max_version=last)
             for served, (first, last) in self._versions.items()

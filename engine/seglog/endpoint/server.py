@@ -147,7 +147,7 @@ class Server:
             TransactionRequests(self.transactions).HANDLERS,
             heavy=self._heavy, answers=self._answers,
         )
-        self.traffic.requests = self.requests.counts
+        self.traffic.requests, self.traffic.lacking = self.requests.counts, self.requests.lacking
         try:
             await self._open()
         except BaseException:

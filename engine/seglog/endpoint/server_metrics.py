@@ -8,11 +8,15 @@ METRICS = (
     Metric("seglog_server_connections", "gauge", (), "connections that are open"),
     Metric("seglog_server_connections_total", "counter", (), "connections that were accepted"),
     Metric("seglog_server_requests_total", "counter", ("api", "version"), "requests"),
+    Metric("seglog_server_unsupported_requests_total", "counter", ("api", "version"),
+           "requests for an API or a version that the server does not have, whose connections were closed"),
     Metric("seglog_server_received_bytes_total", "counter", (), "bytes of requests"),
     Metric("seglog_server_sent_bytes_total", "counter", (), "bytes of answers"),
     Metric("seglog_server_zero_copy_bytes_total", "counter", (), "bytes of records that were sent as stored on disk"),
     Metric("seglog_server_converted_bytes_total", "counter", (), "bytes of records that were converted for clients"),
 )
+
+_NAMES = {int(key): key.name for key in ApiKey}
 
 
 class ServerCounters:
@@ -29,6 +33,7 @@ class ServerCounters:
         self.converted_bytes = 0
         # By (API key, version): the counts of `Requests`.
         self.requests: Mapping[tuple[int, int], int] = {}
+        self.lacking: Mapping[tuple[int, int], int] = {}
 
     def samples(self) -> Iterator[Sample]:
         yield Sample("seglog_server_connections", (), self.connections)
@@ -36,6 +41,9 @@ class ServerCounters:
         for (key, version), count in sorted(dict(self.requests).items()):
             yield Sample(
                 "seglog_server_requests_total", (("api", ApiKey(key).name), ("version", str(version))), count)
+        for (key, version), count in sorted(dict(self.lacking).items()):
+            api = _NAMES.get(key, str(key))
+            yield Sample("seglog_server_unsupported_requests_total", (("api", api), ("version", str(version))), count)
         yield Sample("seglog_server_received_bytes_total", (), self.received_bytes)
         yield Sample("seglog_server_sent_bytes_total", (), self.sent_bytes)
         yield Sample("seglog_server_zero_copy_bytes_total", (), self.zero_copy_bytes)
