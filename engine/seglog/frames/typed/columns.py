@@ -37,7 +37,7 @@ class Plain(Column):
         pyarrow = library("pyarrow")
         try:
             return pyarrow.array(values, self.type)
-        except (pyarrow.ArrowException, OverflowError, TypeError) as error:
+        except (pyarrow.ArrowException, OverflowError, TypeError, UnicodeError) as error:
             raise UndecodableValueError(str(error)) from error
 
 

@@ -21,17 +21,19 @@ from seglog.frames.typed.column_decoder import (
     no_frame,
 )
 from seglog.frames.typed.columns import Struct, UndecodableValueError
+from seglog.frames.typed.json_schema import JsonSchema
 from seglog.frames.typed.protobuf import ProtobufSchema
 from seglog.frames.typed.schema_folder import SchemaFolder
 from seglog.frames.typed.schema_source import DEFAULT_CONTEXT, SchemaSource, SchemaType, StoredSchema, context_of
 from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, SchemasTopic
 
-Kind = Literal["avro", "protobuf"]
+Kind = Literal["avro", "protobuf", "json"]
 Frame = Literal["confluent", "none"] | FrameFunction
 Schemas = str | os.PathLike[str] | SchemaSource | None
 
+# (As a plain word in `decode`, "json" is text.)
 KINDS = ("avro", "protobuf")
-_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 _FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_frame}
 
 
@@ -39,12 +41,13 @@ _FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_fr
 class Typed:
     """How the keys or values of a topic are encoded: for `decode={"value": Typed("avro", ...)}` of `seglog.scan`.
 
-    kind: "avro" or "protobuf". schema: the text of the schema to read with, in place of one of the subject's. subject:
-    by default the topic with "-value" or "-key" behind it; it may name a context (":.prod:orders-value"). reader:
-    "latest" reads with the subject's newest version; "union" adds the fields that only earlier versions have. frame:
-    "confluent", a zero byte and the schema's id before the value; "none", the bytes are the value, written with
-    `schema`, or with the newest version; or a function of the bytes that returns the schema's id, or None, and where
-    the value begins. message: of "protobuf", the full name of the message; by default the first one of the schema.
+    kind: "avro", "protobuf", or "json" with a JSON Schema. schema: the text of the schema to read with, in place of one
+    of the subject's. subject: by default the topic with "-value" or "-key" behind it; it may name a context
+    (":.prod:orders-value"). reader: "latest" reads with the subject's newest version; "union" adds the fields that only
+    earlier versions have. frame: "confluent", a zero byte and the schema's id before the value; "none", the bytes are
+    the value, written with `schema`, or with the newest version; or a function of the bytes that returns the schema's
+    id, or None, and where the value begins. message: of "protobuf", the full name of the message; by default the first
+    one of the schema.
 
     Raises InvalidArgumentError.
     """
@@ -57,8 +60,8 @@ class Typed:
     message: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidArgumentError(f"unknown encoding {self.kind!r}; expected one of {', '.join(KINDS)}")
+        if self.kind not in _TYPES:
+            raise InvalidArgumentError(f"unknown encoding {self.kind!r}; expected one of {', '.join(_TYPES)}")
         for name in ("schema", "subject", "message"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidArgumentError(f"{name} must be text, not {getattr(self, name)!r}")
@@ -145,7 +148,7 @@ class Decoding:
         return first[1]
 
 
-ParsedSchema = AvroSchema | ProtobufSchema
+ParsedSchema = AvroSchema | ProtobufSchema | JsonSchema
 
 
 class _Writers:
@@ -158,6 +161,8 @@ class _Writers:
         self._context = context
 
     def __call__(self, schema_id: int | None) -> Read:
+        if isinstance(self._reader, JsonSchema):        # JSON is read without the schema that it was written with
+            return self._reader.read
         if schema_id is None:
             return self._read_from(self._reader)
         if self._source is None:
@@ -189,6 +194,8 @@ def _parsed(
     kind = _TYPES[typed.kind]
     if stored.type != kind:
         raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of {kind}")
+    if kind == "JSON":
+        return JsonSchema(stored.text)
     referenced = [] if source is None else list(source.referenced(stored))
     if kind == "PROTOBUF":
         imports = {name: schema.text for name, schema in referenced}
