@@ -8,13 +8,17 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+import pytest
 
 import seglog
 from seglog.wire.messages import ApiKey
 from support.mutated_requests import mutate_frame, request_frames
 from support.serve_process import ServeProcess
+from support.waiting import wait_for
 from support.wire_client import WireClient, produce_request
 
 # `make torture` sets SEGLOG_TORTURE.
@@ -117,3 +121,15 @@ def test_it_goes_on_among_clients_that_mean_it_no_good(in_memory):
         assert server.end(signal.SIGTERM) == 0
         assert time.monotonic() - started < 30
         assert "Traceback" not in server.err, server.err[-3000:]
+
+
+@pytest.mark.parametrize("claimed_bytes", [50_000, 50 << 20])
+def test_a_claimed_length_takes_little_memory(served, claimed_bytes):
+    with ExitStack() as stack:
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        for _ in range(100):
+            sock = stack.enter_context(socket.create_connection((served.host, served.port)))
+            sock.sendall(struct.pack(">i", claimed_bytes) + bytes(1000))
+        wait_for(lambda: served.requests_bytes == 100 * claimed_bytes)
+        assert tracemalloc.get_traced_memory()[0] < 100 * (48 << 10)

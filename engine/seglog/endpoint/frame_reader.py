@@ -9,8 +9,9 @@ from seglog.errors import ProtocolError
 # requests, such as a producer's, gets a larger buffer, up to the maximum: one call then reads a request without a copy.
 _BUFFER_BYTES = 8 << 10
 _BUFFER_BYTES_MAX = 64 << 10
-# A claimed length alone allocates no more memory than this at first; the rest follows as the bytes arrive.
-_STEP_BYTES = 256 << 10
+# A claimed length alone allocates no more memory than this. Then there is room for so many times as much as has come.
+_FIRST_BYTES = 16 << 10
+_GROWTH = 4
 REQUEST_BYTES_MIN = 8       # api key, version and correlation id
 _SIZE = struct.Struct(">i")
 _NO_ROOM = memoryview(b"")
@@ -138,7 +139,12 @@ class FrameReader:
         if self._taken_bytes:
             self._memory.give_back(self._taken_bytes)
             self._taken_bytes = 0
-        self._large = None
+        if self._large is not None:
+            self._large = None
+            if self._large_bytes < _BUFFER_BYTES_MAX and len(self._buffer) < _BUFFER_BYTES_MAX:
+                larger = bytearray(_BUFFER_BYTES_MAX)
+                larger[self._start : self._end] = self._buffer[self._start : self._end]
+                self._buffer = larger
         self._is_lent = False
 
     def room(self) -> memoryview:
@@ -148,7 +154,7 @@ class FrameReader:
         large = self._large
         if large is not None:
             if self._large_end == len(large):
-                self._large = bytearray(min(self._large_bytes, 2 * len(large)))
+                self._large = bytearray(min(self._large_bytes, _GROWTH * len(large)))
                 self._large[: len(large)] = large
             return memoryview(self._large)[self._large_end :]       # type: ignore[arg-type]
         if self._start == self._end:
@@ -170,9 +176,7 @@ class FrameReader:
     def _begin_large(self, size_bytes: int) -> None:
         """The next frame comes into separate memory, which grows as the bytes arrive."""
         come = self._buffer[self._start + _SIZE.size : self._end]
-        self._large = bytearray(min(size_bytes, _STEP_BYTES))
+        self._large = bytearray(min(size_bytes, max(_FIRST_BYTES, len(come))))
         self._large[: len(come)] = come
         self._large_bytes, self._large_end = size_bytes, len(come)
         self._start = self._end = 0
-        if size_bytes < _BUFFER_BYTES_MAX:
-            self._buffer = bytearray(_BUFFER_BYTES_MAX)
