@@ -1,4 +1,5 @@
 """`seglog backup create | ls | check | forget | prune`, and what `seglog restore` shares with it."""
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,8 +7,10 @@ from pathlib import Path
 import click
 
 from seglog.archive.backup_store import BackupStore
+from seglog.archive.creating import BackupRun
 from seglog.archive.manifest import Snapshot
 from seglog.archive.pieces import COMPRESSIONS
+from seglog.errors import SeglogError
 
 from . import report
 from .cli import Command, CommandGroup
@@ -38,13 +41,15 @@ def command() -> None:
               help="How a new STORE compresses what is not compressed; none by default.")
 @click.option("--reread", is_flag=True,
               help="Read all files again, instead of trusting their times and the last snapshot.")
+@click.option("--follow", "every_s", metavar="SECONDS", type=NumberType(1),
+              help="Keep running until ^C, and back up again after so many seconds, if something has changed.")
 @dry_run_option
 @progress_option
 @store_option
 @json_option
 def create(
-    source: Path, store: str, compression: str | None, reread: bool, dry_run: bool, no_progress: bool,
-    store_options: Options, as_json: bool,
+    source: Path, store: str, compression: str | None, reread: bool, every_s: int | None, dry_run: bool,
+    no_progress: bool, store_options: Options, as_json: bool,
 ) -> int:
     """Back up SRC to STORE: a partition directory, or a log dir with all its partitions.
 
@@ -52,12 +57,46 @@ def create(
     as of one moment. What STORE has already is not stored again. A run that was killed is simply run again. Status 7 if
     a partition of a log dir could not be backed up: the snapshot has the others. Status 5 if another run is at work on
     STORE.
+
+    With --follow, the last snapshot of each hour stays, of those that this command makes. A run that fails is reported,
+    and the next one follows.
     """
+    backups = BackupStore(store, options=dict(store_options))
+    if every_s is not None:
+        if dry_run or reread:
+            raise click.UsageError("--follow does not go with --dry-run and --reread")
+        if compression is not None:
+            backups.create(source, compression=compression)
+        _follow(backups, source, every_s, as_json=as_json)
+        return 0
     with report.Progress("backing up", enabled=not no_progress) as progress:
-        done = BackupStore(store, options=dict(store_options)).create(
+        done = backups.create(
             source, compression=compression, reread=reread, dry_run=dry_run,
             progress=progress if progress.is_shown else None,
         )
+    _show(done, dry_run=dry_run, as_json=as_json)
+    if done.snapshot.left_out:
+        return report.PARTIAL
+    return int(dry_run)
+
+
+def _follow(backups: BackupStore, source: Path, every_s: int, *, as_json: bool) -> None:
+    shown = ""
+
+    def show(run: BackupRun) -> None:
+        nonlocal shown
+        if run.snapshot.id != shown:
+            _show(run, dry_run=False, as_json=as_json)
+            sys.stdout.flush()
+        shown = run.snapshot.id
+
+    def show_error(error: SeglogError) -> None:
+        report.show_error(error, "seglog backup create", as_json=as_json)
+
+    backups.follow(source, every_s=every_s, on_run=show, on_error=show_error)
+
+
+def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
     snapshot = done.snapshot
     if as_json:
         report.print_json(
@@ -74,9 +113,6 @@ def create(
         for name, why in snapshot.left_out.items():
             report.note(f"left out: {name}: {why}")
         print(report.dry_run_text(True, apply=False) if dry_run else f"snapshot {snapshot.id}")
-    if snapshot.left_out:
-        return report.PARTIAL
-    return int(dry_run)
 
 
 @command.command(name="ls", cls=Command, only_reads=True)

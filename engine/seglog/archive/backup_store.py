@@ -1,14 +1,16 @@
 """`seglog.BackupStore`: the snapshots in a store, for those who look after them."""
 import os
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from seglog.archive.checking import BackupCheck, Progress, check_backups
-from seglog.archive.creating import BackupRun, backup
+from seglog.archive.creating import BackupRun, back_up, backup
 from seglog.archive.forgetting import ForgetRun, PruneRun, forget, prune
 from seglog.archive.manifest import Snapshot
 from seglog.archive.repository import Repository
 from seglog.archive.restoring import RestoreRun, restore
+from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.reading.times import Time
 from seglog.stores.open_store import AnyPath
@@ -48,6 +50,37 @@ class BackupStore:
             src, self._store, options=self._options, compression=compression, reread=reread, dry_run=dry_run,
             progress=progress, fs=self._fs,
         )
+
+    def follow(
+        self, src: str | os.PathLike[str], *, every_s: float = 10.0, stop: threading.Event | None = None,
+        on_run: Callable[[BackupRun], object] = lambda run: None,
+        on_error: Callable[[SeglogError], object] = lambda error: None,
+    ) -> None:
+        """Back up `src` again and again, `every_s` seconds after the last run ended, until `stop` is set.
+
+        After the loss of the source, a restore lacks at most what was acknowledged in the last `every_s` seconds and
+        during the run that was interrupted. If nothing has changed, no snapshot is made. Of those that this call makes,
+        the last one of each hour stays; other snapshots are left alone. The store is not held between two runs, so that
+        `forget` and `prune` can work. `on_run` is called after each run.
+
+        The first run raises what `create` raises. If a later one fails, `on_error` is called, and the next one follows.
+        """
+        if not isinstance(every_s, int | float) or not 0 < every_s <= threading.TIMEOUT_MAX:
+            raise InvalidArgumentError(f"every_s must be a number of seconds above 0, not {every_s!r}")
+        stop = stop or threading.Event()
+        last: Snapshot | None = None
+        is_first = True
+        while not stop.is_set():
+            try:
+                run = back_up(src, self._repository, following=last, is_followed=not is_first)
+            except SeglogError as error:
+                if is_first:
+                    raise
+                on_error(error)
+            else:
+                last, is_first = run.snapshot if run.is_new else last, False
+                on_run(run)
+            stop.wait(every_s)
 
     def restore(
         self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),

@@ -40,6 +40,7 @@ class BackupRun:
     read_bytes          of the source
     stored_objects, stored_bytes    that were added to the store
     unchanged           partitions that are as the last snapshot has them
+    is_new              the run made the snapshot; else nothing had changed, and it is the last one
     """
 
     snapshot: Snapshot
@@ -47,6 +48,7 @@ class BackupRun:
     stored_objects: int
     stored_bytes: int
     unchanged: int
+    is_new: bool = True
 
 
 def backup(
@@ -65,15 +67,34 @@ def backup(
     Raises LogLockedError if another run changes the store, InvalidArgumentError, NotALogError if there is no log,
     StorageError. Nothing of a run that fails can be seen; the next one finds what it has stored.
     """
-    source = Path(os.path.abspath(src))
     repository = Repository(store, options, fs or OsFileSystem())
+    return back_up(
+        src, repository, compression=compression, reread=reread, dry_run=dry_run, progress=progress, clock=clock
+    )
+
+
+def back_up(
+    src: str | os.PathLike[str], repository: Repository, *, compression: str | None = None, reread: bool = False,
+    dry_run: bool = False, progress: Progress | None = None, clock: Clock | None = None,
+    following: Snapshot | None = None, is_followed: bool = False,
+) -> BackupRun:
+    """As `backup`. `is_followed`: if nothing has changed, return the last snapshot, and make none. `following`: the
+    last one that this follower made, which is removed if the new one is of the same hour."""
+    source = Path(os.path.abspath(src))
     directories = _partitions(source)
     _check_apart(source, repository)
     with nullcontext() if dry_run else repository.alone():
         if not dry_run:
             repository.begin(compression)
         run = _Run(repository, source, directories, clock or SystemClock(), progress)
-        return run.all(reread=reread, dry_run=dry_run)
+        done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
+        if following is not None and done.is_new and _hour_of(done.snapshot) == _hour_of(following):
+            repository.remove(repository.snapshot_path(following.id))
+        return done
+
+
+def _hour_of(snapshot: Snapshot) -> int:
+    return snapshot.began_at_ms // 3_600_000
 
 
 class _Run:
@@ -95,7 +116,7 @@ class _Run:
         self._done_bytes = 0
         self._total_bytes = sum(map(_size_bytes, directories)) if progress is not None else 0
 
-    def all(self, *, reread: bool, dry_run: bool) -> BackupRun:
+    def all(self, *, reread: bool, dry_run: bool, is_followed: bool) -> BackupRun:
         pieces = self.repository.pieces(dry_run=dry_run)
         before = self._last_snapshot()
         known = {part.name: part for part in before.partitions} if before is not None else {}
@@ -118,9 +139,12 @@ class _Run:
             self.repository.new_id(self.began_at_ms), str(self.source), this_host(), self.is_log_dir, self.began_at_ms,
             max(self.clock.now_ms(), self.began_at_ms), tuple(parts), files, self.left_out, pieces.stored_bytes,
         )
-        if not dry_run:
+        is_new = not is_followed or before is None or not _says_the_same(before, snapshot)
+        if before is not None and not is_new:
+            snapshot = before
+        elif not dry_run:
             self.repository.put_snapshot(snapshot)
-        return BackupRun(snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged)
+        return BackupRun(snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new)
 
     def _last_snapshot(self) -> Snapshot | None:
         """The last snapshot of this source on this machine: inodes mean nothing elsewhere."""
@@ -179,6 +203,13 @@ class _Run:
             mode = status.st_mode & 0o666
             found.append(BackedFile(name, len(raw), status.st_mtime_ns, status.st_ino, mode, stored, inline))
         return tuple(found)
+
+
+def _says_the_same(one: Snapshot, other: Snapshot) -> bool:
+    def contents(snapshot: Snapshot) -> object:
+        return [(part.name, part.pieces) for part in snapshot.partitions], snapshot.files, dict(snapshot.left_out)
+
+    return contents(one) == contents(other)
 
 
 def _partitions(source: Path) -> list[Path]:
