@@ -10,6 +10,7 @@ import pytest
 
 import seglog
 from seglog.aio.log import AsyncLog
+from seglog.aio.queue import AsyncJob, AsyncQueue
 from seglog.aio.readers import AsyncFollower, AsyncPartition
 from seglog.aio.records import AsyncRecords
 from seglog.errors import InvalidArgumentError
@@ -54,7 +55,7 @@ def undocumented(cls):
 def test_every_public_name_has_a_docstring():
     public = [getattr(seglog, name) for name in seglog.__all__ if name != "__version__"]
     public += [getattr(seglog.pulsar, name) for name in seglog.pulsar.__all__ if not name.endswith("Metadata")]
-    public += [AsyncLog, AsyncFollower, AsyncPartition, AsyncRecords]
+    public += [AsyncLog, AsyncFollower, AsyncPartition, AsyncRecords, AsyncQueue, AsyncJob]
     assert [each for each in public if not inspect.getdoc(each)] == []
     assert [name for each in public if inspect.isclass(each) for name in undocumented(each)] == []
     assert len(public) > 40

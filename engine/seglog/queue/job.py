@@ -35,16 +35,20 @@ class JobHome(Protocol):
 
     def requeue(self, messages: "Iterable[Message]") -> int: ...
 
+    def release(self, job: "Job") -> None: ...
+
 
 class Job:
     """A job that was taken, or looked at. It is made by a Queue.
 
-    attempt: how often it was delivered, this time included. In `with job:`, a job whose block ends is acknowledged, and
-    one whose block raises an Exception is refused: it is delivered again later, and the exception is logged, not
-    raised. Any other exception (KeyboardInterrupt) gives the job back at once, and is raised.
+    attempt: how often it was delivered, this time included. is_settled: whether `ack` or `nack` was called.
+
+    In `with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused: it is
+    delivered again later, and the exception is logged, not raised. Any other exception (KeyboardInterrupt) gives the
+    job back at once, and is raised.
     """
 
-    __slots__ = ("_batched", "_entry", "_fields", "_is_settled", "_lane", "_value", "at", "attempt")
+    __slots__ = ("_batched", "_entry", "_fields", "_lane", "_value", "at", "attempt", "is_settled")
 
     def __init__(
         self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,
@@ -58,7 +62,7 @@ class Job:
         self._fields = fields
         self._batched = batched
         self._value: bytes | None = None
-        self._is_settled = False
+        self.is_settled = False
 
     def __repr__(self) -> str:
         return f"<Job {self.id}: attempt {self.attempt}>"
@@ -137,7 +141,7 @@ class Job:
 
         Raises LogFailedError, LogClosedError.
         """
-        self._is_settled = True
+        self.is_settled = True
         self._lane.acknowledge([self], wait=wait)
 
     def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
@@ -147,7 +151,7 @@ class Job:
         Raises LeaseLostError if its lease has ended and it was delivered again, or it is finished.
         """
         self._lane.refuse(self, delay, reason)
-        self._is_settled = True
+        self.is_settled = True
 
     def extend(self, lease: timedelta | float | None = None) -> None:
         """Let its lease end so long from now (seconds or a timedelta; by default the queue's `lease`). Raises
@@ -160,14 +164,14 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._is_settled:
+        if self.is_settled:
             return isinstance(error, Exception) and self._logged(error)
         if error is None:
             self.ack()
             return False
         is_failure = isinstance(error, Exception)
         self._lane.refuse(self, None if is_failure else 0, _reason_of(error), is_late_allowed=True)
-        self._is_settled = True
+        self.is_settled = True
         return is_failure and self._logged(error)
 
     def _logged(self, error: BaseException) -> bool:

@@ -21,7 +21,7 @@ from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, now_ns
 from seglog.config import Fsync
-from seglog.errors import CorruptRecordError, LeaseLostError, SeglogError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, LeaseLostError, RecordTooLargeError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
@@ -168,6 +168,19 @@ class Lane:
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )
         return self.id_of((*position, -1))
+
+    def put_built(self, entries: list[bytes]) -> list[str | BaseException]:
+        """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
+        add, id_of = self.managed_ledger.add_entries, self.id_of
+        try:
+            return [id_of((*position, -1)) for position in add(entries)]
+        except (RecordTooLargeError, InvalidArgumentError) as error:
+            if len(entries) == 1:
+                return [error]
+            # All are checked before the first is added: so none was.
+            return [answer for entry in entries for answer in self.put_built([entry])]
+        except SeglogError as error:
+            return [error] * len(entries)
 
     def put_many(self, messages: "Sequence[tuple[str | bytes | None, Buffer]]", *, delay: timedelta | float | None,
                  deliver_at_ms: int | None, properties: Mapping[str, str] | None) -> list[str]:
@@ -397,6 +410,15 @@ class Lane:
                 raise self._lease_lost(job)
             self.leases.extend(job.at, self._clock.monotonic_ns() + lease_ns)
             self._changed.notify()      # a shorter one: sleepers look again
+
+    def release(self, job: Job) -> None:
+        """See Queue.release."""
+        with self._lock, self._repairing:
+            self.check()
+            if self._has_lease(job):
+                self.leases.give_back(job.at, job.attempt - 1)
+                self._again[job.at] = None
+                self._changed.notify()
 
     def _has_lease(self, job: Job) -> bool:
         lease = self.leases.out.get(job.at)

@@ -15,19 +15,19 @@ A consumer that waits sleeps until the next job is due, a lease ends, a job is p
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, NamedTuple, Self, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.config import Fsync
-from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError
+from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.config import ManagedLedgerConfig
@@ -47,6 +47,17 @@ LOWEST, HIGHEST = -100, 100
 LEDGER_MB = 16
 # What `put_many` puts into one entry at most.
 BATCH_JOBS, BATCH_BYTES = 1000, 1 << 20
+
+
+class PutCall(NamedTuple):
+    """The arguments of a `put`."""
+
+    value: "Buffer"
+    key: str | bytes | None = None
+    delay: timedelta | float | None = None
+    at: datetime | None = None
+    properties: Mapping[str, str] | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +246,27 @@ class Queue(OpenHandle):
             ids += lane.put_many(part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties)
         return ids
 
+    def put_all(self, calls: "Sequence[PutCall]") -> list[str | BaseException]:
+        """Put several jobs, each with its own arguments, by one write and one sync for each priority; return the id of
+        each, or the error because of which it was not put."""
+        answers: list[str | BaseException] = [LogClosedError("the queue was closed", file=self.path)] * len(calls)
+        by_lane: dict[Lane, list[tuple[int, bytes]]] = {}
+        for number, (value, key, delay, at, properties, priority) in enumerate(calls):
+            try:
+                lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+                built = lane.delayed.build(
+                    value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
+                )[0]
+            except SeglogError as error:
+                answers[number] = error
+            else:
+                by_lane.setdefault(lane, []).append((number, built))
+        for lane, entries in by_lane.items():
+            ids = lane.put_built([built for _, built in entries])
+            for (number, _), answer in zip(entries, ids, strict=True):
+                answers[number] = answer
+        return answers
+
     # --- taking ------------------------------------------------------------------------------
 
     def get(
@@ -320,7 +352,13 @@ class Queue(OpenHandle):
         for lane, of_lane in by_lane.items():
             lane.acknowledge(of_lane, wait=wait)
             for job in of_lane:
-                job._is_settled = True
+                job.is_settled = True
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        """Give jobs back that were taken and that nobody looked at: they are delivered again, at once, by the same
+        attempt."""
+        for job in jobs:
+            job._lane.release(job)
 
     def flush(self) -> None:
         """Return when everything that was put and acknowledged is on the disk, with every `fsync`."""

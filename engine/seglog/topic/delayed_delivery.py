@@ -175,6 +175,21 @@ class DelayedDelivery(OpenHandle):
 
         Raises InvalidArgumentError for a negative delay, or if both are given, and what `add_entry` raises.
         """
+        return self._add_within_limits(*self.build(
+            value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
+        ))
+
+    def build(
+        self,
+        value: "Buffer",
+        *,
+        delay: timedelta | float | None = None,
+        deliver_at_ms: int | None = None,
+        key: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> tuple[bytes, int, int | None]:
+        """The entry that `publish` would add, its time of publishing, and when it is to be delivered (ms since 1970, or
+        None). Raises InvalidArgumentError."""
         publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
         metadata = pulsar_pb().MessageMetadata(
             producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
@@ -184,7 +199,7 @@ class DelayedDelivery(OpenHandle):
             _set_key(metadata, key)
         for name, text in _texts(properties):
             metadata.properties.add(key=name, value=text)
-        return self._add_within_limits(build_message_entry(metadata, value), publish_time_ms, deliver_at_ms)
+        return build_message_entry(metadata, value), publish_time_ms, deliver_at_ms
 
     def publish_batch(
         self,

@@ -1,0 +1,334 @@
+"""A queue of jobs in an event loop: `seglog.aio.Queue`.
+
+    put, ack ── gathered while a thread of the loop's pool writes what came before ── one write and one sync for all
+    get      ── waits in the loop; one thread of the queue takes jobs for all tasks that wait
+
+The loop never waits for a disk, nor for a lock whose holder waits for one.
+"""
+import asyncio
+import os
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from seglog._kernels.shield import work_in_background
+from seglog._kernels.write_gate import Bell
+from seglog.errors import LogClosedError
+from seglog.loop.home import HomeLoop
+from seglog.queue.job import Job
+from seglog.queue.options import duration_ns
+from seglog.queue.queue import PutCall, Queue, QueueStats
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class AsyncJob:
+    """A job that a task took. value, key, properties, id, attempt, enqueued_at, due_at: as those of a Job, which is
+    `blocking`.
+
+    In `async with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused,
+    and the exception is logged; any other exception (CancelledError) gives the job back at once, and is raised.
+    """
+
+    __slots__ = ("_queue", "blocking")
+
+    def __init__(self, queue: "AsyncQueue", blocking: Job) -> None:
+        self._queue = queue
+        self.blocking = blocking
+
+    def __repr__(self) -> str:
+        return f"<AsyncJob {self.id}: attempt {self.attempt}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("value", "key", "properties", "id", "attempt", "enqueued_at", "due_at"):
+            return getattr(self.blocking, name)
+        raise AttributeError(f"an AsyncJob has no attribute {name!r}")
+
+    async def ack(self) -> None:
+        """Acknowledge it, durably: as Job.ack."""
+        await self._queue._acks.do(self.blocking)
+
+    async def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
+        """Refuse it: as Job.nack."""
+        await self._queue._by_thread(lambda: self.blocking.nack(delay, reason=reason))
+
+    async def extend(self, lease: timedelta | float | None = None) -> None:
+        """Let its lease end so long from now: as Job.extend."""
+        await self._queue._by_thread(self.blocking.extend, lease)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None and not self.blocking.is_settled:
+            await self.ack()
+            return False
+        # Also if this task is being cancelled: what a thread began is completed.
+        return bool(await asyncio.shield(self._queue._by_thread(self.blocking.__exit__, kind, error, trace)))
+
+
+class AsyncQueue:
+    """A queue of jobs for the tasks of an event loop; the arguments are those of seglog.Queue, which is `blocking`.
+
+        async with seglog.aio.Queue("data/jobs") as jobs:
+            await jobs.put(b"value")
+            async for job in jobs:
+                async with job:
+                    ...
+
+    `async with` opens and closes it, in a thread. Threads may use `blocking` beside the loop. Methods raise
+    InvalidArgumentError in another event loop, and otherwise what those of seglog.Queue raise.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self._path = path
+        self._options = options
+        self._opened: Queue | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {os.fspath(self._path)}>"
+
+    async def __aenter__(self) -> Self:
+        home = HomeLoop(Path(os.path.abspath(self._path)))
+        opening = home.by_thread(lambda: Queue(self._path, **self._options))
+        try:
+            queue = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(lambda done: done.exception() or home.by_thread(done.result().close))
+            raise
+        self._home = home
+        self._opened = queue
+        self._puts = _Together(home, queue.put_all)
+        self._acks: _Together[Job, None] = _Together(home, lambda jobs: _for_all(jobs, queue.ack))
+        self._taker = _Taker(home, queue)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def blocking(self) -> Queue:
+        """The queue itself, for threads. Raises LogClosedError before it is opened by `async with`."""
+        if self._opened is None:
+            raise LogClosedError("the queue is not open: use `async with`", file=os.fspath(self._path))
+        return self._opened
+
+    def _by_thread(self, work: Callable[..., Answer], *args: Any) -> "asyncio.Future[Answer]":
+        self._home.check()
+        return self._home.by_thread(work, *args)
+
+    # --- putting -----------------------------------------------------------------------------
+
+    async def put(
+        self, value: "Buffer", *, key: str | bytes | None = None, delay: timedelta | float | None = None,
+        at: datetime | None = None, properties: Mapping[str, str] | None = None, priority: int = 0,
+    ) -> str:
+        """Put a job, and return its id: as Queue.put. Tasks that put at the same time share a write and a sync. If it
+        is cancelled, the job is in the queue or it never will be."""
+        self.blocking      # noqa: B018 - raises before it is opened
+        self._home.check()
+        return await self._puts.do(PutCall(value, key, delay, at, properties, priority))
+
+    async def put_many(self, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]", **options: Any) -> list[str]:
+        """Put jobs, and return their ids: as Queue.put_many, with its arguments."""
+        queue, listed = self.blocking, list(jobs)
+        return await self._by_thread(lambda: queue.put_many(listed, **options))
+
+    # --- taking ------------------------------------------------------------------------------
+
+    async def get(self, timeout: timedelta | float | None = None) -> AsyncJob | None:
+        """Take the next job that is due: as Queue.get. If it is cancelled, no job is taken."""
+        self.blocking      # noqa: B018
+        self._home.check()
+        limit_s = None if timeout is None else duration_ns("timeout", timeout) / 1e9
+        waiting = self._taker.wait()
+        try:
+            await asyncio.wait([waiting], timeout=limit_s)
+        except asyncio.CancelledError:
+            self._taker.leave(waiting)
+            raise
+        if not waiting.done():
+            self._taker.leave(waiting)
+            return None
+        return AsyncJob(self, waiting.result())
+
+    async def __aiter__(self) -> Any:
+        """Take jobs one after another, waiting for each, until the queue is closed."""
+        while True:
+            try:
+                job = await self.get()
+            except LogClosedError:
+                if self.blocking.closed:
+                    return
+                raise
+            if job is not None:
+                yield job
+
+    # --- looking, and the end ------------------------------------------------------------------
+
+    async def ack(self, jobs: Iterable[AsyncJob]) -> None:
+        """Acknowledge several jobs, with one sync: as Queue.ack."""
+        queue, listed = self.blocking, [job.blocking for job in jobs]
+        await self._by_thread(lambda: queue.ack(listed))
+
+    async def stats(self) -> QueueStats:
+        """Count the jobs: as Queue.stats."""
+        return await self._by_thread(self.blocking.stats)
+
+    async def close(self) -> None:
+        """Close it: as Queue.close. Tasks that wait for a job get LogClosedError; loops over it end."""
+        if self._opened is not None:
+            await asyncio.shield(self._home.by_thread(self._opened.close))
+            self._taker.end()
+
+
+class _Together(Generic[Item, Answer]):
+    """Calls that tasks make while a thread works are made together by its next turn. Runs in the loop.
+
+    `work` gets the items in order, and returns an answer for each; an exception as an answer is raised in its task.
+    """
+
+    def __init__(self, home: HomeLoop, work: Callable[[list[Item]], "list[Answer | BaseException]"]) -> None:
+        self._home = home
+        self._work = work
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._is_working = False
+
+    def do(self, item: Item) -> "asyncio.Future[Answer]":
+        self._home.check()
+        answer: asyncio.Future[Answer] = self._home.loop.create_future()
+        self._waiting.append((item, answer))
+        if not self._is_working:
+            # Not at once: other tasks that are ready now come along.
+            self._is_working = True
+            self._home.loop.call_soon(self._begin)
+        return answer
+
+    def _begin(self) -> None:
+        calls = [call for call in self._waiting if not call[1].cancelled()]
+        self._waiting = []
+        self._is_working = bool(calls)
+        if calls:
+            done = self._home.by_thread(self._work, [item for item, _ in calls])
+            done.add_done_callback(lambda done: self._answer(calls, done))
+
+    def _answer(
+        self, calls: "list[tuple[Item, asyncio.Future[Answer]]]",
+        done: "asyncio.Future[list[Answer | BaseException]]",
+    ) -> None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        answers = [error] * len(calls) if error is not None else done.result()
+        for (_, future), answer in zip(calls, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        self._begin()
+
+
+class _Taker:
+    """Takes jobs for the tasks that wait, in one thread, which starts with the first of them."""
+
+    def __init__(self, home: HomeLoop, queue: Queue) -> None:
+        self._home = home
+        self._queue = queue
+        self._waiting: deque[asyncio.Future[Job]] = deque()
+        self._bell = Bell()
+        self._is_started = self._has_ended = False
+
+    def wait(self) -> "asyncio.Future[Job]":
+        """In the loop: a future for the next job."""
+        future: asyncio.Future[Job] = self._home.loop.create_future()
+        if self._has_ended:
+            future.set_exception(LogClosedError("the queue was closed", file=self._queue.path))
+            return future
+        self._waiting.append(future)
+        if not self._is_started:
+            self._is_started = True
+            start_new_thread(self._run, ())
+        self._bell.ring()
+        return future
+
+    def leave(self, future: "asyncio.Future[Job]") -> None:
+        """In the loop: the task does not wait any more. A job that came meanwhile goes back."""
+        if future.done():
+            if not future.cancelled() and future.exception() is None:
+                self._home.by_thread(self._queue.release, [future.result()])
+        else:
+            future.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+    def end(self) -> None:
+        """The queue was closed."""
+        self._has_ended = True
+        self._bell.ring()
+        self._fail(LogClosedError("the queue was closed", file=self._queue.path))
+
+    def _run(self) -> None:
+        work_in_background()
+        while not self._has_ended:
+            wanted = len(self._waiting)
+            if not wanted:
+                self._bell.wait(-1)
+                continue
+            try:
+                jobs = self._queue.get_many(wanted)
+            except BaseException as error:
+                self._has_ended = self._queue.closed
+                self._home.call(self._fail, error)
+                if self._has_ended:
+                    return
+                self._bell.wait(-1)
+            else:
+                self._taken(jobs)
+
+    def _taken(self, jobs: list[Job]) -> None:
+        handed = Bell()
+        left: list[Job] = []
+
+        def hand() -> None:
+            try:
+                for job in jobs:
+                    while self._waiting and (future := self._waiting.popleft()):
+                        if not future.done():
+                            future.set_result(job)
+                            break
+                    else:
+                        left.append(job)
+            finally:
+                handed.ring()
+
+        self._home.call(hand)
+        while not handed.wait(1.0):     # (A loop that was closed calls nothing.)
+            if self._home.loop.is_closed():
+                left = jobs
+                break
+        if left and not self._queue.closed:
+            self._queue.release(left)
+
+    def _fail(self, error: BaseException) -> None:
+        """In the loop."""
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+def _for_all(jobs: list[Job], acknowledge: Callable[[list[Job]], None]) -> list[BaseException | None]:
+    acknowledge(jobs)
+    return [None] * len(jobs)

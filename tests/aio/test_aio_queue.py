@@ -1,0 +1,211 @@
+"""A queue in an event loop: what is put and finished, waiting, cancelling, closing; the loop is never blocked."""
+import asyncio
+import os
+import time
+
+import pytest
+
+import seglog
+import seglog.aio
+from seglog.errors import InvalidArgumentError, LeaseLostError, LogClosedError, LogLockedError, RecordTooLargeError
+from support.faultfs import RecordingFs
+
+
+@pytest.fixture
+def path(in_memory):
+    return in_memory / "jobs"
+
+
+def runs(work):
+    """asyncio.run for a test whose body is a coroutine."""
+    def test(path):
+        asyncio.run(asyncio.wait_for(work(path), 60))
+    test.__name__, test.__doc__ = work.__name__, work.__doc__
+    return test
+
+
+@runs
+async def test_a_job_is_put_taken_and_finished(path):
+    async with seglog.aio.Queue(path, retry_delay=0) as jobs:
+        put_id = await jobs.put(b"value", key="k", properties={"a": "b"})
+        job = await jobs.get()
+        assert (job.id, job.value, job.key, job.properties, job.attempt) == (put_id, b"value", "k", {"a": "b"}, 1)
+        await job.nack(0, reason="not yet")
+        job = await jobs.get(timeout=5)
+        assert job.attempt == 2
+        await job.extend(100)
+        await job.ack()
+        with pytest.raises(LeaseLostError):
+            await job.nack()
+        assert (await jobs.stats()).backlog == 0
+        assert await jobs.get(timeout=0.01) is None
+        assert len(await jobs.put_many([b"a", b"b"], delay=0)) == 2
+        await jobs.ack([await jobs.get(), await jobs.get()])
+        with pytest.raises(AttributeError):
+            job.no_such_name  # noqa: B018
+    with seglog.Queue(path) as again:
+        assert again.stats().backlog == 0
+
+
+@runs
+async def test_tasks_share_syncs(path):
+    path.parent.mkdir(exist_ok=True)
+    fs = RecordingFs(path.parent)
+    async with seglog.aio.Queue(path, fs=fs) as jobs:
+        await jobs.put(b"first")
+        before = len(fs.operations)
+        await asyncio.gather(*(jobs.put(b"%d" % n, priority=0) for n in range(500)))
+        assert sum(step.startswith("sync") for step in fs.operations[before:]) <= 10
+        taken = [await jobs.get() for _ in range(501)]
+        before = len(fs.operations)
+        await asyncio.gather(*(job.ack() for job in taken))
+        assert sum(step.startswith("sync") for step in fs.operations[before:]) <= 10
+        assert sorted(job.value for job in taken) == sorted([b"first", *(b"%d" % n for n in range(500))])
+        assert (await jobs.stats()).backlog == 0
+
+
+@runs
+async def test_one_call_that_is_refused_refuses_no_other(path):
+    async with seglog.aio.Queue(path) as jobs:
+        answers = await asyncio.gather(
+            jobs.put(b"good"), jobs.put("text"), jobs.put(b"x", delay=-1), jobs.put(bytes(6 << 20)),
+            jobs.put(b"also good", priority=3), jobs.put(b"x", priority=1000), return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [
+            str, InvalidArgumentError, InvalidArgumentError, RecordTooLargeError, str, InvalidArgumentError]
+        assert [(await jobs.get()).value, (await jobs.get()).value] == [b"also good", b"good"]
+
+
+@runs
+async def test_blocks_acknowledge_refuse_and_give_back(path):
+    async with seglog.aio.Queue(path, retry_delay=0.05, retry_jitter=0) as jobs:
+        await jobs.put(b"x")
+        async with await jobs.get():
+            raise ValueError("bad")
+        job = await jobs.get(timeout=5)
+        assert job.attempt == 2
+
+        async def long_work():
+            async with job:
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(long_work())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with await jobs.get(timeout=5) as job:
+            assert job.attempt == 3
+        async with job:     # finished already
+            pass
+        assert (await jobs.stats()).backlog == 0
+
+
+@runs
+async def test_a_task_waits_without_blocking_the_loop_and_each_gets_its_own(path):
+    async with seglog.aio.Queue(path) as jobs:
+        waiting = [asyncio.create_task(jobs.get()) for _ in range(100)]
+        turns = 0
+        ends = time.monotonic() + 0.1
+        while time.monotonic() < ends:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 50
+        await jobs.put_many(b"%d" % n for n in range(100))
+        taken = await asyncio.gather(*waiting)
+        assert sorted(int(job.value) for job in taken) == list(range(100))
+
+
+@runs
+async def test_a_get_that_is_cancelled_or_times_out_takes_nothing(path):
+    async with seglog.aio.Queue(path) as jobs:
+        for _ in range(30):
+            task = asyncio.create_task(jobs.get())
+            await asyncio.sleep(0)
+            await jobs.put(b"x")
+            task.cancel()
+            try:
+                job = await task
+            except asyncio.CancelledError:
+                job = await jobs.get(timeout=5)
+            assert job is not None
+            assert job.attempt == 1
+            await job.ack()
+        assert await jobs.get(timeout=0) is None
+        await asyncio.to_thread(jobs.blocking.put, b"by a thread")
+        assert jobs.blocking.get(timeout=5).value == b"by a thread"
+        assert (await jobs.stats()).in_flight == 1
+
+
+@pytest.mark.parametrize("by", ["task", "thread"])
+def test_closing_ends_loops_and_waits(path, by):
+    async def work():
+        async with seglog.aio.Queue(path) as jobs:
+            async def consume():
+                async for job in jobs:
+                    async with job:
+                        pass
+
+            consumers = [asyncio.create_task(consume()) for _ in range(3)]
+            waits = asyncio.create_task(jobs.get())
+            await asyncio.sleep(0.05)
+            await (jobs.close() if by == "task" else asyncio.to_thread(jobs.blocking.close))
+            await asyncio.wait_for(asyncio.gather(*consumers), 10)
+            with pytest.raises(LogClosedError):
+                await waits
+            with pytest.raises(LogClosedError):
+                await jobs.put(b"x")
+            with pytest.raises(LogClosedError):
+                await jobs.get()
+            await jobs.close()
+
+    asyncio.run(work())
+
+
+@runs
+async def test_it_is_opened_by_async_with_and_by_one_process(path):
+    jobs = seglog.aio.Queue(path)
+    for call in (jobs.put, lambda value: jobs.get()):
+        with pytest.raises(LogClosedError, match="async with"):
+            await call(b"x")
+    await jobs.close()
+    async with jobs:
+        with pytest.raises(LogLockedError):
+            async with seglog.aio.Queue(path):
+                pass
+    with pytest.raises(InvalidArgumentError):
+        async with seglog.aio.Queue(path, lease=0):
+            pass
+
+
+def test_another_loop_is_refused(path):
+    async def opened():
+        return await seglog.aio.Queue(path).__aenter__()
+
+    jobs = asyncio.run(opened())
+
+    async def elsewhere():
+        with pytest.raises(InvalidArgumentError, match="another event loop"):
+            await jobs.put(b"x")
+        with pytest.raises(InvalidArgumentError, match="another event loop"):
+            await jobs.get()
+
+    asyncio.run(elsewhere())
+    jobs.blocking.close()
+
+
+def test_a_loop_that_ends_while_tasks_wait_ends_and_loses_no_job(path):
+    async def work():
+        jobs = await seglog.aio.Queue(path).__aenter__()
+        asyncio.create_task(jobs.get())  # noqa: RUF006
+        await asyncio.sleep(0.05)
+        return jobs.blocking
+
+    queue = asyncio.run(work())
+    queue.put(b"x")
+    ends = time.monotonic() + 10
+    while (job := queue.get(timeout=0.1)) is None:
+        assert time.monotonic() < ends
+    assert (job.value, job.attempt) == (b"x", 1)
+    queue.close()
+    assert os.path.exists(path)
