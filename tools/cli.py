@@ -32,6 +32,7 @@ GROUPS = {
         "ls": "List partitions or segments: bytes, offsets, times, formats.",
         "dump": "Print records, batches, index entries, checkpoints.",
         "seek": "Find the batch and the record at an offset or a time.",
+        "du": "Show which topics, days, formats or codecs fill a disk, and what could be freed.",
         "topics": "List a cluster's topics: ids, replicas, settings, and what of them is on this disk.",
         "groups": "List the groups of consumers on a disk: members, committed offsets, lag.",
         "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",

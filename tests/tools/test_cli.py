@@ -289,6 +289,7 @@ ARGUMENTS = {
     ("recover",): ["{}", "--mode", "quarantine"], ("prune",): ["{}", "--dry-run"],
     ("compact",): ["{}", "--dry-run"], ("cursors", "ls"): ["{}"],
     ("mirror",): ["{}", "{}/../mirrored/orders-0"], ("diff",): ["{}", "{}"],
+    ("du",): ["{}"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
 OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch"), ("spark", "sink")}
