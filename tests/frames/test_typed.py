@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import fastavro
@@ -409,6 +410,17 @@ def test_many_records_in_order_by_several_threads(log_dir, threads):
             log.append_many([(b"k", value) for value in values[begin : begin + 50]])
     table = seglog.scan(log_dir / "many-0", decode={"value": "avro"}, threads=threads).to_arrow()
     assert [row["amount"] for row in table["value"].to_pylist()] == [*range(3000)]
+
+
+def test_threads_share_a_scan(log_dir):
+    write_schemas(log_dir, ("many-value", 1, 5, V1))
+    write_topic(log_dir / "many-0", [framed(5, avro(V1, {"amount": n, "note": ""})) for n in range(500)] + [b"bad"])
+    scan = seglog.scan(log_dir / "many-0", decode={"value": "avro"}, on_undecodable="null")
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: scan.to_arrow(), range(8)))
+    assert all(table == tables[0] for table in tables)
+    assert [row and row["amount"] for row in tables[0]["value"].to_pylist()] == [*range(500), None]
+    assert scan.undecodable == {"value": 8}
 
 
 def test_keys_and_values_have_schemas_of_their_own(log_dir):
