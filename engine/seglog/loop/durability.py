@@ -4,7 +4,8 @@
                                       └──── while a log has a pending request, its next appends gather
 
 A request and its answer are two thread switches, which cost more CPU time than the sync itself, so there are no more
-requests than syncs.
+requests than syncs. This is for many logs and many connections, whose answers are callbacks. `in_flight` is for the
+tasks of one log: they come in order, so that one number says who is done, even of those that no request was made for.
 """
 import asyncio
 from collections import deque
@@ -16,6 +17,7 @@ from seglog.config import Fsync
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.logger import Logger
+from seglog.loop.home import call_in, settle
 
 _LOG = Logger(__name__)
 
@@ -38,7 +40,7 @@ class Durability:
     def reached(self, log: Log, written: PendingAppend[Any]) -> "asyncio.Future[None]":
         """A future that is done when the append is on the disk. It raises the error that `Log.when_durable` reports."""
         future = self._loop.create_future()
-        self.tell(log, written, partial(_resolve, future))
+        self.tell(log, written, partial(settle, future))
         return future
 
     def tell(self, log: Log, written: PendingAppend[Any], told: Told) -> None:
@@ -71,10 +73,7 @@ class Durability:
         self._answers.append((log, waiting, error))
         if not self._is_rung:
             self._is_rung = True
-            try:
-                self._loop.call_soon_threadsafe(self._settle)
-            except RuntimeError:    # the loop is closed: nothing waits any more
-                self._answers.clear()
+            call_in(self._loop, self._settle)
 
     def _settle(self) -> None:
         self._is_rung = False       # first: answers that come later ring again
@@ -88,12 +87,3 @@ class Durability:
                         _LOG.exception("%s: an acknowledgement failed", log.path)
             # Behind the requests that these answers let come: they share the next sync.
             self._loop.call_soon(self._question, log)
-
-
-def _resolve(future: "asyncio.Future[None]", error: BaseException | None) -> None:
-    if future.done():       # nobody waits any more
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

@@ -36,8 +36,7 @@ class HomeLoop:
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         """From any thread: have the loop call `function` soon. Does nothing if the loop is closed: no task waits."""
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(function, *args)
+        call_in(self.loop, function, *args)
 
     def by_thread(self, work: Callable[..., Answer], *args: object) -> "asyncio.Future[Answer]":
         """Run `work(*args)` in the loop's thread pool: for calls that block and have no callback.
@@ -47,6 +46,12 @@ class HomeLoop:
         answer = self.loop.run_in_executor(None, work, *args)
         answer.add_done_callback(_heard)
         return answer
+
+
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
+    """From any thread: have the loop call `function` soon. Does nothing if the loop is closed: no task waits."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
 
 
 def settle(future: "asyncio.Future[None]", error: BaseException | None = None) -> None:

@@ -1,6 +1,8 @@
 """Fetches that wait for records, and are woken when one of their logs publishes more (Log.on_published).
 
-A fetch registers before it looks at its logs again, so it misses nothing that is published in between.
+A fetch registers before it looks at its logs again, so it misses nothing that is published in between. It waits for
+many logs at once, and all of them are open in this process; `arrivals` is for tasks that follow one log each, which
+another process may write, and may change while they wait.
 """
 import asyncio
 import contextlib
@@ -8,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from seglog.log.log import Log
+from seglog.loop.home import call_in
 from seglog.reading.notices import Listening
 
 
@@ -46,8 +49,7 @@ class LongPolls:
     def _published(self, log: Log, end: int | None) -> None:
         # Runs in the notices' thread. A fetch that registers after this check looks at its log later, and sees it.
         if end is None or log in self._waiting:
-            with contextlib.suppress(RuntimeError):     # the loop is closed: nothing waits
-                self._loop.call_soon_threadsafe(self._wake, log, end)
+            call_in(self._loop, self._wake, log, end)
 
     def _wake(self, log: Log, end: int | None) -> None:
         if end is None:
