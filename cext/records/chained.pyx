@@ -2,17 +2,27 @@
 
 chain drops its source when a second thread's call raises (a generator's "already executing"), while the first is still
 in it: that ends the interpreter. Here the second thread is refused before it reaches anything.
+
+A generator that is dropped before its end runs what it has in `finally`. An interrupt that comes meanwhile, ^C or what
+PyThreadState_SetAsyncExc sends, would be printed by its finalizer, and the program would go on. Here it is raised once
+the iterator is gone.
 """
 cimport cython
 from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF
 
 from .one_at_a_time cimport Use, begin_alone, end_alone
 from .record_batch cimport Record, RecordIterator
 
 
+from types import GeneratorType
+
+
 cdef extern from "Python.h":
     PyObject* PyIter_Next(object iterator) except? NULL
+    Py_ssize_t Py_REFCNT(PyObject* obj)
+    int PyThreadState_SetAsyncExc(unsigned long thread, object kind)
 
 
 @cython.final
@@ -30,6 +40,17 @@ cdef class Chained:
     def __init__(self, iterables, lost=()):
         self.source = iter(iterables)
         self.skipped = lost
+
+    def __del__(self):
+        cdef PyObject* source = <PyObject*>self.source
+        if type(<object>source) is not GeneratorType or Py_REFCNT(source) > 1:
+            return      # or somebody else has it, and goes on
+        try:
+            (<object>source).close()
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            PyThreadState_SetAsyncExc(<unsigned long>PyThread_get_thread_ident(), type(interrupt))
 
     @property
     def lost(self):

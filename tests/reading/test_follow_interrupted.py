@@ -5,6 +5,7 @@ import pytest
 
 import seglog
 from seglog.errors import IdleTimeoutError
+from seglog.log.own_source import OwnSource
 from support.waiting import in_time
 
 
@@ -55,3 +56,22 @@ def test_a_timeout_is_kept_though_signals_come(in_memory):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_as_a_call_of_follow_is_dropped_reaches_the_program(in_memory, monkeypatch):
+    """Not a generator's finalizer, which would print it and go on."""
+    def cancel(source, cancel=OwnSource.cancel):
+        cancel(source)
+        signal.raise_signal(signal.SIGINT)
+
+    with seglog.open(in_memory / "orders-0") as log:
+        log.append(b"x")
+        following = log.follow("start")
+        next(following)
+        monkeypatch.setattr(OwnSource, "cancel", cancel)
+        with pytest.raises(KeyboardInterrupt):      # noqa: PT012
+            del following
+            for _ in range(10):
+                pass
+        monkeypatch.undo()
+        assert next(log.follow("start")).value == b"x"

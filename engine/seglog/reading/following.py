@@ -7,12 +7,13 @@ order. The caller must undo records that were returned and then cut away: the ne
 """
 import abc
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.chained import Chained
 from seglog._kernels.record_batch import Record
 from seglog._kernels.segment_scan import BatchTable
+from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import Bell
 from seglog.errors import IdleTimeoutError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError
 from seglog.reading.arguments import Isolation, OnOutOfRange, check_on_out_of_range, is_read_committed
@@ -103,7 +104,7 @@ class Followable(LogReader, abc.ABC):
         """
         following = Following(self, start, timeout, isolation, on_out_of_range)
         # No Python between two records.
-        return Chained(table.records(first, end, control) for _, table, first, end in following.tables())
+        return Chained(following.runs(control))
 
     def _follow_tables(
         self, start: "int | Time" = "end", *, timeout: float | None = None,
@@ -156,7 +157,7 @@ class Following:
         self.is_outdated = False
         FOLLOW_CALLS.opened(self)
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Generator[Table, None, None]:
         bell = Bell()
         try:
             waiter = self.source.waiter(bell)
@@ -185,8 +186,21 @@ class Following:
                             raise self.idle_error()
                     bell.wait(left)
         finally:
-            waiter.cancel()
-            FOLLOW_CALLS.closed(self)
+            # Whole, if an interrupt comes as the caller drops the iterator.
+            shielded(self._end, waiter)
+
+    def runs(self, control: bool) -> Iterator[Iterator[Record]]:
+        """The records of each table."""
+        tables = self.tables()
+        try:
+            for _, table, first, end in tables:
+                yield table.records(first, end, control)
+        finally:
+            tables.close()      # not by its finalizer, in which an interrupt would be lost
+
+    def _end(self, waiter: Waiter) -> None:
+        waiter.cancel()
+        FOLLOW_CALLS.closed(self)
 
     def _await_change(self, idle_since: float | None) -> float | None:
         """Wait until segments are no longer being changed, within the timeout. Returns since when no record came."""
