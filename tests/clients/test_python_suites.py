@@ -21,12 +21,8 @@ pytestmark = pytest.mark.clients
 DOUBLES = Path(__file__).parent / "doubles"
 KAFKA_PYTHON = "3.0.12"
 
-_NO_API = "an API that is not served, as there is one node"
 KAFKA_PYTHON_FAILURES = {
-    "test_alter_partition_reassignments": _NO_API,
-    "test_list_partition_reassignments": _NO_API,
-    "test_elect_leaders": _NO_API,
-    "test_alter_replica_log_dirs": _NO_API,
+    "test_alter_replica_log_dirs": "an API that is not served, as there is one log dir",
     "test_create_describe_delete_acls": "there are no ACLs",
     "test_describe_configs_broker_resource_returns_configs":
         "asks the broker for advertised.listeners, which here is an option and no setting",
