@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from support.internal_topics import kraft, kraft_answers
 from support.waiting import wait_for
 
 TOP = Path(__file__).parents[2]
@@ -66,6 +67,28 @@ def test_a_disk_is_converted_and_damage_is_left_alone(tmp_path):
     assert "orders-1: left alone" in second
     with seglog.open_partition(tmp_path / "new/orders-0") as partition:
         assert {batch.magic for _, table in partition.tables() for batch in table} == {2}
+
+
+def test_the_disk_of_a_dead_broker_is_looked_over_and_a_copy_repaired(tmp_path):
+    data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")
+    log = data / "orders-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[-5] ^= 1        # in the last batch of the first segment
+    log.write_bytes(raw)
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    printed = run("broker_disk.py", "data", "copy", cwd=tmp_path).splitlines()
+    assert printed[0] == "7 partitions, 1 errors, 0 warnings"
+    assert printed[1].startswith("orders-0: a broker would lose ")
+    assert "topic table: 1 partitions, compact" in printed
+    # As the broker's own clients said before it died.
+    for group, told in kraft_answers("4.1.1")["groups"].items():
+        for where, (offset, _) in told["offsets"].items():
+            assert any(line.startswith(f"group {group}: {where} at {offset}, lag ") for line in printed)
+    assert printed[-1] == "left: 0 errors"
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    # Whoever reads the copy gets every record that was not damaged.
+    with seglog.open_partition(tmp_path / "copy/orders-1") as ours, seglog.open_partition(data / "orders-1") as was:
+        assert [record.value for record in ours] == [record.value for record in was]
 
 
 def test_the_cells_of_the_notebook_run(tmp_path):
