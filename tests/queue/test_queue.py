@@ -4,6 +4,7 @@ import os
 import pickle
 import threading
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -479,6 +480,17 @@ def test_a_closed_queue_refuses_everything(path):
         with pytest.raises(LogClosedError):
             call()
     assert job.value == b"x"
+
+
+def test_a_closed_queue_has_no_jobs_that_it_read_ahead(path):
+    """They made a cycle of garbage with views of its files: a BufferError was printed when it was collected."""
+    jobs = seglog.Queue(path)
+    jobs.put_many([b"a", b"b", b"c"])
+    jobs.get(timeout=0)
+    ahead = weakref.WeakSet(jobs._lane(0)._ready)
+    assert len(ahead) == 2
+    jobs.close()
+    assert len(ahead) == 0
 
 
 def test_one_process_at_a_time_and_no_copies(path):

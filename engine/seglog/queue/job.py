@@ -48,7 +48,7 @@ class Job:
     job back at once, and is raised.
     """
 
-    __slots__ = ("_batched", "_entry", "_fields", "_lane", "_value", "at", "attempt", "is_settled")
+    __slots__ = ("__weakref__", "_batched", "_entry", "_fields", "_lane", "_value", "at", "attempt", "is_settled")
 
     def __init__(
         self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,

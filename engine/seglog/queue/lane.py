@@ -611,6 +611,8 @@ class Lane:
         ledger = self.managed_ledger
         if ledger.closed:
             return
+        # They have views of files, and are in a cycle with this: collecting such a cycle makes Python print errors.
+        self._ready.clear()
         ledger.unlisten(self._changed.notify)
         try:
             self._dispatcher.close()
