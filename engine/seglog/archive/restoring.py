@@ -272,7 +272,7 @@ def _restore(
     with Staging.of_partition(fs, path) as staging:
         write = RestoredFiles(fs, staging, backed, pieces, told.add)
         restored = write.whole() if until is None or not is_of_log_dir else write.until(until)
-        damaged = _build_indexes(staging, restored, config)
+        damaged = _build_indexes(fs, staging, restored, config)
         has_lines = False
         try:
             if is_of_log_dir:
@@ -289,13 +289,13 @@ def _restore(
     )
 
 
-def _build_indexes(staging: Staging, backed: PartitionBackup, given: LogConfig) -> list[str]:
+def _build_indexes(fs: FileSystem, staging: Staging, backed: PartitionBackup, given: LogConfig) -> list[str]:
     """Write the index files that are functions of the log. Returns the segments that are damaged."""
     config = LogSettings(staging.path, given, given).config
     config = replace(config, time_index_minute_enabled=backed.has_minute_indexes)
-    logs = [file.name for file in backed.files if names.is_log_file(file.name)]
+    modes = {file.name: file.mode for file in backed.files if names.is_log_file(file.name)}
     damaged = []
-    for name in names.of_one_dialect(logs):
+    for name in names.of_one_dialect(list(modes)):
         segment = Segment(staging.path / name, is_last=False)
         try:
             built = index_bytes(segment, config)
@@ -304,6 +304,7 @@ def _build_indexes(staging: Staging, backed: PartitionBackup, given: LogConfig) 
         else:
             for suffix, raw in built.files(config, segment.dialect):
                 staging.write_file(name[:20] + suffix, raw)
+                fs.set_mode(staging.path / (name[:20] + suffix), modes[name])
         finally:
             segment.close()
     return damaged
