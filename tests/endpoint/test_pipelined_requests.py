@@ -1,13 +1,17 @@
 """Requests that a client sends without waiting for answers: the server handles them as they come, several at a time."""
 import asyncio
+import itertools
 import random
+import statistics
 import struct
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 import seglog
 from seglog.endpoint.byte_streams import PlainStream
+from seglog.endpoint.requests import Requests
 from seglog.errors import StorageError
 from seglog.log.log import Log
 from seglog.wire.error_codes import Errors
@@ -246,3 +250,27 @@ def test_a_client_that_sends_without_a_pause_leaves_others_their_turn(server):
     finally:
         stop.set()
         flooding.join()
+
+
+def test_connections_that_pipeline_share_the_time_of_one(served, monkeypatch):
+    """A turn of the loop would take as many times 2 ms as there are connections; another client has to wait for it."""
+    connections, order, real = 30, [], Requests.answer
+    monkeypatch.setattr(Requests, "answer", lambda self, frame, *rest: (order.append(rest[-1]), real(
+        self, frame, *rest))[1])
+    with ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(served)) for _ in range(connections)]
+        frames = b"".join(clients[0].frame(ApiVersionsRequest(), 0)[1] for _ in range(400))
+        for client in clients:
+            client.ask(ApiVersionsRequest(), 0)
+        order.clear()
+        threads = [threading.Thread(target=client.socket.sendall, args=(frames,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for client in clients:
+            for _ in range(400):
+                client.receive_frame()
+        for thread in threads:
+            thread.join()
+    turns = [len(list(run)) for _, run in itertools.groupby(order, key=id)]
+    assert sum(turns) == 400 * connections
+    assert statistics.median(turns) <= 20

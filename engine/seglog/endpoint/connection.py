@@ -33,7 +33,7 @@ _LOG = Logger(__name__)
 
 # For so long a client may take nothing of its answer while others wait for the memory that it has.
 _STUCK_S = 5.0
-# For so long the requests of one connection are handled in one turn of the loop, if more of them have come.
+# For so long requests are handled before the loop goes on, if more have come; the connections that send share it.
 _TURN_S = 0.002
 
 
@@ -64,6 +64,7 @@ class Connection:
         # Whether it waits to read or to send, and since when: neither may take forever.
         self._reads_since: float | None = time.monotonic()
         self._answered_at = 0.0
+        self._last_turn = requests.turns
         self._is_sending = False
         # The request that the task goes on with, or the answer that will be given to a callback or the task.
         self._begun: Begun[Answer | PendingResponse] | None = None
@@ -118,7 +119,10 @@ class Connection:
         """Handle the whole requests that have come. Returns whether there is something for the task to do. Raises
         ProtocolError, OSError."""
         frames, authentication = self._frames, self._authentication
-        until_s = time.monotonic() + _TURN_S
+        # How many connections had their turn since this one had it: each of them sends, too.
+        turns = self._requests.turns = self._requests.turns + 1
+        until_s = time.monotonic() + _TURN_S / (turns - self._last_turn)
+        self._last_turn = turns
         is_stopped = False
         try:
             while not is_stopped and (frame := frames.next()) is not None:

@@ -52,6 +52,7 @@ class Requests:
     """The dispatch table of a server.
 
     counts      requests by (API key, version)
+    turns       how often a connection began to have requests handled
     faults      planned by tests of clients
     security    what is deleted, configured and refused is told here
     """
@@ -66,6 +67,7 @@ class Requests:
         self.counts: dict[tuple[int, int], int] = {}
         # Requests by (API key, version) that the server does not have.
         self.lacking: dict[tuple[int, int], int] = {}
+        self.turns = 0
         self.faults = PlannedFaults()
         self.security = SecurityLog()
         # `answer` handles the APIs in BEFORE itself: they concern the connection, which handlers do not see.
