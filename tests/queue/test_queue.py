@@ -1,4 +1,5 @@
 """A queue of jobs: what its calls promise, one by one."""
+import errno
 import logging
 import os
 import pickle
@@ -659,6 +660,19 @@ def test_a_sync_that_fails_is_told_and_the_job_stays_or_goes(path, clock):
     jobs.close()
     with seglog.Queue(path, clock=clock) as again:
         assert values(again)[-1:] == [b"b"]
+
+
+def test_when_the_disk_is_full_putting_is_refused_and_jobs_can_be_finished(path, clock):
+    path.parent.mkdir(exist_ok=True)
+    fs = FailingFs(seglog.fs.files.OsFileSystem())
+    with seglog.Queue(path, fs=fs, clock=clock) as jobs:
+        jobs.put_many([b"a", b"b"])
+        fs.fail(len(fs.calls), errno.ENOSPC, once=True)
+        for _ in range(2):
+            with pytest.raises(seglog.errors.LogFailedError):
+                jobs.put(b"x")
+        jobs.get(timeout=0).ack()
+    assert list(left_in(path, clock)[0]) == [b"b"]
 
 
 def test_an_entry_that_cannot_be_read_is_dead_and_holds_nobody_up(path, clock):
