@@ -2,9 +2,13 @@
 import pytest
 
 import seglog
+from seglog._kernels.point_read import LastOpened
+from seglog.config import LogConfig
 from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.dialect import segment_files
+from seglog.segment import segment as segment_module
+from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.segment import Segment
 from support.lookups import offset_at
 
@@ -111,3 +115,19 @@ def test_committed_records_beside_delete_records(tmp_path, monkeypatch, isolatio
 
         with pytest.raises(OffsetOutOfRangeError, match=r"offset \d+ is not within \[25, 40\)"):
             read()
+
+
+@pytest.mark.parametrize(("read", "door"), [("file_size", "size_bytes"), ("largest_in_headers", "largest_passed")])
+def test_an_interrupt_while_a_segment_is_closed_reaches_whoever_reads(tmp_path, monkeypatch, read, door):
+    """An error in its place would hide it: ^C would end nothing."""
+    with seglog.open(tmp_path / "orders-0") as log:
+        log.append(b"v")
+    sealed = Segment.sealed(tmp_path / "orders-0", 0, SegmentOpenSettings.of(LogConfig(), LastOpened()))
+
+    def interrupted(*args):
+        sealed.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(segment_module, read, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(sealed, door)

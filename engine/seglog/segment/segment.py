@@ -229,9 +229,12 @@ class Segment:
             self._follow_swap()
         try:
             with refusals("read", self.path):
-                return file_size(self.path)         # of most segments nothing else is needed
-        finally:
+                size_bytes = file_size(self.path)       # of most segments nothing else is needed
+        except SeglogError:         # (not of an interrupt: it would be hidden)
             self._refuse_if_gone()
+            raise
+        self._refuse_if_gone()
+        return size_bytes
 
     @property
     def offset_index(self) -> OffsetIndex | None:
@@ -580,8 +583,10 @@ class Segment:
             self._refuse_if_gone()
             try:
                 self._largest_read = largest_in_headers(path, self._access.dialect, self.base_offset, self.end_offset)
-            finally:
+            except SeglogError:
                 self._refuse_if_gone()
+                raise
+            self._refuse_if_gone()
         return self._largest_read
 
     def _walk_on(self, files: SegmentFiles) -> PointReader:
