@@ -482,13 +482,6 @@ class TooManyDelayedError(SeglogError):
     hint = "continue when delayed messages have been delivered, or raise seglog.delayed.max.messages"
 
 
-class QueueFullError(SeglogError):
-    """A queue holds as many jobs as max_backlog allows. The job was not put."""
-
-    code = "queue_full"
-    hint = "put it again once jobs have been acknowledged, or raise max_backlog"
-
-
 class LeaseLostError(SeglogError):
     """The lease of a job ended before this call, or the job is finished: it was delivered again, waits for that, is
     dead, or was acknowledged."""

@@ -5,7 +5,6 @@ same time at least one sees the other, in a store whose listings show what was p
 conditional put is needed. A run renews its file each minute. The file of a run that died is removed at once on the same
 machine, elsewhere after half an hour: clocks must agree that far. A run whose file was removed publishes nothing.
 """
-import logging
 import os
 import secrets
 import socket
@@ -20,9 +19,10 @@ from seglog._kernels.write_gate import Bell
 from seglog.errors import CorruptBackupError, LogLockedError, SeglogError, StorageError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.live_file import BOOT_ID
+from seglog.logger import Logger
 from seglog.stores.store import Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = Logger(__name__)
 
 FORMAT, VERSION = "seglog-backup-run", 1
 RENEW_S = 60.0
