@@ -334,7 +334,7 @@ def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_wi
             assert deleted.result().responses[0].error_code == 0
             log = asked.result()
             assert log is None or log.closed
-        assert not list(in_memory.glob("__consumer_offsets-*"))
+        wait_for(lambda: not list(in_memory.glob("__consumer_offsets-*")))     # removed after the answer
         find(client, "g")
         assert {path.name for path in in_memory.glob("__consumer_offsets-*")} == {
             "__consumer_offsets-49", "__consumer_offsets-3"}
