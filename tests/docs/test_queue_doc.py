@@ -12,10 +12,31 @@ from support.pages import run_examples
 PAGE = Path(__file__).parents[2] / "docs/queue.md"
 
 
+class OtherQueue:
+    """What the page calls of persistqueue.SQLiteAckQueue, which is not installed for the tests."""
+
+    def __init__(self, items):
+        self.items = items
+
+    @property
+    def size(self):
+        return len(self.items)
+
+    def get(self, block):
+        assert not block
+        return self.items[0]
+
+    def ack(self, item):
+        self.items.remove(item)
+
+
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    count, _ = run_examples(PAGE, capsys)
-    assert count == 5
+    count, names = run_examples(PAGE, capsys)
+    assert count == 7
+    with seglog.Queue("moved") as jobs:
+        names["move"](OtherQueue([{"to": "u1"}, {"to": "u2"}]), jobs)
+        assert [job.value for job in jobs.peek(3)] == [b'{"to": "u1"}', b'{"to": "u2"}']
 
 
 # Where the job is: for the queue itself.
