@@ -478,7 +478,7 @@ def test_a_closed_queue_refuses_everything(path):
     for call in (lambda: jobs.put(b"x"), lambda: jobs.get(timeout=0), job.ack, job.nack, job.extend, jobs.stats,
                  jobs.peek, jobs.purge, jobs.dead.peek, jobs.dead.purge, jobs.dead.requeue, jobs.flush,
                  lambda: jobs.put(b"x", priority=4), lambda: jobs.put_many([b"x"])):
-        with pytest.raises(LogClosedError):
+        with pytest.raises(LogClosedError, match="the queue was closed"):
             call()
     assert job.value == b"x"
 

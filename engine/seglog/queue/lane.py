@@ -21,7 +21,14 @@ from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, now_ns
 from seglog.config import Fsync
-from seglog.errors import CorruptRecordError, InvalidArgumentError, LeaseLostError, RecordTooLargeError, SeglogError
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    LeaseLostError,
+    LogClosedError,
+    RecordTooLargeError,
+    SeglogError,
+)
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
@@ -599,11 +606,14 @@ class Lane:
 
     def flush(self) -> None:
         """Return when everything before is on the disk."""
+        self.check()
         self.managed_ledger.flush()
         self._journal.flush()
 
     def check(self) -> None:
         """Raise LogClosedError, or ForkedHandleError in a forked child."""
+        if self.managed_ledger.closed:      # in the words of who opened a queue
+            raise LogClosedError("the queue was closed", file=self.managed_ledger.path)
         self.managed_ledger.check()
 
     def close(self) -> None:

@@ -173,6 +173,7 @@ class Queue(OpenHandle):
     def _lane(self, priority: int) -> Lane:
         lane = self._lanes.get(priority) if type(priority) is int else None
         if lane is not None:
+            lane.check()
             return lane
         if type(priority) is not int or not LOWEST <= priority <= HIGHEST:
             raise InvalidArgumentError(f"priority must be an int from {LOWEST} to {HIGHEST}, not {priority!r}")
