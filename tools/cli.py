@@ -57,6 +57,9 @@ GROUPS = {
         "serve": "Let Kafka clients produce to and consume from a log dir.",
         "cursors": "List the named readers of a log, or move one to another offset.",
     },
+    "Queue": {
+        "queue": "Put, take, count and look at the jobs of a queue (seglog.Queue).",
+    },
     "Pulsar": {
         "ledger": "Managed ledgers and Pulsar entries: list, dump, verify, seek, recover, compact.",
         "delayed": "Show or change the index of delayed messages of a managed ledger.",

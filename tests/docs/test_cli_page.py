@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
+from seglog.queue.queue import Queue
 from seglog.tools.cli import COMMANDS, GROUPS, HIDDEN, cli
 from seglog.tools.terminal import display_options
 from seglog.topic.delayed_delivery import DelayedDelivery
@@ -76,6 +78,8 @@ def example(arguments, workplace):
     if any(argument.startswith("broker") for argument in arguments):     # of a KRaft broker that was killed
         shutil.rmtree(workplace / "broker", ignore_errors=True)
         shutil.copytree(kraft("4.1.1"), workplace / "broker")
+    if arguments[0] == "queue":
+        make_queue(workplace / "jobs")
     if arguments[0] == "ledger":
         make_topic(workplace / "orders")
         make_prices(workplace / "prices", is_compacted=arguments[1] == "convert")
@@ -110,6 +114,17 @@ def make_prices(path, is_compacted):
             topic.add_entry(keyed_batch(n, [(f"key-{(n + m) % 6}", b"%d" % (n * m)) for m in range(4)]))
         if is_compacted:
             PulsarTopicCompactionService(topic).compact()
+
+
+def make_queue(path):
+    """A queue of three jobs, one of them due in the year 2100, and a dead one."""
+    shutil.rmtree(path, ignore_errors=True)
+    with Queue(path, max_attempts=1, clock=ManualClock(1_700_000_000_000)) as jobs:
+        jobs.put(b"to nobody", key=b"u0")
+        jobs.get(timeout=0).nack(reason="LookupError: no address")
+        jobs.put(b"welcome u1", key=b"u1")
+        jobs.put(b"remind u1", key=b"u1", at=datetime(2100, 1, 1, tzinfo=UTC))
+        jobs.put(b"reset password", priority=5)
 
 
 def command_of(words):
@@ -151,10 +166,10 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
     assert page == now, "run the test once with SEGLOG_UPDATE_DOCS=1"
 
 
-# What these print is another thing on another machine.
+# What these print is another thing on another machine, or at another time (how old the oldest job is).
 NO_EXAMPLE = (
     ["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["completion"], ["man"], ["spark", "convert"],
-    ["spark", "fetch"], ["spark", "sink"], ["restore"],
+    ["spark", "fetch"], ["spark", "sink"], ["restore"], ["queue", "ls"], ["queue", "stats"],
     *(["backup", name] for name in ("create", "ls", "check", "forget", "prune")),
 )
 

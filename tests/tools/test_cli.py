@@ -272,7 +272,7 @@ def test_every_command_explains_itself():
 
 
 def test_help_cuts_no_line_and_lists_no_argument_as_an_option():
-    for words in (["index"], ["ledger"], ["delayed"], ["delayed", "policies"], ["spark"], ["cursors"]):
+    for words in (["index"], ["ledger"], ["delayed"], ["delayed", "policies"], ["spark"], ["cursors"], ["queue"]):
         assert "..." not in CliRunner().invoke(cli.cli, [*words, "--help"]).output.split("Commands:")[-1], words
     for words in leaves():
         text = CliRunner().invoke(cli.cli, [*words, "--help"]).output
@@ -301,6 +301,8 @@ OF_TOPICS = {("delayed", name) for name in (
 )}
 # What takes a log that has a named reader: tests/tools/test_cursors.py.
 OF_CURSORS = {("cursors", "reset")}
+# What takes a queue: tests/tools/test_queue.py.
+OF_QUEUES = {("queue", name) for name in ("ls", "stats", "peek", "put", "take", "requeue", "purge")}
 # What takes the log dir of a broker: tests/tools/test_groups.py, test_topics.py.
 OF_BROKERS = {("groups",), ("topics",)}
 # What takes codes and keys: tests/tools/test_explain.py.
@@ -322,7 +324,8 @@ OF_ONE = {("convert",), ("erase",), ("recover",), ("prune",), ("compact",), ("mi
 def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_path):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
     elsewhere = (
-        OF_LEDGERS | OF_TOPICS | OF_BROKERS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS | OF_BACKUPS
+        OF_LEDGERS | OF_TOPICS | OF_QUEUES | OF_BROKERS | OF_CURSORS | OF_WORDS | OF_PAGES | OF_SERVERS | OF_SHELLS
+        | OF_BACKUPS
     )
     assert {*leaves()} == {*ARGUMENTS} | OF_THE_MACHINE | elsewhere
     for words, arguments in ARGUMENTS.items():
@@ -389,9 +392,12 @@ OF_A_PATH = {
     ("delayed", "reset"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
     ("delayed", "policies", "get"): ["{}"], ("delayed", "policies", "set"): ["{}", "a=b"],
     ("cursors", "reset"): ["{}", "a-name", "--earliest"], ("report",): ["{}"],
+    **{words: ["{}"] for words in sorted(OF_QUEUES - {("queue", "put")})},     # (put creates it)
     ("spark", "convert"): ["file://{}", "{}-converted"],
 }
-assert {words[:2] for words in OF_A_PATH} == OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_PAGES | {("spark", "convert")}
+assert {words[:2] for words in OF_A_PATH} == (
+    OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_PAGES | OF_QUEUES - {("queue", "put")} | {("spark", "convert")}
+)
 
 
 @pytest.mark.parametrize("words", [*ARGUMENTS, *OF_A_PATH], ids="-".join)

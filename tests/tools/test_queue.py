@@ -1,0 +1,261 @@
+"""`seglog queue`: jobs of a seglog.Queue from a shell."""
+import base64
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.format.payload_compression import PayloadCodec
+from seglog.pulsar import ManagedLedger, MessageMetadata, build_entry
+from seglog.tools import terminal
+from seglog.tools.cli import cli
+from support.command import seglog as run
+from support.command import seglog_json
+
+HOSTILE = b"\x1b[2Jclear\x07\xff\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A dead job, one that is due, one for the year 2100, and an urgent one."""
+    path = tmp_path / "jobs"
+    with seglog.Queue(path, max_attempts=1, clock=ManualClock(1_700_000_000_000)) as jobs:
+        jobs.put(b"to nobody", key=b"u0")
+        jobs.get(timeout=0).nack(reason="no address\x1b[2J")
+        jobs.put(b"welcome", key=b"u1", properties={"kind": "mail"})
+        jobs.put(b"remind", at=datetime(2100, 1, 1, tzinfo=UTC))
+        jobs.put(b"urgent", priority=5)
+    return path
+
+
+def counts(path):
+    (found,) = seglog_json("queue", "stats", path)
+    return [found[name] for name in ("ready", "delayed", "waiting", "dead", "backlog")]
+
+
+def values(lines):
+    return [base64.b64decode(line["value"]) for line in lines if line["type"] == "job"]
+
+
+def test_put_creates_a_queue_and_prints_ids(tmp_path):
+    path = tmp_path / "new"
+    assert run("queue", "put", path, "a").stdout == "0:0\n"
+    *put, summary = seglog_json("queue", "put", path, "b", "c", "--key", "k", "--property", "kind=mail=x",
+                                "--priority", "-3")
+    assert [line["id"] for line in put] == ["-3/0:0:0", "-3/0:0:1"]
+    assert (summary["type"], summary["jobs"]) == ("summary", 2)
+    with seglog.Queue(path, create=False) as jobs:
+        assert [(job.value, job.key, job.properties) for job in jobs.get_many(9, timeout=0)] == [
+            (b"a", None, {}), (b"b", "k", {"kind": "mail=x"}), (b"c", "k", {"kind": "mail=x"}),
+        ]
+
+
+@pytest.mark.parametrize(("words", "given", "wanted"), [
+    ([], HOSTILE, [HOSTILE]), ([], b"", [b""]), (["--lines"], b"", []),
+    (["--lines"], b"".join(b"%d\n" % n for n in range(250)) + b"\xff", [*(b"%d" % n for n in range(250)), b"\xff"]),
+    (["v\udcff", "--key", "k\udcff"], b"", [b"v\xff"]),
+])
+def test_put_takes_bytes_as_they_are(tmp_path, words, given, wanted):
+    done = CliRunner().invoke(cli, ["queue", "put", str(tmp_path / "q"), *words], input=given)
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == len(wanted)
+    with seglog.Queue(tmp_path / "q", create=False) as jobs:
+        assert [job.value for job in jobs.get_many(1000, timeout=0)] == wanted
+
+
+@pytest.mark.parametrize("words", [[], ["--lines"]], ids=str)
+def test_put_reads_no_endless_value(tmp_path, words):
+    command = [sys.executable, "-m", "seglog.tools", "queue", "put", str(tmp_path / "q"), *words]
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=60, check=False)
+    assert "[record_too_large]" in done.stderr
+    assert done.stdout == ""
+    assert counts(tmp_path / "q") == [0, 0, 0, 0, 0]
+
+
+def test_put_without_standard_input(path):
+    command = f"exec {sys.executable} -m seglog.tools queue put {path} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "standard input is closed" in done.stderr
+
+
+def test_put_for_later(tmp_path):
+    run("queue", "put", tmp_path / "q", "a", "--delay", "3600")
+    run("queue", "put", tmp_path / "q", "b", "--at", "2100-01-01")
+    assert counts(tmp_path / "q") == [0, 2, 0, 0, 2]
+    assert seglog_json("queue", "peek", tmp_path / "q")[1]["due_at_ms"] == 4_102_444_800_000
+
+
+def test_take_prints_and_acknowledges_what_is_due(path):
+    first, second = seglog_json("queue", "take", path, "--count", 9)
+    assert values([first, second]) == [b"urgent", b"welcome"]
+    assert (second["id"], second["attempt"], second["properties"]) == ("0:1", 1, {"kind": "mail"})
+    assert base64.b64decode(second["key"]) == b"u1"
+    assert counts(path) == [0, 1, 0, 1, 1]
+    assert run("queue", "take", path, status=1).stdout == ""
+
+
+def test_take_gives_a_shell_the_bytes(path):
+    with seglog.Queue(path) as jobs:
+        jobs.put(HOSTILE, priority=9)
+    assert run("queue", "take", path, "--raw").stdout_bytes == HOSTILE + b"\n"
+
+
+def test_take_gives_up_no_job_of_a_program(path):
+    for _ in range(12):
+        with seglog.Queue(path, max_attempts=None) as jobs:
+            jobs.get(timeout=0)
+    assert values(seglog_json("queue", "take", path)) == [b"urgent"]
+
+
+def test_take_acknowledges_nothing_that_it_could_not_print(path):
+    command = [sys.executable, "-m", "seglog.tools", "queue", "take", str(path), "--count", "2"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 3, done.stderr
+    assert counts(path) == [2, 1, 0, 1, 3]
+
+
+def test_take_refuses_a_job_that_cannot_be_read_and_goes_on(path):
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, compression=PayloadCodec.LZ4,
+                               uncompressed_size=100)
+    with ManagedLedger(path, create=False) as ledger:
+        ledger.add_entry(build_entry(metadata, b"garbage"))
+    with seglog.Queue(path) as jobs:
+        jobs.put(b"behind")
+    done = run("queue", "take", path, "--count", 9, status=7)
+    assert "[corrupt_record]" in done.stderr
+    assert "behind" in done.stdout
+    assert counts(path) == [0, 1, 1, 1, 2]
+    assert "[corrupt_record]" in run("queue", "peek", path, status=7).stderr
+
+
+def test_peek_takes_nothing(path):
+    assert values(seglog_json("queue", "peek", path)) == [b"urgent", b"welcome", b"remind"]
+    assert values(seglog_json("queue", "peek", path, "--limit", 1)) == [b"urgent"]
+    assert run("queue", "peek", path, "--limit", 0).stdout == ""
+    assert run("queue", "peek", path, "--raw").stdout == "urgent\nwelcome\nremind\n"
+    (dead,) = seglog_json("queue", "peek", path, "--dead")
+    assert (dead["attempt"], dead["reason"]) == (1, "no address\x1b[2J")
+    assert counts(path) == [2, 1, 0, 1, 3]
+
+
+def test_requeue_puts_back_all_dead_or_some(path):
+    done = run("queue", "requeue", path, "7:7", "\x1b[2J", status=1)
+    assert done.stdout == "7:7  not dead\n\\x1b[2J  not dead\n0 dead jobs put back\n"
+    assert seglog_json("queue", "requeue", path, "--dry-run")[0]["jobs"] == 1
+    assert counts(path)[3] == 1
+    assert run("queue", "requeue", path, "0:0", "0:0").stdout == "1 dead job put back\n"
+    assert counts(path) == [2, 1, 1, 0, 4]
+    assert run("queue", "requeue", path).stdout == "0 dead jobs put back\n"
+    first, again, _ = seglog_json("queue", "take", path, "--count", 9)
+    assert values([first, again]) == [b"urgent", b"to nobody"]
+    assert again["attempt"] == 1
+
+
+def test_purge_removes_the_living_or_the_dead(path):
+    run("queue", "put", path, "a", "b", "c")        # three jobs in one entry
+    assert run("queue", "purge", path, "--dry-run").stdout == "6 jobs to remove: nothing was changed\n"
+    assert run("queue", "purge", path).stdout == "6 jobs removed\n"
+    assert counts(path) == [0, 0, 0, 1, 0]
+    assert seglog_json("queue", "purge", path, "--dead")[0]["jobs"] == 1
+    assert counts(path) == [0, 0, 0, 0, 0]
+
+
+def test_ls_lists_queues_and_stats_counts(path):
+    *queues, summary = seglog_json("queue", "ls", path, path.parent)
+    assert [queue["path"] for queue in queues] == [str(path)] * 2
+    assert [queues[0][name] for name in ("ready", "delayed", "waiting", "dead", "backlog")] == [2, 1, 0, 1, 3]
+    assert queues[0]["oldest_age_s"] > 1e6
+    assert (summary["ok"], summary["queues"]) == (True, 2)
+    head, line = run("queue", "ls", path).stdout.splitlines()
+    assert head.split() == ["queue", "ready", "delayed", "waiting", "dead", "oldest"]
+    assert line.split()[1:5] == ["2", "1", "0", "1"]
+    assert [line.split()[:2] for line in run("queue", "stats", path).stdout.splitlines()[:5]] == [
+        ["ready", "2"], ["delayed", "1"], ["waiting", "0"], ["dead", "1"], ["backlog", "3"],
+    ]
+
+
+def test_no_dry_run_takes_or_puts(path):
+    assert run("queue", "put", path, "a", "b", "--dry-run").stdout == "2 jobs to put: nothing was changed\n"
+    assert run("queue", "take", path, "--dry-run").stdout == "2 jobs ready, 0 waiting: nothing was changed\n"
+    assert counts(path) == [2, 1, 0, 1, 3]
+    run("queue", "put", path.parent / "new", "a", "--dry-run")
+    assert not (path.parent / "new").exists()
+
+
+def test_hostile_bytes_do_not_command_the_terminal(path, monkeypatch):
+    with seglog.Queue(path) as jobs:
+        jobs.put(HOSTILE, key=HOSTILE, priority=9)
+        jobs.put(b"x" * 500, priority=8)
+    monkeypatch.setattr(terminal, "width", lambda: 80)
+    for words in (["peek"], ["peek", "--dead"], ["take", "--count", "2"]):
+        shown = run("queue", words[0], path, *words[1:]).stdout
+        assert "\x1b" not in shown
+        assert "\\x1b[2J" in shown
+        # What is gone after it is shown is not cut.
+        assert any(len(line) > 80 for line in shown.splitlines()) == (words[0] == "take")
+
+
+# --- refusals ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [
+    ["put", "a", "--priority", "101"], ["put", "a", "--priority", "x"], ["put", "a", "--delay", "-1"],
+    ["put", "a", "--delay", "nan"], ["put", "a", "--delay", "1", "--at", "2100-01-01"], ["put", "a", "--at", "soon"],
+    ["put", "a", "--at", "9999999999999999"], ["put", "a", "--at", "-5"], ["put", "a", "--property", "x"],
+    ["put", "a", "--property", "x=\udcff"], ["put", "a", "--lines"], ["take", "--count", "0"],
+    ["take", "--timeout", "-1"], ["take", "--raw", "--json"], ["peek", "--limit", "-1"], ["peek", "--raw", "--json"],
+], ids=str)
+def test_wrong_values_are_wrong_uses(path, words):
+    done = run("queue", words[0], path, *words[1:], status=2)
+    assert "  try: " in done.stderr
+    if words[0] == "put":       # and create nothing
+        run("queue", "put", path.parent / "new", *words[1:], status=2)
+        assert not (path.parent / "new").exists()
+    assert counts(path) == [2, 1, 0, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["ls", "put", "take", "peek", "stats", "requeue", "purge"])
+@pytest.mark.parametrize("kind", ["orders-0", "topic"])
+def test_what_is_no_queue_is_left_alone(tmp_path, name, kind):
+    path = tmp_path / kind
+    if kind == "topic":
+        with ManagedLedger(path) as ledger:
+            ledger.add_entry(build_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x"))
+    else:
+        seglog.open(path).close()
+    before = {each: each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()}
+    done = run("queue", name, path, status=4)
+    assert "[not_a_log]" in done.stderr
+    assert {each: each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()} == before
+    (tmp_path / "empty").mkdir()
+    if name != "put":
+        run("queue", name, tmp_path / "empty", status=4)
+        assert not any((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["ls"], ["put", "a"], ["take"], ["peek"], ["stats"], ["requeue"], ["purge"]], ids=str
+)
+def test_a_queue_that_a_process_has_open_is_locked(path, words):
+    with seglog.Queue(path) as jobs:
+        done = run("queue", words[0], path, *words[1:], "--json", status=5)
+        assert "[locked]" in done.stderr
+        assert json.loads(done.stdout)["code"] == "locked"
+        assert jobs.stats().ready == 2
+
+
+def test_ls_goes_on_past_a_locked_queue(path):
+    other = path.parent / "other"
+    with seglog.Queue(other):
+        done = run("queue", "ls", path.parent, status=7)
+    assert "[locked]" in done.stderr
+    assert str(path) in done.stdout
+    assert str(other) not in done.stdout

@@ -1,0 +1,416 @@
+"""`seglog queue`: the jobs of a seglog.Queue."""
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seglog.errors import CorruptRecordError, NotALogError, SeglogError
+from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
+from seglog.queue.job import DeadJob, Job
+from seglog.queue.options import duration_ns
+from seglog.queue.queue import HIGHEST, LOWEST, Queue
+
+from . import report, terminal
+from .cli import Command, CommandGroup
+from .options import PATH, SOURCE, NumberType, TimeType, dry_run_option, json_option, limit_option
+
+if TYPE_CHECKING:
+    from seglog.queue.queue import QueueStats
+
+# So many jobs are put, or taken and acknowledged, with one sync.
+AT_ONCE = 100
+# Pulsar's maxMessageSize, by default.
+LARGEST_BYTES = 5 << 20
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# In flight is none: the process that took a job has the queue open, and this command cannot open it.
+STATES = ("ready", "delayed", "waiting", "dead")
+
+path_argument = click.argument("path", metavar="DIR", type=SOURCE)
+raw_option = click.option(
+    "--raw", is_flag=True, help="Only the values, their bytes as they are, a newline behind each."
+)
+
+
+@click.group(name="queue", cls=CommandGroup)
+def command() -> None:
+    """Put, take, count and look at the jobs of a queue (seglog.Queue).
+
+    One process at a time has a queue open: status 5 while another one has it. put, take, requeue and purge act at
+    once.
+    """
+
+
+# --- looking -----------------------------------------------------------------------------
+
+
+@command.command(cls=Command, only_reads=True)
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=SOURCE)
+@json_option
+def ls(paths: Sequence[Path], as_json: bool) -> int:
+    """List queues: jobs that are ready, delayed, waiting for a retry, dead; the age of the oldest.
+
+    DIR is a queue, or the directory above some. Of several, those that cannot be opened are told on stderr, with
+    status 7.
+    """
+    found = [queue for path in paths for queue in _queues_at(path)]
+    rows = []
+    unread = 0
+    for path in found:
+        try:
+            with _opened(path) as jobs:
+                stats = jobs.stats()
+        except (SeglogError, OSError) as error:
+            if len(found) == 1:
+                raise
+            unread += 1
+            context = click.get_current_context()
+            report.show_error(report.as_seglog_error(error), context.command_path, as_json=as_json)
+            continue
+        if as_json:
+            report.print_json("queue", **_fields_of(path, stats))
+        rows.append([
+            str(path), *(report.number(getattr(stats, state)) for state in STATES), _age_of(stats)
+        ])
+    if as_json:
+        report.print_json("summary", ok=not unread, queues=len(rows), unread=unread)
+    elif rows:
+        print(report.table(("queue", *STATES, "oldest"), rows))
+    return report.PARTIAL if unread else 0
+
+
+@command.command(cls=Command, only_reads=True)
+@path_argument
+@json_option
+def stats(path: Path, as_json: bool) -> None:
+    """Count the jobs: ready, delayed, waiting, dead, and the backlog: all but the dead.
+
+    Jobs that failed, or were put back, count as waiting until they are delivered again, also when they are due.
+    """
+    with _opened(path) as jobs:
+        found = jobs.stats()
+    if as_json:
+        report.print_json("queue", **_fields_of(path, found))
+        return
+    for name in (*STATES, "backlog"):
+        print(f"{name:16}{getattr(found, name):>14,}")
+    print(f"{'oldest':16}{_age_of(found):>14}")
+
+
+def _fields_of(path: Path, stats: "QueueStats") -> dict[str, object]:
+    counts = {name: getattr(stats, name) for name in (*STATES, "backlog")}
+    return {"path": path, **counts, "oldest_age_s": stats.oldest_age_s}
+
+
+def _age_of(stats: "QueueStats") -> str:
+    return "-" if stats.oldest_age_s is None else report.duration(1000 * stats.oldest_age_s)
+
+
+@command.command(cls=Command, only_reads=True)
+@path_argument
+@click.option("--dead", is_flag=True, help="Look at the dead jobs, with the reason of their last failure.")
+@limit_option("Show so many jobs.", default=10)
+@raw_option
+@json_option
+def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
+    """Show the first jobs, due or not, without taking them. `attempt` is how often a job was delivered until now."""
+    _check_form(raw, as_json)
+    with _opened(path) as jobs:
+        found: Sequence[Job] = []
+        if limit:
+            found = jobs.dead.peek(limit) if dead else jobs.peek(limit)
+        damaged = sum(not _show(job, raw, as_json, is_cut=True) for job in found)
+    return report.PARTIAL if damaged else 0
+
+
+# --- changing ----------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@click.argument("path", metavar="DIR", type=PATH)
+@click.argument("values", metavar="[VALUE]...", nargs=-1)
+@click.option("--lines", is_flag=True, help="Put each line of standard input as a job.")
+@click.option("--key", help="The key of the jobs.")
+@click.option("--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property of the jobs. May be "
+              "repeated.")
+@click.option("--delay", metavar="SECONDS", type=float, help="Do not deliver them before so many seconds have passed.")
+@click.option("--at", "at_ms", type=TimeType(), help="Do not deliver them before this time: ISO 8601, ms since 1970.")
+@click.option("--priority", type=NumberType(), metavar="N", default=0, show_default=True,
+              help=f"From {LOWEST} to {HIGHEST}; jobs of a higher one are delivered first.")
+@dry_run_option
+@json_option
+def put(
+    path: Path, values: Sequence[str], lines: bool, key: str | None, pairs: Sequence[str], delay: float | None,
+    at_ms: int | None, priority: int, dry_run: bool, as_json: bool,
+) -> None:
+    """Put each VALUE as a job, and print its id. Without VALUE, all of standard input is one job.
+
+    The queue is created if DIR does not exist, or is empty. When an id is printed, its job is on the disk. Several
+    are put up to 100 or 1 MiB at a time; after a crash, such a part is there as a whole or not at all.
+    """
+    # All is checked before a directory is created.
+    if lines and values:
+        raise click.UsageError("pass VALUE or --lines, not both")
+    if delay is not None and at_ms is not None:
+        raise click.UsageError("pass --delay or --at, not both")
+    if delay is not None:
+        duration_ns("--delay", delay)
+    if not LOWEST <= priority <= HIGHEST:
+        raise click.UsageError(f"--priority must be from {LOWEST} to {HIGHEST}, not {priority}")
+    at, properties = _time_of(at_ms), _properties_of(pairs)
+    is_new = _is_new(path)
+    if not is_new:
+        _check_queue(path)
+    given = iter(_values_of(values, lines))
+    number = 0
+    if dry_run:
+        number = sum(1 for _ in given)
+    else:
+        job_key = None if key is None else _text_or_bytes(key)
+        with Queue(path, create=is_new) as jobs:
+            while chunk := list(islice(given, AT_ONCE)):
+                rest: dict[str, Any] = {"delay": delay, "at": at, "properties": properties, "priority": priority}
+                if len(chunk) == 1:
+                    ids = [jobs.put(chunk[0], key=job_key, **rest)]
+                else:
+                    ids = jobs.put_many([(job_key, value) for value in chunk], **rest)
+                number += len(ids)
+                for id_ in ids:
+                    if as_json:
+                        report.print_json("put", id=id_)
+                    else:
+                        print(id_)
+    if as_json:
+        report.print_json("summary", dry_run=dry_run, jobs=number)
+    elif dry_run:
+        print(f"{report.count_of(number, 'job')} to put: nothing was changed")
+
+
+@command.command(cls=Command)
+@path_argument
+@click.option("--count", type=NumberType(1), metavar="N", default=1, show_default=True, help="Take so many jobs.")
+@click.option("--timeout", metavar="SECONDS", type=float, default=0.0, show_default=True,
+              help="Wait so long for each job that is not there yet.")
+@raw_option
+@dry_run_option
+@json_option
+def take(
+    path: Path, count: int, timeout: float, raw: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Take the jobs that are due, print them, and then acknowledge them: they are not delivered again.
+
+    Status 1 if there is none. A job that was printed is delivered again if this ends before it is acknowledged. A job
+    that cannot be read is told on stderr and refused, with status 7: it comes back later.
+    """
+    _check_form(raw, as_json)
+    duration_ns("--timeout", timeout)
+    left, damaged = count, 0
+    with _opened(path) as jobs:
+        if dry_run:
+            found = jobs.stats()
+            if as_json:
+                report.print_json("summary", dry_run=True, ready=found.ready, waiting=found.waiting)
+            else:
+                print(f"{report.count_of(found.ready, 'job')} ready, {found.waiting:,} waiting: nothing was changed")
+            return 0 if found.ready or found.waiting else 1
+        while left and (taken := jobs.get_many(min(left, AT_ONCE), timeout)):
+            left -= len(taken)
+            shown = [job for job in taken if _show(job, raw, as_json)]
+            sys.stdout.flush()      # first: a job that nobody saw is not acknowledged
+            jobs.ack(shown)
+            for job in taken:
+                if not job.is_settled:
+                    damaged += 1
+                    job.nack(reason="seglog queue take could not read it")
+    if damaged:
+        return report.PARTIAL
+    return 1 if left == count else 0
+
+
+@command.command(cls=Command)
+@path_argument
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@dry_run_option
+@json_option
+def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int:
+    """Put dead jobs back, all or those whose ID is given: their attempts begin anew.
+
+    Status 1 if one of these is not dead. Write -- before an ID that begins with a minus.
+    """
+    with _opened(path) as jobs:
+        dead = {job.id: job for job in jobs.dead}
+        chosen = [dead[id_] for id_ in dict.fromkeys(ids or dead) if id_ in dead]
+        number = len(chosen) if dry_run else jobs.dead.requeue(chosen)
+    missing = [id_ for id_ in ids if id_ not in dead]
+    if as_json:
+        report.print_json("requeue", dry_run=dry_run, jobs=number, not_dead=missing)
+    else:
+        for id_ in missing:
+            print(report.printable(f"{id_}  not dead"))
+        done = "to put back: nothing was changed" if dry_run else "put back"
+        print(f"{report.count_of(number, 'dead job')} {done}")
+    return 1 if missing else 0
+
+
+@command.command(cls=Command)
+@path_argument
+@click.option("--dead", is_flag=True, help="Remove the dead jobs, and no others.")
+@dry_run_option
+@json_option
+def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove all jobs but the dead, or the dead with --dead. They are never delivered."""
+    with _opened(path) as jobs:
+        number = len(jobs.dead) if dead else jobs.stats().backlog
+        if not dry_run:
+            if dead:
+                jobs.dead.purge()
+            else:
+                jobs.purge()
+    if as_json:
+        report.print_json("purge", dry_run=dry_run, jobs=number, dead=dead)
+    else:
+        noun = report.count_of(number, "dead job" if dead else "job")
+        print(f"{noun} " + ("to remove: nothing was changed" if dry_run else "removed"))
+
+
+# --- queues ------------------------------------------------------------------------------
+
+
+def _queues_at(path: Path) -> list[Path]:
+    """The path itself, or the queues in it."""
+    if (path / JOURNAL).exists():
+        return [path]
+    found = sorted(inner for inner in path.iterdir() if (inner / JOURNAL).exists())
+    if not found:
+        raise NotALogError(f"no queue is here: neither it nor a directory in it has a {JOURNAL}", file=path,
+                           hint="pass the directory of a seglog.Queue, or the one above it")
+    return found
+
+
+def _check_queue(path: Path) -> None:
+    """A managed ledger that is no queue would become one: refuse it."""
+    if not (path / JOURNAL).exists():
+        raise NotALogError(
+            f"not a queue: it has no {JOURNAL}", file=path,
+            hint="pass the directory of a seglog.Queue; seglog.Queue(DIR) makes one of a managed ledger",
+        )
+
+
+def _is_new(path: Path) -> bool:
+    try:
+        return not any(path.iterdir())
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Queue]:
+    _check_queue(path)
+    # The limit of attempts is that of the program: these commands give no job up.
+    with Queue(path, create=False, max_attempts=None) as jobs:
+        yield jobs
+
+
+# --- jobs --------------------------------------------------------------------------------
+
+
+def _values_of(values: Sequence[str], lines: bool) -> Iterator[bytes]:
+    if values:
+        return map(os.fsencode, values)
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed: pass VALUE")
+    stdin = sys.stdin.buffer
+    # One byte more than a job may have: the queue then refuses it, and no more of it is read.
+    if lines:
+        return (line.removesuffix(b"\n") for line in iter(partial(stdin.readline, LARGEST_BYTES + 2), b""))
+    return iter([stdin.read(LARGEST_BYTES + 1)])
+
+
+def _text_or_bytes(text: str) -> str | bytes:
+    """The text as typed: bytes that are no UTF-8 come from the shell as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
+def _properties_of(pairs: Sequence[str]) -> Mapping[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or isinstance(_text_or_bytes(pair), bytes):
+            raise click.UsageError(f"--property {pair!r} is not NAME=VALUE, text in UTF-8")
+        found[name] = value
+    return found
+
+
+def _time_of(at_ms: int | None) -> datetime | None:
+    if at_ms is None:
+        return None
+    try:
+        found = EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        found = None
+    if found is None or at_ms < 0:
+        raise click.UsageError(f"--at must be from 1970 to 9999, not {at_ms} ms")
+    return found
+
+
+def _check_form(raw: bool, as_json: bool) -> None:
+    if raw and as_json:
+        raise click.UsageError("pass --raw or --json, not both")
+
+
+def _show(job: Job, raw: bool, as_json: bool, *, is_cut: bool = False) -> bool:
+    """Print a job. False: it cannot be read, which stderr tells."""
+    try:
+        fields = _job_fields(job)
+    except CorruptRecordError as error:
+        report.show_error(error, click.get_current_context().command_path, as_json=as_json)
+        return False
+    key, value = fields["key"], fields["value"]
+    if raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(value + b"\n")
+        return True
+    if as_json:
+        encoded = {name: b64encode(one).decode() for name, one in (("key", key), ("value", value)) if one is not None}
+        report.print_json("job", **fields | encoded)
+        return True
+    parts = [job.id, f"due {report.moment(fields['due_at_ms'])}", f"attempt {job.attempt}"]
+    if key is not None:
+        parts.append(f"key {_text_of(key)}")
+    if isinstance(job, DeadJob):
+        parts.append(f"dead: {job.reason}")
+    line = report.printable("  ".join([*parts, _text_of(value)]))
+    columns = terminal.width() if is_cut else None
+    print(line if columns is None else terminal.cut(line, columns))
+    return True
+
+
+def _job_fields(job: Job) -> dict[str, Any]:
+    """The fields of a job, `key` and `value` in bytes. Raises CorruptRecordError."""
+    fields: dict[str, Any] = {
+        "id": job.id, "attempt": job.attempt, "enqueued_at_ms": _ms_of(job.enqueued_at),
+        "due_at_ms": _ms_of(job.due_at), "properties": job.properties,
+        "key": job.key.encode() if isinstance(job.key, str) else job.key, "value": job.value,
+    }
+    if isinstance(job, DeadJob):
+        fields |= {"died_at_ms": _ms_of(job.died_at), "reason": job.reason}
+    return fields
+
+
+def _ms_of(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def _text_of(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
