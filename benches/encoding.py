@@ -27,7 +27,7 @@ def each(make: Callable[..., object], batches: list, *arguments: object) -> None
 
 def one(log: BatchEncoder, records: list, now: int) -> None:
     for key, value, headers, _ in records:
-        log.one(0, now, key, value, headers)
+        log.one(now, key, value, headers)
 
 
 def _matrix(bench: Bench, count: int, log: BatchEncoder, now: int) -> None:

@@ -113,13 +113,14 @@ def test_format_refuses_each_option_that_it_cannot_use(orders):
         "tail": ["--tail", 1], "follows": ["--follow"], "max_value_bytes": ["--max-value-bytes", 0],
         "columns": ["--columns", "offset"], "decode": ["--decode", "base64"], "on_corrupt": ["--on-corrupt", "skip"],
         "settings": ["--config", "segment.bytes=1000000"], "as_json": ["--json"],
+        "schemas": ["--schemas", orders], "on_undecodable": ["--on-undecodable", "null"],
     }
     known = {option.name for option in dump.command.params if option.expose_value}
     assert known == {"paths", "format_", "output", *given}      # a new option needs its line here and in dump.py
     refused = {
         "jsonl": {"what", "keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "max_value_bytes",
-                  "settings", "as_json"},
-        r"%o\n": {"what", "max_value_bytes", "columns", "as_json"},
+                  "settings", "as_json", "schemas"},     # the last one needs --decode avro
+        r"%o\n": {"what", "max_value_bytes", "columns", "as_json", "schemas", "on_undecodable"},
     }
     for format_, names in refused.items():
         for name, options in given.items():
