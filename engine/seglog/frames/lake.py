@@ -19,20 +19,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seglog._kernels.topic_rows import TopicRows
 from seglog.errors import InvalidArgumentError, LogLockedError, StorageError
 from seglog.frames.libraries import library
+from seglog.frames.options import OFFSET_MAX
 from seglog.frames.part import ScanPart
 from seglog.frames.plan import PartitionSource, end_of
 from seglog.frames.rows import RowScan, parts_in, places_of_scan
 from seglog.frames.sink import new_file
 from seglog.frames.stored import StoredPartition
+from seglog.frames.typed.typed_rows import TypedRows
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
 from seglog.fs.refusals import storage_error
 from seglog.fs.removal import remove_files
 from seglog.logger import Logger
-from seglog.reading.gaps import missing_offsets
 from seglog.segment.positions import LostRange
 
 _LOG = Logger(__name__)
@@ -55,8 +57,9 @@ Partition = tuple[str, int]
 class WrittenRange:
     """A partition's records with start_offset <= offset < stop_offset, and the files that hold them.
 
-    `missing_offsets`: how many offsets no segment of the source holds, between the range before and the end of this
-    one, although its topic is not compacted: files of the source are missing.
+    `missing_offsets`: how many offsets the source has lost between the range before and the end of this one. No segment
+    holds them, although the topic is not compacted: files of the source are missing; or they were in damage that
+    on_corrupt="skip" skipped.
     """
 
     topic: str
@@ -183,30 +186,31 @@ class ParquetTable:
             )
         for (first, stop), held in sorted(ranges.items()):
             if not held.is_whole:
-                yield from self._complete(place, parts_in(scan, place, first, stop), (first, stop), held)
-        yield from self._add(place, parts_in(scan, place, start))
+                losses = _Losses(parts_in(scan, place, first, stop), scan)
+                yield from self._complete(place, losses, (first, stop), held)
+        yield from self._add(place, _Losses(parts_in(scan, place, start), scan))
 
-    def _add(self, place: PartitionSource | StoredPartition, parts: Sequence[ScanPart]) -> Iterator[WrittenRange]:
+    def _add(self, place: PartitionSource | StoredPartition, losses: "_Losses") -> Iterator[WrittenRange]:
         """Write the rows of these parts in ranges of about file_bytes."""
         held: list[Any] = []
         size, end, first = 0, 0, 0
-        lost: list[LostRange] = []
-        for rows in (rows for part in parts for rows in part.batches(lost)):
+        for rows in losses.batches():
             first = first if held else rows.first_offset
             held.append(self._pyarrow.record_batch(rows))
             size += rows.nbytes
             end = rows.last_offset + 1
             if size >= self._file_bytes:
-                yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end), missing=_told_of(lost))
+                table = self._pyarrow.Table.from_batches(held)
+                yield self._write(place, table, (first, end), missing=losses.before(end))
                 held, size = [], 0
         if held:
-            yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end), missing=_told_of(lost))
+            yield self._write(place, self._pyarrow.Table.from_batches(held), (first, end), missing=losses.before(end))
 
     def _complete(
-        self, place: PartitionSource | StoredPartition, parts: Sequence[ScanPart], offsets: tuple[int, int], held: _Held
+        self, place: PartitionSource | StoredPartition, losses: "_Losses", offsets: tuple[int, int], held: _Held
     ) -> Iterator[WrittenRange]:
         """Write the rows of a range that none of its files holds: a run was killed between two renames."""
-        batches = [self._pyarrow.record_batch(rows) for part in parts for rows in part.batches()]
+        batches = [self._pyarrow.record_batch(rows) for rows in losses.batches()]
         if not batches:
             return
         table = self._pyarrow.Table.from_batches(batches)
@@ -217,7 +221,7 @@ class ParquetTable:
         compute = library("pyarrow.compute")
         missing = table.filter(compute.invert(compute.is_in(table["offset"], value_set=written)))
         if missing.num_rows:
-            yield self._write(place, missing, offsets, held)
+            yield self._write(place, missing, offsets, held, losses.before(offsets[1]))
 
     def _write(
         self, place: PartitionSource | StoredPartition, table: Any, offsets: tuple[int, int],
@@ -275,13 +279,48 @@ class ParquetTable:
         return scratch, path
 
 
-def _told_of(lost: list[LostRange]) -> int:
-    """Warn of the gaps in the source; returns how many offsets they have, and empties the list."""
-    gaps = [gap for gap in lost if not gap.size_bytes]
-    for gap in gaps:
-        _LOG.warning("%s: %s; the table lacks them", gap.file, gap.reason)
-    lost.clear()
-    return missing_offsets(gaps)
+class _Losses:
+    """Reads the rows of parts, and warns of what their source has lost of the offsets asked for."""
+
+    def __init__(self, parts: Sequence[ScanPart], scan: RowScan) -> None:
+        self._parts = parts
+        self._scan = scan
+        self._spans: list[tuple[int, int]] = []     # first and stop offset, in order; not yet counted
+
+    def batches(self) -> Iterator[TopicRows | TypedRows]:
+        """The rows of all parts. `scan.lost` gets what is lost."""
+        for part in self._parts:
+            found: list[LostRange] = []
+            for rows in part.batches(found):
+                self._take(part, found)
+                yield rows
+            self._take(part, found)
+
+    def before(self, stop: int) -> int:
+        """How many offsets below `stop` are lost that were not counted yet."""
+        count, counted = 0, 0
+        for first, end in self._spans:
+            count += max(0, min(end, stop) - max(first, counted))
+            counted = max(counted, min(end, stop))
+        self._spans = [(max(first, stop), end) for first, end in self._spans if end > stop]
+        return count
+
+    def _take(self, part: ScanPart, found: list[LostRange]) -> None:
+        for lost in found:
+            first, stop = lost.first_offset, lost.last_offset + 1
+            if lost.size_bytes:     # a scan that skips damage walks the whole segment
+                stop = part.stop_offset if lost.last_offset < 0 else min(stop, part.stop_offset)
+                first = max(first, part.start_offset)
+            if first >= stop:
+                continue
+            reason = lost.reason
+            if lost.size_bytes:
+                named = f"offsets {first} to {stop - 1}" if stop < OFFSET_MAX else f"the offsets from {first} on"
+                reason = f"{named} were skipped at byte {lost.position}: {reason}"
+            _LOG.warning("%s: %s; the table lacks them", lost.file, reason)
+            self._scan._lost.append(lost)
+            self._spans.append((first, stop))
+        found.clear()
 
 
 def _files_below(path: Path) -> Iterator[Path]:
