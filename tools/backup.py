@@ -55,8 +55,9 @@ def create(
 
     SRC may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition is backed up
     as of one moment. What STORE has already is not stored again. A run that was killed is simply run again. Status 7 if
-    a partition of a log dir could not be backed up: the snapshot has the others. Status 5 if another run is at work on
-    STORE.
+    a partition of a log dir could not be backed up: the snapshot has the others. Also if the last segment of a
+    partition has damage that whole batches follow: it is stored byte by byte, and named. Status 5 if another run is at
+    work on STORE.
 
     With --follow, the last snapshot of each hour stays, of those that this command makes. A run that fails is reported,
     and the next one follows.
@@ -75,7 +76,7 @@ def create(
             progress=progress if progress.is_shown else None,
         )
     _show(done, dry_run=dry_run, as_json=as_json)
-    if done.snapshot.left_out:
+    if done.snapshot.left_out or done.damaged:
         return report.PARTIAL
     return int(dry_run)
 
@@ -102,6 +103,7 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
         report.print_json(
             "backup", dry_run=dry_run, **_fields(snapshot), read_bytes=done.read_bytes,
             stored_objects=done.stored_objects, unchanged_partitions=done.unchanged, left_out=dict(snapshot.left_out),
+            damaged=dict(done.damaged),
         )
     else:
         would = "would be stored" if dry_run else "stored"
@@ -112,6 +114,9 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
         )
         for name, why in snapshot.left_out.items():
             report.note(f"left out: {name}: {why}")
+        for name, what in done.damaged.items():
+            would = "would be stored" if dry_run else "stored"
+            report.note(f"damaged in the source, and {would} as it is: {name}/{what}; run `seglog verify`")
         print(report.dry_run_text(True, apply=False) if dry_run else f"snapshot {snapshot.id}")
 
 

@@ -211,6 +211,77 @@ def test_damage_in_the_source_is_restored_as_it_was_and_named(log, data, store, 
     assert stored(back / "orders-0") == stored(data / "orders-0")
 
 
+def one_segment(data):
+    """A closed log of one segment; returns its .log and the positions of its batches."""
+    with seglog.open(data / "orders-0", clock=ManualClock(NOW)) as log:
+        fill(log)
+    path = data / "orders-0" / f"{0:020}.log"
+    with seglog.open_partition(data / "orders-0") as partition:
+        return path, [batch.position for batch in partition.batches()]
+
+
+def flip(path, position):
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 0x40
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("batch", [0, 9, 18])
+def test_whole_batches_behind_damage_in_the_last_segment_are_kept(data, store, back, batch):
+    path, positions = one_segment(data)
+    flip(path, positions[batch] + 70)
+    run = seglog.backup(data, store)
+    assert run.snapshot.partitions[0].next_offset == 20
+    assert f"byte {positions[batch]}" in run.damaged["orders-0"]
+    restored, = seglog.restore(store, back).partitions
+    assert restored.damaged == (path.name,)
+    assert stored(back / "orders-0") == stored(data / "orders-0")
+    assert [finding.offset for finding in seglog.verify(back / "orders-0").findings
+            if finding.severity == "error"] == [batch]
+    again = seglog.backup(data, store)
+    assert (again.stored_objects, again.damaged) == (0, run.damaged)        # each run names it
+
+
+def test_what_a_broker_appends_behind_damage_is_stored_by_the_next_run(data, store, back):
+    path, positions = one_segment(data)
+    flip(path, positions[9] + 70)
+    seglog.backup(data, store)
+    with path.open("ab") as file:
+        file.write(seglog.build_batch([(b"k", b"later")], base_offset=20, timestamp=NOW))
+        file.write(b"half a batch")
+    run = seglog.backup(data, store)
+    assert run.snapshot.partitions[0].next_offset == 21
+    seglog.restore(store, back)
+    assert stored(back / "orders-0")[path.name] == path.read_bytes()
+
+
+def test_a_torn_tail_is_left_out(data, store, back):
+    """Half a batch, a last batch that is damaged, and zeros: no whole batch follows."""
+    path, positions = one_segment(data)
+    whole = path.read_bytes()
+    for number, (tail, end) in enumerate([(whole[positions[19] :][:40], 20), (b"\0" * 5000, 20), (b"", 19)]):
+        path.write_bytes(whole + tail)
+        if end == 19:
+            flip(path, positions[19] + 70)
+        run = seglog.backup(data, store)
+        assert (run.damaged, run.snapshot.partitions[0].next_offset) == ({}, end)
+        restored, = seglog.restore(store, back / str(number)).partitions
+        assert restored.damaged == ()
+        assert (back / str(number) / "orders-0" / path.name).read_bytes() == whole[: (*positions, len(whole))[end]]
+
+
+def test_whole_batches_whose_offsets_go_back_are_kept(data, store, back):
+    """No unfinished write leaves them."""
+    path, positions = one_segment(data)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[positions[15] :])
+    run = seglog.backup(data, store)
+    assert "goes back" in run.damaged["orders-0"]
+    assert run.snapshot.partitions[0].next_offset == 20
+    seglog.restore(store, back)
+    assert stored(back / "orders-0") == stored(data / "orders-0")
+
+
 # --- what is stored once ------------------------------------------------------------------------
 
 

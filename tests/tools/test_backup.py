@@ -39,6 +39,20 @@ def test_create_ls_and_restore(data, store, tmp_path):
     assert seglog.verify(tmp_path / "back/bills-0").ok
 
 
+def test_damage_with_whole_batches_behind_it_is_named(data, store, tmp_path):
+    path = data / "orders-0" / f"{0:020}.log"
+    raw = bytearray(path.read_bytes())
+    raw[60] ^= 0x40
+    path.write_bytes(raw)
+    (made,) = seglog_json("backup", "create", data, store, status=7)
+    assert (list(made["damaged"]), made["left_out"]) == (["orders-0"], {})
+    refused = run("backup", "create", data, store, status=7)
+    assert f"damaged in the source, and stored as it is: orders-0/{path.name}: byte 0: " in refused.stderr
+    *_, summary = seglog_json("restore", store, tmp_path / "back", status=7)
+    assert summary["damaged"] == [f"orders-0/{path.name}"]
+    assert (tmp_path / "back/orders-0" / path.name).read_bytes() == raw
+
+
 def test_text_says_what_was_done(data, store, tmp_path):
     text = run("backup", "create", data, store).stdout
     assert text.startswith("3 partitions, 0 unchanged; ")

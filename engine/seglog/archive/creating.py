@@ -2,7 +2,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seglog.archive.manifest import (
@@ -41,6 +41,8 @@ class BackupRun:
     stored_objects, stored_bytes    that were added to the store
     unchanged           partitions that are as the last snapshot has them
     is_new              the run made the snapshot; else nothing had changed, and it is the last one
+    damaged             {partition: what}: its last segment has damage that whole batches follow, and was stored byte by
+                        byte. `restore` and `verify` find all other damage
     """
 
     snapshot: Snapshot
@@ -49,6 +51,7 @@ class BackupRun:
     stored_bytes: int
     unchanged: int
     is_new: bool = True
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 def backup(
@@ -112,6 +115,7 @@ class _Run:
         self.read_bytes = 0
         self.unchanged = 0
         self.left_out: dict[str, str] = {}
+        self.damaged: dict[str, str] = {}
         self._progress = progress
         self._done_bytes = 0
         self._total_bytes = sum(map(_size_bytes, directories)) if progress is not None else 0
@@ -144,7 +148,9 @@ class _Run:
             snapshot = before
         elif not dry_run:
             self.repository.put_snapshot(snapshot)
-        return BackupRun(snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new)
+        return BackupRun(
+            snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new, self.damaged
+        )
 
     def _last_snapshot(self) -> Snapshot | None:
         """The last snapshot of this source on this machine: inodes mean nothing elsewhere."""
@@ -166,7 +172,10 @@ class _Run:
             self.unchanged += 1
             return replace(known, taken_at_ms=taken_at_ms)
         before = self._as_stored(known, pieces)
-        found, fingerprint = MovingPartition(directory, before, reread=reread).copy(pieces, self._copied)
+        partition = MovingPartition(directory, before, reread=reread)
+        found, fingerprint = partition.copy(pieces, self._copied)
+        if partition.damage:
+            self.damaged[directory.name] = partition.damage
         if before is not None and found == before and known is not None and not reread:
             stored = known.pieces
         else:

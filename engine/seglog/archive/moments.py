@@ -6,9 +6,10 @@
 A moment is an end offset up to which every segment was there, unchanged, from the first look until the last. Segments
 are told apart by inode, size and time; a seglog writer also tells by its epoch that it cuts or replaces some. The one
 that grows is copied up to its last whole batch, which may not be on the source's disk yet: what readers are told lags
-by milliseconds, and a record that was acknowledged before a backup begins is in it. What the store has of that segment
-is kept if its last batch there is still the same, leader epoch included: after a power cut, or a truncation, a broker
-may have written other batches at those offsets.
+by milliseconds, and a record that was acknowledged before a backup begins is in it. If it has damage that whole batches
+follow, it is copied byte by byte, as the closed ones are. What the store has of that segment is kept if its last batch
+there is still the same, leader epoch included: after a power cut, or a truncation, a broker may have written other
+batches at those offsets.
 """
 import errno
 import hashlib
@@ -40,6 +41,7 @@ from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
 from seglog.segment.index_file import minute_index_path
 from seglog.segment.published_end import End, PublishedEnd
+from seglog.segment.recovery import check_behind
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import offsets_or_none
 from seglog.state.reader_cursor import is_cursor_file
@@ -120,10 +122,14 @@ class _as_changes:
 
 class MovingPartition:
     """One partition directory. `before`: what the last snapshot of the same directory has of it. `reread`: trust
-    neither that nor the times of files; read them, in the pieces that they had."""
+    neither that nor the times of files; read them, in the pieces that they had.
+
+    damage      what `copy` found damaged in the segment that grows, with whole batches behind it; empty: nothing
+    """
 
     def __init__(self, directory: Path, before: PartitionBackup | None = None, *, reread: bool = False) -> None:
         self.directory = directory
+        self.damage = ""
         self._reread = reread
         self._before = {} if before is None else {file.name: file for file in before.files}
         self._tail = None if before is None else before.tail
@@ -160,10 +166,17 @@ class MovingPartition:
         start = max(lines[0] or 0, names.parse_base_offset(next(iter(logs)).name))
         with _as_changes(active):
             end = log._scanned_end(active, None)
-        position, next_offset = end.position, end.next_offset
         copies = [self._of_log(path, None) for path in sealed]
+        behind, self.damage = self._behind(log, active, end)
+        position, next_offset = behind.position, behind.next_offset
+        if self.damage:
+            tail: LastBatch | None = LastBatch(end.position, _crc(active, end.position, position))
+            with _as_changes(active):
+                if log._scanned_end(active, end) != end:
+                    raise _ChangedError(f"{active.name} was being written")
+        else:
+            tail = self._last_batch(log, active, end)
         copies.append(self._of_log(active, position))
-        tail = self._last_batch(log, active, end)
         copies += self._small_files(active, next_offset)
         copies += [copy.until(next_offset) for copy in cursors]
         files = self._store(copies, pieces, copied)
@@ -182,7 +195,8 @@ class MovingPartition:
         )
         is_whole = all(file.size_bytes == copy.identity.size_bytes for file, copy in zip(files, copies, strict=True))
         identities = {file.name: file.identity for file in files}
-        return made, _fingerprint(identities, lines) if is_whole else ""
+        # Without a fingerprint, the next run finds the damage again, and names it, too.
+        return made, _fingerprint(identities, lines) if is_whole and not self.damage else ""
 
     def _check_unchanged(
         self, logs: Mapping[Path, int], copies: Iterable[_Copy], tail: LastBatch | None, position: int, lines: Lines
@@ -229,6 +243,29 @@ class MovingPartition:
         return before.size_bytes <= size_bytes and (
             _crc(path, self._tail.position, before.size_bytes) == self._tail.crc32c
         )
+
+    def _behind(self, log: Follower, active: Path, end: End) -> tuple[End, str]:
+        """The end of what is copied of the segment that grows, and what is damaged before it. An unfinished write is
+        left out: no whole batch follows it."""
+        if _identity(active)[0].size_bytes <= end.position:
+            return end, ""
+        base_offset = names.parse_base_offset(active.name)
+        with _as_changes(active):
+            check = check_behind(active, base_offset, end.position, end.next_offset, log.config)
+        if not (
+            check.has_run_behind_damage or check.foreign_magics or any(lost.is_misplaced for lost in check.damages)
+        ):
+            return end, ""
+        first = min(
+            [(lost.start, lost.reason) for lost in check.damages]
+            + [(position, "a v2 batch with another magic") for position in check.foreign_magics]
+        )
+        what = f"{active.name}: byte {first[0]}: {first[1]}"
+        if check.has_run_behind_damage:
+            what += ", and whole batches follow"
+        return end._replace(
+            position=check.size_bytes, next_offset=max(end.next_offset, check.next_offset)
+        ), what
 
     def _last_batch(self, log: Follower, path: Path, end: End) -> LastBatch | None:
         if not end.position:

@@ -19,6 +19,7 @@ from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.config import LogConfig
+from seglog.format import names
 from seglog.format.batch_layout import LOG_OVERHEAD, MAGIC_POS, SIZE_POS, V2_HEADER_SIZE
 from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
@@ -141,6 +142,16 @@ def check_segment(path: Path, base_offset: int, end_offset: int, config: LogConf
         return _Walk(path, dialect_of(path).window(mapping, path), base_offset, end_offset, config).run()
 
 
+def check_behind(path: Path, base_offset: int, position: int, next_offset: int, config: LogConfig) -> SegmentCheck:
+    """Check what follows byte `position` of a log's last segment, where batches from `next_offset` on are expected.
+
+    The bytes before it are neither read nor part of the result, which has no indexes. Raises StorageError.
+    """
+    with Mapping(path) as mapping:
+        window = dialect_of(path).window(mapping, path)
+        return _Walk(path, window, base_offset, names.MAX_OFFSET, config).run_behind(position, next_offset)
+
+
 class _Walk:
     """The walk over one segment, and its results so far."""
 
@@ -167,8 +178,12 @@ class _Walk:
         self._finder = BatchFinder(window)
         self._probe_bytes = _PROBE_BYTES + _PROBE_PASSES * self.size_bytes
 
-    def run(self) -> SegmentCheck:
-        position = 0
+    def run_behind(self, position: int, next_offset: int) -> SegmentCheck:
+        self._builder = None
+        self.next_offset = next_offset
+        return self.run(position)
+
+    def run(self, position: int = 0) -> SegmentCheck:
         while position < self.size_bytes:
             table = scan(
                 self.window, position, check_crc=True, max_batches=CHECK_BATCHES, max_bytes=CHECK_BYTES,
