@@ -40,7 +40,8 @@ def command() -> None:
 @click.option("--compression", type=click.Choice(COMPRESSIONS),
               help="How a new STORE compresses what is not compressed; none by default.")
 @click.option("--reread", is_flag=True,
-              help="Read all files again, instead of trusting their times and the last snapshot.")
+              help="Read all files again, instead of trusting their times and the last snapshot, and the objects in "
+              "STORE that they need: what is damaged there is stored again.")
 @click.option("--follow", "every_s", metavar="SECONDS", type=NumberType(1),
               help="Keep running until ^C, and back up again after so many seconds, if something has changed.")
 @dry_run_option

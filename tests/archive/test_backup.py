@@ -649,6 +649,28 @@ def test_an_object_that_is_gone_or_shorter_is_found_without_reading(log, data, s
     seglog.restore(store, back)
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_reread_stores_damaged_objects_again(data, store, back, compression):
+    """Bytes flipped, the size is the same: of each object, a segment's and the list of files, plain or compressed."""
+    with seglog.open(data / "orders-0", clock=ManualClock(NOW)) as log:
+        log.append(b"same " * 5000)
+        log.append(os.urandom(5000))
+        log.append(b"same " * 5000)
+    seglog.backup(data, store, compression=compression)
+    damaged = [path for path in sorted((store / "objects").rglob("*")) if path.is_file()]
+    assert len(damaged) > 1
+    for path in damaged:
+        flip(path, path.stat().st_size // 2)
+    assert len(seglog.BackupStore(store).check(read_data=True).findings) == len(damaged)
+    assert seglog.backup(data, store, reread=True, dry_run=True).stored_objects == len(damaged)
+    run = seglog.backup(data, store, reread=True)
+    assert run.stored_objects == len(damaged)
+    assert seglog.BackupStore(store).check(read_data=True).ok
+    seglog.restore(store, back)
+    assert stored(back / "orders-0") == stored(data / "orders-0")
+    assert seglog.backup(data, store, reread=True).stored_objects == 0
+
+
 def test_a_newer_version_is_refused(log, data, store, back):
     seglog.backup(data, store)
     (store / "seglog-backup.json").write_bytes(format_json("seglog-backup", 2, compression="none"))

@@ -65,7 +65,8 @@ def backup(
     as of one moment; partitions have different moments. What the store has already is not stored again.
 
     `compression`: "zstd" or "none" for the objects of a new store. `reread`: read all files, and trust neither the last
-    snapshot nor the times of files. `progress` is called with (bytes done, bytes in all).
+    snapshot nor the times of files; read also the objects of the store that they need, and store again what is damaged.
+    `progress` is called with (bytes done, bytes in all).
 
     Raises LogLockedError if another run changes the store, InvalidArgumentError, NotALogError if there is no log,
     StorageError. Nothing of a run that fails can be seen; the next one finds what it has stored.
@@ -121,7 +122,7 @@ class _Run:
         self._total_bytes = sum(map(_size_bytes, directories)) if progress is not None else 0
 
     def all(self, *, reread: bool, dry_run: bool, is_followed: bool) -> BackupRun:
-        pieces = self.repository.pieces(dry_run=dry_run)
+        pieces = self.repository.pieces(dry_run=dry_run, reread=reread)
         before = self._last_snapshot()
         known = {part.name: part for part in before.partitions} if before is not None else {}
         parts = []

@@ -68,19 +68,22 @@ def is_digest(text: object) -> bool:
 
 class PieceStore:
     """The objects of a backup store: `objects/<first two digits>/<digest>`, with `.zst` if it is compressed.
-    `dry_run`: none is written.
+    `dry_run`: none is written. `reread`: an object that is there is read, and written again if it is damaged.
 
     failed        the store failed: that is no fault of the file that is being backed up
     stored, stored_bytes    objects that were written, and their sizes
     """
 
-    def __init__(self, store: Store, path: str, compression: str, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, store: Store, path: str, compression: str, *, dry_run: bool = False, reread: bool = False
+    ) -> None:
         if compression not in COMPRESSIONS:
             raise InvalidArgumentError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
         self._store = store
         self._path = f"{path}/objects"
         self._compression = compression
         self._is_dry_run = dry_run
+        self._rereads = reread
         self._synced: set[str] = set()      # directories of objects that were there before
         self.failed = False
         self.stored = self.stored_bytes = 0
@@ -104,11 +107,15 @@ class PieceStore:
         """The piece, and the size of its object if it was written."""
         piece = Piece.of(data)
         try:
-            if self._has(piece):
+            suffix, is_whole = self._found(piece)
+            if is_whole:
                 return piece, None
-            suffix, stored = "", data
-            if self._compression == "zstd" and (packed := _compressed(data)) is not None:
+            stored = data
+            # A damaged plain object is replaced by a plain one: a reader takes it before a compressed one.
+            if suffix != "" and self._compression == "zstd" and (packed := _compressed(data)) is not None:
                 suffix, stored = ZSTD_SUFFIX, packed
+            else:
+                suffix = ""
             if not self._is_dry_run:
                 self._store.write(self.path_of(piece.digest, suffix), stored)
         except SeglogError:
@@ -116,18 +123,29 @@ class PieceStore:
             raise
         return piece, len(stored)
 
-    def _has(self, piece: Piece) -> bool:
+    def _found(self, piece: Piece) -> tuple[str | None, bool]:
+        """The suffix of the object with a piece's name, None if there is none, and whether it is whole."""
         found = self._store.file(self.path_of(piece.digest))
         if found is not None:
-            has = found.size_bytes == piece.size_bytes      # otherwise it is damaged, and is written again
+            suffix, is_whole = "", found.size_bytes == piece.size_bytes     # otherwise it is written again
+        elif self._compression == "zstd" and self._store.file(self.path_of(piece.digest, ZSTD_SUFFIX)) is not None:
+            suffix, is_whole = ZSTD_SUFFIX, True
         else:
-            packed = self.path_of(piece.digest, ZSTD_SUFFIX)
-            has = self._compression == "zstd" and self._store.file(packed) is not None
-        if has and not self._is_dry_run and piece.digest[:2] not in self._synced:
+            return None, False
+        if is_whole and self._rereads:
+            is_whole = self._is_sound(piece.digest + suffix)
+        if is_whole and not self._is_dry_run and piece.digest[:2] not in self._synced:
             # A run that was killed may have left it without its name on the disk.
             self._store.sync(self.path_of(piece.digest).rpartition("/")[0])
             self._synced.add(piece.digest[:2])
-        return has
+        return suffix, is_whole
+
+    def _is_sound(self, name: str) -> bool:
+        try:
+            self.check(name)
+        except CorruptBackupError:
+            return False
+        return True
 
     def get(self, piece: Piece) -> bytes:
         """The bytes of a piece. Raises CorruptBackupError if they are damaged or gone, StorageError."""

@@ -89,11 +89,11 @@ class Repository:
                 hint="leave the option out, or name another store",
             )
 
-    def pieces(self, *, dry_run: bool = False) -> PieceStore:
-        """`dry_run`: its objects are counted, and not stored; the store may be missing."""
+    def pieces(self, *, dry_run: bool = False, reread: bool = False) -> PieceStore:
+        """`dry_run`: its objects are counted, and not stored; the store may be missing. `reread`: as in PieceStore."""
         if dry_run and self.store.read(f"{self.path}/{STORE_FILE}") is None:
             return PieceStore(self.store, self.path, "none", dry_run=True)
-        return PieceStore(self.store, self.path, self.compression, dry_run=dry_run)
+        return PieceStore(self.store, self.path, self.compression, dry_run=dry_run, reread=reread)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
