@@ -298,8 +298,7 @@ def _check_queue(path: Path) -> None:
     """A managed ledger that is no queue would become one: refuse it."""
     if not (path / JOURNAL).exists():
         raise NotALogError(
-            f"not a queue: it has no {JOURNAL}", file=path,
-            hint="pass the directory of a seglog.Queue; seglog.Queue(DIR) makes one of a managed ledger",
+            f"not a queue: it has no {JOURNAL}", file=path, hint="pass the directory of a seglog.Queue",
         )
 
 

@@ -351,7 +351,8 @@ class LogClosedError(StorageError):
 
 
 class NotALogError(SeglogError):
-    """The path is neither a partition directory, nor a .log file, nor a log dir of partitions."""
+    """The path is neither a partition directory, nor a .log file, nor a log dir of partitions; or it already holds
+    something else than what is to be written there."""
 
     code = "not_a_log"
     exit_status = 4

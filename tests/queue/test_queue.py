@@ -676,6 +676,7 @@ def test_when_the_disk_is_full_putting_is_refused_and_jobs_can_be_finished(path,
 
 
 def test_an_entry_that_cannot_be_read_is_dead_and_holds_nobody_up(path, clock):
+    seglog.Queue(path, clock=clock).close()
     with ManagedLedger(path, clock=clock) as topic:
         from seglog.pulsar import MessageMetadata, build_entry
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=5, num_messages_in_batch=3)

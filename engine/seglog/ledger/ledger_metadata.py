@@ -10,6 +10,7 @@ from typing import cast, get_args
 from seglog.config import Fsync
 from seglog.errors import CorruptManifestError, InvalidArgumentError, NotALogError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.directory_kinds import LEDGER_METADATA
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
@@ -18,7 +19,7 @@ FORMAT = "seglog-ledger"
 VERSION = 2
 # Version 1 has no synced_bytes.
 OLDEST = 1
-FILE_NAME = "ledger.json"
+FILE_NAME = LEDGER_METADATA
 MAX_ID = 2**63 - 1
 
 

@@ -31,7 +31,9 @@ from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, Se
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.config import ManagedLedgerConfig
-from seglog.ledger.managed.manifest import FILE_NAME
+from seglog.ledger.managed.cursor_file import cursor_path
+from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
+from seglog.ledger.managed.manifest import FILE_NAME, Manifest
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
@@ -119,7 +121,9 @@ class Queue(OpenHandle):
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         if not create and not (self.path / FILE_NAME).exists():
-            raise NotALogError("not a queue: it has no managed-ledger.json", file=self.path)
+            raise NotALogError(
+                f"not a queue: it has no {FILE_NAME}", file=self.path, hint="pass a queue's directory, or create=True"
+            )
         self._fsync: Fsync = fsync
         self._config = ManagedLedgerConfig.of({"managedLedgerMaxSizePerLedgerMbytes": LEDGER_MB, **(config or {})})
         self._fs = fs
@@ -141,6 +145,7 @@ class Queue(OpenHandle):
             raise
 
     def _open(self, recover: bool) -> None:
+        self._refuse_topic()
         if recover:
             self._mend_journals()
         for priority in [0, *self._stored_priorities()]:
@@ -149,6 +154,19 @@ class Queue(OpenHandle):
 
     def __repr__(self) -> str:
         return f"<Queue {self.path.name}{': closed' if self._is_closed else ''}>"
+
+    def _refuse_topic(self) -> None:
+        """Raise NotALogError for a topic's managed ledger: what a queue acknowledges may be removed."""
+        is_queue = cursor_path(self.path, SUBSCRIPTION).exists() or (self.path / JOURNAL).exists()
+        if is_queue or not (self.path / FILE_NAME).exists():
+            return
+        # (Without a ledger, a crash may have come while the queue was created.)
+        if Manifest.read(self.path).next_ledger_id > 0:
+            raise NotALogError(
+                f"not a queue, but a managed ledger without a subscription `{SUBSCRIPTION}`", file=self.path,
+                hint="choose another path; to take its entries as jobs, which removes those that no other subscription "
+                     f'needs, first call open_cursor("{SUBSCRIPTION}", "earliest") of its seglog.pulsar.ManagedLedger',
+            )
 
     # --- lanes -------------------------------------------------------------------------------
 

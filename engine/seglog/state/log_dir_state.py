@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from seglog._kernels.shield import shielded
 from seglog.errors import NotALogError
 from seglog.format import names
+from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import SHARED, Lock, lock_log_dir, turns
 from seglog.fs.refusals import refusals
@@ -53,9 +54,9 @@ class LogDirState:
 
     def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, gathers: bool = False) -> None:
         """`path` must exist. Raises LogLockedError if a broker or an offline tool holds it, NotALogError if it is a
-        partition directory, StorageError."""
+        partition directory, a managed ledger, or a ledger; StorageError."""
         self.path = Path(os.path.abspath(path))
-        _refuse_partition(self.path)
+        _refuse_other_kind(self.path)
         self.gathers = gathers
         self._checkpoints = OffsetCheckpoints(fs, self.path)
         self._partitions = CleanPartitions(fs, self.path)
@@ -256,8 +257,10 @@ class LogDirState:
         return sorted((p.topic, p.partition) for _, p in self._partitions.partition_dirs() if not p.mark)
 
 
-def _refuse_partition(path: Path) -> None:
+def _refuse_other_kind(path: Path) -> None:
     """A log dir may have the name of a partition, but no segments."""
+    with refusals("list", path):
+        refuse_other_kind(path, DirectoryKind.LOG_DIR, "give the log dir a directory of its own")
     if names.parse_partition_dir(path.name) is not None:
         with refusals("list", path):
             is_partition = names.has_segments(path)

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
+from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
 from seglog.fs.aside import make_directories, make_directory
 from seglog.fs.files import FileSystem
 from seglog.fs.partition_locks import lock_beside
-from seglog.fs.refusals import missing
+from seglog.fs.refusals import missing, refusals
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import PartitionState
 from seglog.state.log_dir_state import LogDirState
@@ -43,8 +44,9 @@ class PartitionHold:
     ) -> None:
         """`log_dir`: an existing hold of the log dir for several logs, which stays open.
 
-        Raises LogLockedError, InvalidArgumentError (not the name of a partition), NotALogError (a file), StorageError
-        (missing and not `create`, among others), UnsupportedVersionError (a newer seglog wrote here)."""
+        Raises LogLockedError, InvalidArgumentError (not the name of a partition), NotALogError (a file, or a
+        directory of another kind), StorageError (missing and not `create`, among others), UnsupportedVersionError (a
+        newer seglog wrote here)."""
         self.path = Path(os.path.abspath(path))
         self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
@@ -53,6 +55,9 @@ class PartitionHold:
             refuse_file_in_the_way(self.path)
             if not create:
                 raise missing(self.path)
+        else:
+            with refusals("list", self.path):
+                refuse_other_kind(self.path, DirectoryKind.PARTITION, "give the log a directory of its own")
         # (A directory that has a lock file was there, durably, before the lock file.)
         if log_dir is None and not os.path.lexists(self.path.parent / lock.LOG_DIR_LOCK):
             make_directories(fs, self.path.parent)

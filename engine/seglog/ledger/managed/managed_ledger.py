@@ -29,9 +29,11 @@ from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.refusals import refusals
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed.appender import ManagedAppender
@@ -72,6 +74,8 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
+        with refusals("list", path):
+            refuse_other_kind(path, DirectoryKind.MANAGED_LEDGER, "give it a directory of its own")
         if not create and not (path / FILE_NAME).exists():
             raise NotALogError(f"not a managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
         make_directories(fs, path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from seglog.errors import CorruptManifestError, NotALogError, SeglogError
 from seglog.format.checked_json import format_json, parse_json
+from seglog.format.directory_kinds import MANIFEST
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
@@ -20,7 +21,7 @@ FORMAT = "seglog-managed-ledger"
 # Version 1 is one line.
 VERSION, OLDEST = 2, 1
 CHANGE_FORMAT = "seglog-managed-ledger-change"
-FILE_NAME = "manifest"
+FILE_NAME = MANIFEST
 NO_MANIFEST_HINT = "pass a topic's directory, which has one; `seglog ledger recover --apply` rebuilds a lost one"
 # Changes may take this much, however short the complete manifest is.
 MIN_CHANGES_BYTES = 4096

@@ -1,0 +1,60 @@
+"""What a directory is, by the names of the files in it: what writes one kind refuses a directory of another.
+
+The kinds share names, such as `.seglog.lock`, and in a log dir a ledger's directory `ledger-0` is a partition's.
+"""
+import os
+from enum import Enum
+
+from seglog.errors import NotALogError
+from seglog.format import names
+
+MANIFEST = "manifest"               # of a managed ledger
+LEDGER_METADATA = "ledger.json"     # of a ledger, whose .log is no partition's
+
+
+class DirectoryKind(Enum):
+    """The value is the kind's name in errors."""
+
+    PARTITION = "a partition directory"
+    LOG_DIR = "a log dir"
+    MANAGED_LEDGER = "a managed ledger or a queue"
+    LEDGER = "a ledger"
+
+
+_OF_A_LOG_DIR = (*names.OFFSET_CHECKPOINTS, names.CLEAN_SHUTDOWN, names.META_PROPERTIES)
+# Looked for one by one before a directory is listed: a long log has hundreds of thousands of files.
+_SIGNS_FOR_LOGS = {
+    DirectoryKind.PARTITION: (MANIFEST, LEDGER_METADATA, names.RECOVERY_POINT_CHECKPOINT),
+    DirectoryKind.LOG_DIR: (MANIFEST, LEDGER_METADATA),
+}
+
+
+def refuse_other_kind(directory: str | os.PathLike[str], wanted: DirectoryKind, hint: str) -> None:
+    """Raise NotALogError if a directory is of another kind than `wanted`; OSError if it cannot be listed.
+
+    One that is of `wanted`, too, because both were once written there, is accepted: its contents must stay reachable.
+    """
+    signs = _SIGNS_FOR_LOGS.get(wanted)
+    if signs is not None and not any(os.path.lexists(os.path.join(directory, name)) for name in signs):
+        return
+    found = _kinds_of(directory)
+    if found and wanted not in found:
+        raise NotALogError(f"expected {wanted.value}, found {found[0].value}", file=directory, hint=hint)
+
+
+def _kinds_of(directory: str | os.PathLike[str]) -> list[DirectoryKind]:
+    """What a directory is, more than one if they were mixed; nothing if it is new, or anything else."""
+    try:
+        listed = set(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    if LEDGER_METADATA in listed:
+        found.append(DirectoryKind.LEDGER)
+    elif any(names.is_log_file(name) or names.is_swapped_log(name) for name in listed):
+        found.append(DirectoryKind.PARTITION)
+    if MANIFEST in listed:
+        found.append(DirectoryKind.MANAGED_LEDGER)
+    if not listed.isdisjoint(_OF_A_LOG_DIR):
+        found.append(DirectoryKind.LOG_DIR)
+    return found
