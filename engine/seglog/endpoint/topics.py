@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from seglog.config import MAX_INT
+from seglog.config import MAX_INT, LogConfig
 from seglog.coordinators.topic_errors import (
     InvalidTopicError,
     ProhibitedTopicError,
@@ -27,6 +27,7 @@ from seglog.coordinators.topic_errors import (
     TopicExistsError,
 )
 from seglog.endpoint import topic_creation, topic_deletion
+from seglog.endpoint.cluster_settings import POLICY, ClusterSettings
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
 from seglog.endpoint.topic_deletion import Deletion
@@ -45,7 +46,7 @@ from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
-from seglog.reading.arguments import checked_config
+from seglog.reading.arguments import checked_config, key_name
 from seglog.reading.settings import LogSettings, Setting, checked_changes, settings_of_new_log
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
@@ -114,14 +115,16 @@ class Topics:
         self, log_dir: LogDir, fs: FileSystem, durability: Durability, log_config: Mapping[str, object],
         partitions_max: int = 10_000, all_partitions_max: int = MAX_INT,
     ) -> None:
-        """`log_config`: settings of every log that has not stored others. `partitions_max`: of a topic. A directory
-        with a higher number is ignored: its name alone would make a topic of that many partitions."""
+        """`log_config`: settings of every log that has not stored others, unless its topic has its own in the metadata
+        of a cluster. `partitions_max`: of a topic. A directory with a higher number is ignored: its name alone would
+        make a topic of that many partitions."""
         self.partitions_max = partitions_max
         self._all_partitions_max = all_partitions_max
         self._promised = 0          # partitions that are being created
         self._is_closing = False
         self._log_dir = log_dir
         self._log_config = log_config
+        self._cluster = ClusterSettings(log_dir.path, log_config)
         self.limits = OperatorLimits(log_config)
         self._limited: set[str] = set()     # topics that were said to be opened with them
         self._fs = fs
@@ -472,6 +475,9 @@ class Topics:
 
     def _settings_of_new(self, name: str, settings: Mapping[str, object]) -> LogSettings:
         config = self._config_for(name, {key: "" for key, value in settings.items() if value is not None})
+        if self._cluster.is_there and POLICY not in map(key_name, settings):
+            # The metadata has none for it, and without one the next start would not delete from it.
+            settings = {**settings, POLICY: config.get(POLICY, LogConfig().cleanup_policy)}
         return settings_of_new_log(self._directory(name, 0), config, settings, self._durability.fsync)
 
     def _make_all(self, creations: Sequence[Creation]) -> None:
@@ -741,14 +747,17 @@ class Topics:
 
     def _config_for(self, topic: str, kept: Mapping[str, str]) -> dict[str, object]:
         """The settings that a log of this topic is opened with, if it has stored those in `kept`."""
-        config = {name: value for name, value in self._log_config.items() if name not in kept}
-        if beyond := self.limits.instead(kept):
+        served = self._topics.get(topic)
+        told = self._cluster.of(topic, None if served is None else served.topic_id, kept)
+        config = {name: value for name, value in {**self._log_config, **told}.items() if name not in kept}
+        own = {**told, **kept}
+        if beyond := self.limits.instead(own):
             config |= beyond
             if topic not in self._limited:
                 self._limited.add(topic)
                 for name, limit in beyond.items():
                     _LOG.warning(
-                        "%s: %s = %s protects the server; its own value counts: %s", topic, name, kept[name], limit)
+                        "%s: %s = %s protects the server; its own value counts: %s", topic, name, own[name], limit)
         if topic in _COORDINATOR_TOPICS:
             config.pop("message.format.version", None)      # transactions need v2
             if "cleanup.policy" not in kept:                # a broker stores it elsewhere
