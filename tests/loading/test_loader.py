@@ -10,7 +10,6 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, NotALogError
 from seglog.format.batch import build_batch
 from seglog.fs.files import OsFileSystem
-from seglog.loading import loader
 from seglog.loading.loader import ENDS_BELOW_START, load, plan_load
 from seglog.reading.partition import Partition
 from seglog.segment import recovery
@@ -52,8 +51,9 @@ def no_check(monkeypatch):
     def refuse(*_):
         raise AssertionError("the log was read")
 
+    # The loader imports both where it needs them.
     monkeypatch.setattr(recovery, "check_segment", refuse)
-    monkeypatch.setattr(loader, "check_segment", refuse)
+    monkeypatch.setattr(recovery, "check_segments", refuse)
 
 
 # --- a clean open ------------------------------------------------------------------------------

@@ -169,8 +169,7 @@ def test_a_last_wave_that_fails_leaves_a_conversion_that_can_be_finalized(conver
 def test_a_rollback_undoes_every_wave(convert, tmp_path):
     convert()
     assert rollback_topics(convert.target, fs=UnsyncedFs()) == PARTITIONS
-    assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}
-    assert made(convert.target) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"old"}       # the conversion had made the target
 
 
 def test_a_writer_that_starts_right_after_the_last_wave_is_no_error(convert, monkeypatch):
@@ -200,7 +199,7 @@ def test_a_conversion_that_was_ended_between_two_waves_stops(convert, monkeypatc
     monkeypatch.setattr(job, "publish", published)
     with pytest.raises(LogLockedError, match="another run has ended this conversion"):
         convert()
-    assert made(convert.target) == []
+    assert not convert.target.exists()
     assert not convert.target.with_name("new.seglog-spark").exists()
 
 

@@ -1,8 +1,10 @@
 """`seglog.BackupStore`: the snapshots in a store, for those who look after them."""
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from seglog.archive.checking import BackupCheck, Progress, check_backups
 from seglog.archive.creating import BackupRun, back_up, backup
@@ -14,6 +16,29 @@ from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.reading.times import Time
 from seglog.stores.open_store import AnyPath
+
+
+class StopSignal(Protocol):
+    """What ends `BackupStore.follow`. An Event of the module threading is one."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        ...
+
+    def wait(self, timeout: float, /) -> object:
+        """Return after `timeout` seconds, or earlier if it is set."""
+        ...
+
+
+class _Never:
+    """Only an exception ends the waiting: ^C, say."""
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout: float, /) -> object:
+        time.sleep(timeout)
+        return False
 
 
 class BackupStore:
@@ -52,7 +77,7 @@ class BackupStore:
         )
 
     def follow(
-        self, src: str | os.PathLike[str], *, every_s: float = 10.0, stop: threading.Event | None = None,
+        self, src: str | os.PathLike[str], *, every_s: float = 10.0, stop: StopSignal | None = None,
         on_run: Callable[[BackupRun], object] = lambda run: None,
         on_error: Callable[[SeglogError], object] = lambda error: None,
     ) -> None:
@@ -67,10 +92,10 @@ class BackupStore:
         """
         if not isinstance(every_s, int | float) or not 0 < every_s <= threading.TIMEOUT_MAX:
             raise InvalidArgumentError(f"every_s must be a number of seconds above 0, not {every_s!r}")
-        stop = stop or threading.Event()
+        signal = stop or _Never()
         last: Snapshot | None = None
         is_first = True
-        while not stop.is_set():
+        while not signal.is_set():
             try:
                 run = back_up(src, self._repository, following=last, is_followed=not is_first)
             except SeglogError as error:
@@ -80,7 +105,7 @@ class BackupStore:
             else:
                 last, is_first = run.snapshot if run.is_new else last, False
                 on_run(run)
-            stop.wait(every_s)
+            signal.wait(every_s)
 
     def restore(
         self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),

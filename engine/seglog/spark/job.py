@@ -231,6 +231,7 @@ class _Job:
         found = waves(planned, self.task_bytes, self.cluster.parallelism, self.wave_bytes)
         for number, wave in enumerate(found, start=1):
             place = f", wave {number} of {len(found)}" if len(found) > 1 else ""
+            self._journal()     # a rollback meanwhile removed the target, too, if this conversion had made it
             with self._held():
                 self._journal()
                 done = self._wave([one.partition for one in wave], place)
@@ -239,6 +240,7 @@ class _Job:
                 journal = self._journal()
                 publish(self.workplace, journal, done, self._failed(journal), then, is_final=self.finalize_each)
                 if self.finalize_each:
+                    self._journal()
                     with self._held():
                         self._journal()
                         self._forget_steps(done)
