@@ -13,7 +13,7 @@ from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import CorruptDelayedIndexError, CorruptManifestError
 from seglog.format.checked_json import format_json
-from seglog.ledger.managed.cursor_file import FORMAT, VERSION, cursor_path
+from seglog.ledger.managed.cursor_file import FORMAT, WITHOUT_JOURNAL, cursor_path
 from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
@@ -30,7 +30,7 @@ LEDGERS = {"managedLedgerMaxEntriesPerLedger": 4}
 def rewrite(path, **changes):
     """The file of cursor "one" again, with its checksum."""
     body = {"name": "one", "mark_delete": [-1, -1], "acknowledged": [], "batches": [], "aside": [], "properties": {}}
-    cursor_path(path, "one").write_bytes(format_json(FORMAT, VERSION, **body | changes))
+    cursor_path(path, "one").write_bytes(format_json(FORMAT, WITHOUT_JOURNAL, **body | changes))
 
 
 def all_ids(end=2**32):
