@@ -163,6 +163,45 @@ def test_two_directories_of_one_partition_are_refused(tmp_path):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.parametrize(("before", "after", "told"), [
+    ("utf8", None, "key of orders as text, but this run writes it as bytes"),
+    (None, "utf8", "key of orders as bytes, but this run writes it as text"),
+    ({"key": "utf8"}, {"value": "utf8"}, "key of orders as text, but this run writes it as bytes"),
+    ("json", "utf8", "key of orders as JSON, but this run writes it as text"),
+    ("json", None, "key of orders as JSON, but this run writes it as bytes"),
+])
+@pytest.mark.parametrize("more", [0, 10])
+def test_another_decoding_than_that_of_the_table_is_refused(tmp_path, before, after, told, more):
+    data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
+    append(data, 0, 50)
+    seglog.write_table(data, dst, decode=before)
+    append(data, 50, 50 + more)
+    append(tmp_path / "data/orders-1", 0, 10)       # of the same topic, not in the table
+    for source in (data, tmp_path / "data/orders-1"):
+        with pytest.raises(InvalidArgumentError) as refused:
+            seglog.write_table(source, dst, decode=after)
+        assert told in str(refused.value)
+        assert "decode=" in refused.value.hint
+        assert refused.value.file.endswith(".parquet")
+    assert offsets(dst) == [*range(50)]
+
+
+@pytest.mark.parametrize("decode", [None, "utf8", "json"])
+def test_the_decoding_of_the_table_is_taken_also_as_views_and_with_fewer_columns(tmp_path, decode):
+    data, dst = tmp_path / "data/orders-0", tmp_path / "lake"
+    for n, options in enumerate(({}, {"binary_view": True}, {"columns": ["value"]}, {"columns": ["offset"]}, {})):
+        append(data, n * 10, n * 10 + 10)
+        assert [one.rows for one in seglog.write_table(data, dst, decode=decode, **options)] == [10]
+    assert offsets(dst) == [*range(50)]
+
+
+def test_another_topic_may_be_decoded_in_another_way(tmp_path):
+    dst = tmp_path / "lake"
+    for topic, decode in (("orders", "utf8"), ("images", None)):
+        append(tmp_path / f"data/{topic}-0", 0, 10)
+        assert [one.rows for one in seglog.write_table(tmp_path / f"data/{topic}-0", dst, decode=decode)] == [10]
+
+
 def test_directories_behind_links_are_part_of_the_table(tmp_path):
     """A large partition that was moved to another disk."""
     data, dst = tmp_path / "data/orders-0", tmp_path / "lake"

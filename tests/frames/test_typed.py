@@ -376,6 +376,14 @@ def test_a_table_has_typed_columns(orders, tmp_path):
     ).fetchall() == [("JPY",)]
 
 
+@pytest.mark.parametrize(("one", "other"), [(AVRO, None), (None, AVRO), (AVRO, {"value": "json"})])
+def test_a_table_of_fields_takes_no_bytes_and_no_text(orders, tmp_path, one, other):
+    seglog.write_table(orders, tmp_path / "lake", decode=one)
+    with pytest.raises(InvalidArgumentError, match=r"column value of orders as .*what a schema says") as refused:
+        seglog.write_table(orders, tmp_path / "lake", decode=other)
+    assert "decode=" in refused.value.hint
+
+
 def test_every_type_survives_parquet(log_dir, tmp_path):
     write_schemas(log_dir, ("all-value", 1, 5, EVERYTHING))
     write_topic(log_dir / "all-0", [framed(5, avro(EVERYTHING, value)) for value in (VALUE, OTHER)])

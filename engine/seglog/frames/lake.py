@@ -49,6 +49,11 @@ _NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _LOCK_NAME = ".seglog.lock"
 _SCRATCH = re.compile(rf"\.\d{{20}}-\d{{20}}-.*\.parquet{re.escape(SCRATCH_SUFFIX)}", re.DOTALL)
+# Of Arrow's types without a schema. Views differ in memory only.
+_FORMS = {
+    "binary": "bytes", "large_binary": "bytes", "binary_view": "bytes", "string": "text", "large_string": "text",
+    "string_view": "text", "arrow.json": "JSON",
+}
 _NAME_BYTES = 255 - len(f".{SCRATCH_SUFFIX}")       # of a file's name, which is longer while it is written
 Partition = tuple[str, int]
 
@@ -83,10 +88,12 @@ class _Told(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """The files of one range that exist. `needed`: how many it has if it is complete."""
+    """The files of one range that exist. `needed`: how many it has if it is complete. `forms`: how keys and values are
+    stored, by column and form: one of the files."""
 
     files: list[Path] = field(default_factory=list)
     needed: int = 0
+    forms: dict[tuple[str, str], Path] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -118,16 +125,19 @@ class ParquetTable:
         found: Ranges = {}
         for path in _files_below(self.path):
             if path.name.endswith(".parquet") and not path.name.startswith((".", "_")):
-                told = self._range_of(path)
+                told, forms = self._footer(path)
                 ranges = found.setdefault((told.topic, told.partition), {})
                 held = ranges.setdefault((told.start_offset, told.stop_offset), _Held())
                 held.files.append(path)
                 held.needed = max(held.needed, told.files)
+                held.forms.update(((column, form), path) for column, form in forms.items())
         return found
 
-    def _range_of(self, path: Path) -> _Told:
+    def _footer(self, path: Path) -> tuple[_Told, dict[str, str]]:
+        """The range of a file, and the form of its keys and values."""
         try:
-            metadata = self._parquet.read_metadata(path).metadata or {}
+            footer = self._parquet.read_metadata(path)
+            metadata = footer.metadata or {}
         except Exception as error:
             raise StorageError(
                 f"not a Parquet file: {error}", file=path, hint="remove it, or choose another directory"
@@ -136,12 +146,13 @@ class ParquetTable:
             told = json.loads(metadata[RANGE_KEY])
             if told["version"] != RANGE_VERSION:
                 raise ValueError(f"version {told['version']}")
-            return _Told(*(told[name] for name in _Told._fields))
+            told = _Told(*(told[name] for name in _Told._fields))
         except (KeyError, ValueError, TypeError) as error:
             raise InvalidArgumentError(
                 f"a Parquet file does not record which offsets it holds: {error}", file=path,
                 hint="use a separate directory: it may contain only files that write_table wrote",
             ) from error
+        return told, _forms(footer.schema.to_arrow_schema())
 
     # --- adding ----------------------------------------------------------------------------------
 
@@ -158,8 +169,24 @@ class ParquetTable:
             # From a run that was killed.
             remove_files(self._fs, self.path, lambda name: _SCRATCH.fullmatch(name) is not None)
             known = self._ranges()
+            self._check_forms(scan, {place.topic for place in places}, known)
             for place in places:
                 yield from self._add_all(scan, place, known.get((place.topic, place.partition), {}))
+
+    def _check_forms(self, scan: RowScan, topics: set[str], known: Ranges) -> None:
+        """Raise InvalidArgumentError if the scan decodes keys or values in another way than a file of its topics."""
+        held = [
+            (topic, *form, path) for (topic, _), ranges in known.items() if topic in topics
+            for files in ranges.values() for form, path in files.forms.items()
+        ]
+        forms = _forms(self._pyarrow.schema(scan)) if held else {}
+        for topic, column, form, path in held:
+            if forms.get(column, form) != form:
+                raise InvalidArgumentError(
+                    f"the table {self.path} holds the column {column} of {topic} as {form}, but this run writes it as "
+                    f"{forms[column]}", file=path,
+                    hint="pass the decode= of the runs before, or choose another directory",
+                )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -321,6 +348,16 @@ class _Losses:
             self._scan._lost.append(lost)
             self._spans.append((first, stop))
         found.clear()
+
+
+def _forms(schema: Any) -> dict[str, str]:
+    """What keys and values are in an Arrow schema. Fields of a schema may change with it: that is one form."""
+    found = {}
+    for column in ("key", "value"):
+        if column in schema.names:
+            stored = schema.field(column).type
+            found[column] = _FORMS.get(getattr(stored, "extension_name", str(stored)), "what a schema says")
+    return found
 
 
 def _files_below(path: Path) -> Iterator[Path]:

@@ -153,9 +153,9 @@ def write_table(
     file_bytes: the approximate size of a file, uncompressed. If you run it again, it adds the topic's new records,
     judged by the offsets in the footers of the files, and completes a run that was killed. One run at a time.
 
-    Returns the ranges that this run wrote. Raises InvalidArgumentError, also if a log ends before the table does;
-    LogLockedError if another run uses the table, StorageError, MissingLibraryError without pyarrow, and what
-    `TopicScan.batches` raises.
+    Returns the ranges that this run wrote. Raises InvalidArgumentError, also if a log ends before the table does, or if
+    the table holds the topic's keys or values with another decoding; LogLockedError if another run uses the table,
+    StorageError, MissingLibraryError without pyarrow, and what `TopicScan.batches` raises.
     """
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
