@@ -378,9 +378,9 @@ def test_a_table_has_typed_columns(orders, tmp_path):
 
 @pytest.mark.parametrize(("one", "other"), [(AVRO, None), (None, AVRO), (AVRO, {"value": "json"})])
 def test_a_table_of_fields_takes_no_bytes_and_no_text(orders, tmp_path, one, other):
-    seglog.write_table(orders, tmp_path / "lake", decode=one)
+    seglog.write_table(orders, tmp_path / "lake", decode=one, columns=["value"])
     with pytest.raises(InvalidArgumentError, match=r"column value of orders as .*what a schema says") as refused:
-        seglog.write_table(orders, tmp_path / "lake", decode=other)
+        seglog.write_table(orders, tmp_path / "lake", decode=other, columns=["value"])
     assert "decode=" in refused.value.hint
 
 
