@@ -13,8 +13,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -214,8 +214,7 @@ class _Job:
         if journal.state == PUBLISHING:
             # A run died there, perhaps before the last of these partitions had its name. They were checked.
             publish(self.workplace, journal, journal.published, journal.failed, then=CONVERTING)
-        with self._held():
-            journal = self._journal()
+        with self._held_by_us() as journal:
             if self.remove_source:
                 complete_removals(self.workplace, journal.final)
             planned = self._plan(partitions, journal)
@@ -231,18 +230,14 @@ class _Job:
         found = waves(planned, self.task_bytes, self.cluster.parallelism, self.wave_bytes)
         for number, wave in enumerate(found, start=1):
             place = f", wave {number} of {len(found)}" if len(found) > 1 else ""
-            self._journal()     # a rollback meanwhile removed the target, too, if this conversion had made it
-            with self._held():
-                self._journal()
+            with self._held_by_us():
                 done = self._wave([one.partition for one in wave], place)
             if done:
                 then = COMMITTED if number == len(found) else CONVERTING
                 journal = self._journal()
                 publish(self.workplace, journal, done, self._failed(journal), then, is_final=self.finalize_each)
                 if self.finalize_each:
-                    self._journal()
-                    with self._held():
-                        self._journal()
+                    with self._held_by_us():
                         self._forget_steps(done)
             if place:
                 self._tell(f"publish{place[1:]}", planned)
@@ -317,8 +312,7 @@ class _Job:
         journal = self._journal()
         failed = self._failed(journal)
         if self.finalize_each and not failed and not journal.published:
-            with self._held():
-                self._journal()
+            with self._held_by_us():
                 # Interrupted here, the next run finds everything final, and does this again.
                 target_of(self.workplace).settle()
                 remove_workplace(self.workplace)
@@ -332,6 +326,16 @@ class _Job:
     def _held(self) -> AbstractContextManager[object]:
         """Keep brokers, writers and other conversions out of the target."""
         return target_of(self.workplace).held()
+
+    @contextmanager
+    def _held_by_us(self) -> Iterator[Journal]:
+        """The same, with the journal as it is now. Raises LogLockedError if another run has taken over.
+
+        It is asked before, too: a rollback meanwhile removed the target with its lock, if this conversion had made it.
+        """
+        self._journal()
+        with self._held():
+            yield self._journal()
 
     def _journal(self) -> Journal:
         """The journal as it is now. Raises LogLockedError if another run has taken over."""
