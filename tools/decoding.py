@@ -15,8 +15,6 @@ Text = Literal["utf8", "json", "base64"]
 # Or the records of an internal topic: keys and values that they are, as JSON, all other bytes as without --decode.
 Decode = Text | InternalRecords
 Asked = Literal["auto", "raw", "kafka"] | Text
-# Of typed columns, as frames.typed.decoding has them; importing that would take a fifth of a dump's start-up time.
-KINDS = ("avro", "protobuf")
 
 
 def decode_in(asked: Asked, directory: Path) -> Decode | None:

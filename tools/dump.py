@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.frames.typed.kinds import KINDS
 from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
@@ -24,7 +25,7 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from . import report, small_files, terminal
 from .cli import Command
-from .decoding import KINDS, Asked, Decode, decode_in
+from .decoding import Asked, Decode, decode_in
 from .dump_tables import FORMATS, opened
 from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template

@@ -6,7 +6,8 @@ from typing import Any, Literal
 from seglog._kernels.topic_rows import COLUMNS, RowLayout
 from seglog.errors import InvalidArgumentError
 from seglog.frames.libraries import library
-from seglog.frames.typed.decoding import KINDS, Kind, Typed
+from seglog.frames.typed.decoding import Kind, Typed
+from seglog.frames.typed.kinds import KINDS
 from seglog.frames.typed.typed_rows import Decoders, schema_of
 from seglog.reading.damage import OnCorrupt
 

@@ -31,8 +31,6 @@ Kind = Literal["avro", "protobuf", "json"]
 Frame = Literal["confluent", "none"] | FrameFunction
 Schemas = str | os.PathLike[str] | SchemaSource | None
 
-# (As a plain word in `decode`, "json" is text.)
-KINDS = ("avro", "protobuf")
 _TYPES: dict[str, SchemaType] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 _FRAMES: dict[str, FrameFunction] = {"confluent": confluent_frame, "none": no_frame}
 
