@@ -484,8 +484,8 @@ class Lane:
             self.check()
             sizes = {}
             for at in self.leases.dead:
-                part = at[2] >= 0 and (entry := self._dispatcher.entry_at(Position(*at[:2]))) is not None
-                sizes[at] = entry.message_count if part and entry is not None else 1
+                entry = self._dispatcher.entry_at(Position(*at[:2])) if at[2] >= 0 else None
+                sizes[at] = 1 if entry is None else entry.message_count
             if sizes:
                 self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
                 self._finish(sizes)
