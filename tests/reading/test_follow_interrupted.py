@@ -6,7 +6,7 @@ import pytest
 import seglog
 from seglog.errors import IdleTimeoutError
 from seglog.log.own_source import OwnSource
-from support.waiting import in_time
+from support.waiting import in_time, signals_meanwhile
 
 
 def test_whoever_follows_completes_a_change_that_an_interrupt_left_in_the_middle(in_memory):
@@ -39,23 +39,10 @@ def test_a_timeout_is_kept_while_segments_are_being_cut(in_memory, is_open):
 
 def test_a_timeout_is_kept_though_signals_come(in_memory):
     """As a program's own timer sends them: each one began the wait anew."""
-    signals = []
-
-    def handle(*_):
-        signals.append(None)
-        if len(signals) == 100:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        with seglog.open(in_memory / "orders-0") as log:
-            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-            with pytest.raises(IdleTimeoutError):
-                next(log.follow("end", timeout=0.3))
-            assert len(signals) < 100
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with seglog.open(in_memory / "orders-0") as log, signals_meanwhile(most=100) as signals:
+        with pytest.raises(IdleTimeoutError):
+            next(log.follow("end", timeout=0.3))
+        assert len(signals) < 100
 
 
 def test_an_interrupt_as_a_call_of_follow_is_dropped_reaches_the_program(in_memory, monkeypatch):

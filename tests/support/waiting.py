@@ -1,7 +1,9 @@
 """Waiting for what another thread or process does."""
 import queue
+import signal
 import threading
 import time
+from contextlib import contextmanager
 
 
 class HangsError(AssertionError):
@@ -35,6 +37,26 @@ def in_time(call, seconds=30, where=""):
         error.add_note(where)
         raise error
     return answer
+
+
+@contextmanager
+def signals_meanwhile(most=100):
+    """A signal each 50 ms in this block, as a program's own timer sends them, at most so many: a list, one element for
+    each that came."""
+    signals = []
+
+    def handle(*_):
+        signals.append(None)
+        if len(signals) == most:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        yield signals
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def line_of(process, seconds=180):

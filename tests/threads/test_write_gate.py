@@ -16,6 +16,7 @@ from seglog._kernels import write_gate
 from seglog._kernels.shield import shielded
 from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.threads.write_gate import WriteGate
+from support.waiting import signals_meanwhile
 
 
 class Disk(WriteGate):
@@ -508,21 +509,9 @@ def test_who_is_interrupted_in_his_sync_hands_on(disk, monkeypatch):
 
 
 def test_a_wait_with_a_limit_ends_though_signals_come_meanwhile():
-    signals = []
-
-    def handle(*_):
-        signals.append(None)
-        if len(signals) == 100:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    with signals_meanwhile(most=100) as signals:
         assert not write_gate.Bell().wait(0.3)
         assert len(signals) < 100
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
