@@ -1,6 +1,7 @@
 """CreateTopics and CreatePartitions take several steps for each partition directory. A crash between two of them leaves
 no partition, or the next start creates the rest."""
 import shutil
+import threading
 
 import pytest
 
@@ -61,10 +62,15 @@ def made_alike(directory, topic="orders"):
 
 @pytest.fixture
 def crashes(in_memory, monkeypatch):
-    """`crashes(do)`: copies of a log dir as a crash leaves it before `do(client)` and after each step of it."""
+    """`crashes(do)`: copies of a log dir as a crash leaves it before `do(client)` and after each step of it.
+
+    The server works in the background, too: no step of any of its threads is taken while a copy is made.
+    """
 
     def made(do, topics):
         data, copies = in_memory / "data", []
+        steps = threading.RLock()
+        is_recording = False
 
         def copy():
             copies.append(in_memory / f"copy-{len(copies)}")
@@ -72,20 +78,26 @@ def crashes(in_memory, monkeypatch):
 
         def watched(function):
             def step(*arguments, **options):
-                result = function(*arguments, **options)
-                copy()
-                return result
+                with steps:
+                    result = function(*arguments, **options)
+                    if is_recording:
+                        copy()
+                    return result
 
             return step
 
+        for name in STEPS:
+            monkeypatch.setattr(OsFileSystem, name, watched(getattr(OsFileSystem, name)))
         with seglog.serve(data, topics=topics, config=CONFIG) as server, WireClient(server) as client:
             for topic in topics:
                 assert widen(client, topic, 3) == Errors.NONE
-            for name in STEPS:
-                monkeypatch.setattr(OsFileSystem, name, watched(getattr(OsFileSystem, name)))
-            copy()
+            with steps:
+                copy()
+                is_recording = True
             assert do(client) == Errors.NONE
-            monkeypatch.undo()
+            with steps:
+                is_recording = False
+        monkeypatch.undo()
         return copies
 
     return made
