@@ -5,7 +5,8 @@ a signal's in the main thread. It cannot be deferred. So a shielded call runs in
 for it in C. An exception that was sent meanwhile reaches the caller after the call.
 
 Until Python 3.11 a thread that is just being started has the number of the thread that starts it, and is found first:
-an exception that is sent to the caller at that moment goes to the hidden thread. It is handed to the caller, too.
+an exception that is sent to the starter at that moment goes to the new thread, and would end it before its first line.
+`start_thread` hands it on to the starter.
 
 A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, cutting,
 closing. If many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
@@ -25,6 +26,7 @@ from cpython.pythread cimport (
     PyThread_acquire_lock,
     PyThread_allocate_lock,
     PyThread_free_lock,
+    PyThread_get_thread_ident,
     PyThread_release_lock,
     PyThread_type_lock,
 )
@@ -59,6 +61,7 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
     int PY_LOCK_ACQUIRED
+    int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* error)
 
 # How long a thread waits for another errand. Starting one costs about 30 us, and as much again for its cold stack.
 cdef enum:
@@ -97,7 +100,6 @@ cdef class _Errand:
     cdef dict named
     cdef object result
     cdef object error
-    cdef object meant_for_sender        # an exception that came to the thread as it started
     cdef bint is_background     # its sender
 
     def __cinit__(self):
@@ -122,6 +124,33 @@ cdef class _Errand:
 
 
 @cython.final
+cdef class _Start:
+    """What a new thread calls first: no exception is raised before this has looked for one."""
+    cdef object function
+    cdef tuple args
+    cdef unsigned long starter
+
+    def __call__(self):
+        cdef PyObject* sent = seg_take_sent()
+        if sent != NULL:
+            PyThreadState_SetAsyncExc(self.starter, sent)
+            Py_DECREF(<object>sent)
+        self.function(*self.args)
+
+    def __repr__(self):
+        return repr(self.function)      # in a report of an exception that nobody caught
+
+
+def start_thread(function, args):
+    """Start a thread that calls `function(*args)`, and return its number. Unlike threading.Thread, an interrupted
+    caller leaves nothing half-started (bpo-45274). Raises RuntimeError if no thread can be started."""
+    cdef _Start start = _Start()
+    start.function, start.args = function, args
+    start.starter = <unsigned long>PyThread_get_thread_ident()
+    return _thread.start_new_thread(start, ())
+
+
+@cython.final
 cdef class _Runner:
     """A thread that runs one errand after the other, and ends when none has come for a moment."""
     cdef PyThread_type_lock bell        # locked until there is an errand
@@ -140,10 +169,6 @@ cdef class _Runner:
     def __call__(self):
         global seg_is_shielded, _idle
         cdef bint has_rung
-        cdef PyObject* sent = seg_take_sent()
-        if sent != NULL:
-            self.errand.meant_for_sender = <object>sent
-            Py_DECREF(<object>sent)
         seg_is_shielded = 1
         while True:
             self.errand.run()
@@ -197,7 +222,7 @@ def shielded(function, *args, **named):
         runner = _Runner()
         runner.errand = errand
         try:
-            _thread.start_new_thread(runner, ())
+            start_thread(runner, ())
         except RuntimeError:
             return function(*args, **named)
     with nogil:
@@ -205,8 +230,6 @@ def shielded(function, *args, **named):
     # Released again for __dealloc__; the thread may still hold the object.
     PyThread_release_lock(errand.done)
     error, errand.error = errand.error, None
-    if errand.meant_for_sender is not None:
-        raise errand.meant_for_sender from error
     if error is not None:
         raise error
     return errand.result

@@ -7,12 +7,12 @@ clock again now and then.
 import os
 import threading
 import time
-from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from seglog._kernels.clock_steps import ClockSteps
+from seglog._kernels.shield import start_thread
 
 Listener = Callable[[], None]
 
@@ -103,7 +103,7 @@ class _SystemSteps:
             if self._process_id == os.getpid():
                 return
             try:
-                start_new_thread(self._tell, (ClockSteps(),))
+                start_thread(self._tell, (ClockSteps(),))
             except OSError:     # not Linux, or no descriptor is left
                 self._is_told = False
             self._process_id = os.getpid()

@@ -23,6 +23,15 @@ BY_TWO_CALLS = {
     "fs/lock.py": "within `shielded`; and the registry of locks, which shields itself",
 }
 
+# Why a thread may be lost if its starter is interrupted.
+BY_THREADING = {
+    "archive/store_lease.py": "the thread of a command; a run whose lease is not renewed ends",
+    "endpoint/local_server.py": "seglog.serve waits until the thread listens, and gives up if it ends",
+    "spark/cluster.py": "in Spark's driver, which waits in Java",
+    "spark/start_errors.py": "copies what Spark prints",
+    "upkeep/cleaner_thread.py": "the program starts it, and sees whether that was interrupted",
+}
+
 
 def test_no_lock_is_one_that_is_taken_in_python():
     assert {path: found for path, text in SOURCES.items() if (found := IN_PYTHON.findall(text))} == {}
@@ -30,3 +39,8 @@ def test_no_lock_is_one_that_is_taken_in_python():
 
 def test_locks_are_taken_by_with_or_within_a_shield():
     assert {path for path, text in SOURCES.items() if ".acquire(" in text} == BY_TWO_CALLS.keys()
+
+
+def test_threads_are_started_so_that_an_interrupt_of_the_starter_does_not_end_them():
+    assert {path for path, text in SOURCES.items() if "threading.Thread(" in text} == BY_THREADING.keys()
+    assert not [path for path, text in SOURCES.items() if "start_new_thread" in text]

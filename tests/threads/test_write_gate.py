@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seglog._kernels import write_gate
-from seglog._kernels.shield import shielded
+from seglog._kernels.shield import shielded, start_thread
 from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.threads.write_gate import WriteGate
 from support.waiting import signals_meanwhile
@@ -412,36 +412,63 @@ def test_an_interrupt_comes_behind_a_shielded_call():
     assert len(done) == 10_000
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a thread has no other's number any more as it starts")
-def test_an_exception_that_reaches_the_thread_of_a_shielded_call_as_it_starts_is_the_callers(monkeypatch):
-    class Sent(BaseException):
-        pass
+class Sent(BaseException):
+    """An exception from outside."""
+
+
+@pytest.fixture
+def sent_as_threads_start(monkeypatch):
+    """Sends an exception to whoever starts a thread, while the new thread still has the number of its starter."""
 
     def start(function, args, start=_thread.start_new_thread):
-        """As if it were sent to this thread while the new one has this one's number."""
         ident = start(function, args)
         while not ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Sent)):
             pass
         return ident
 
+    time.sleep(0.3)     # no thread waits for a shielded call
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    yield
+    sys.setswitchinterval(before)
+
+
+FOUND_FIRST = pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="a thread has no other's number any more as it starts")
+
+
+@FOUND_FIRST
+@pytest.mark.usefixtures("sent_as_threads_start")
+def test_an_exception_that_reaches_the_thread_of_a_shielded_call_as_it_starts_is_the_callers(monkeypatch):
     def work():
         for _ in range(1000):
             pass
         done.append(True)
 
     done = []
-    time.sleep(0.3)     # no thread waits for a call
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(60)
-    try:
-        monkeypatch.setattr(_thread, "start_new_thread", start)
-        with pytest.raises(Sent):
-            shielded(work)
-    finally:
-        sys.setswitchinterval(before)
+    with pytest.raises(Sent):
+        shielded(work)
     assert done
     monkeypatch.undo()
     assert shielded(divmod, 7, 2) == (3, 1)
+
+
+@FOUND_FIRST
+@pytest.mark.usefixtures("sent_as_threads_start")
+def test_an_exception_that_reaches_a_thread_as_it_starts_is_its_starters_and_the_thread_works():
+    def work(number):
+        for _ in range(1000):
+            pass
+        done.append(number)
+        over.set()
+
+    done, over = [], threading.Event()
+    with pytest.raises(Sent):
+        start_thread(work, (7,))
+        over.wait(20)
+    assert over.wait(20)
+    assert done == [7]
 
 
 def test_many_threads_append_and_each_is_durable_when_told_so(disk):

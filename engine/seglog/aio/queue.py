@@ -7,7 +7,6 @@ The loop never waits for a disk, nor for a lock whose holder waits for one.
 """
 import asyncio
 import os
-from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from seglog._kernels.shield import work_in_background
+from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.errors import LogClosedError
 from seglog.loop.home import HomeLoop
@@ -259,7 +258,7 @@ class _Taker:
         self._waiting.append(future)
         if not self._is_started:
             self._is_started = True
-            start_new_thread(self._run, ())
+            start_thread(self._run, ())
         self._bell.ring()
         return future
 

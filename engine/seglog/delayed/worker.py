@@ -3,12 +3,12 @@ import os
 import sys
 import threading
 import time
-from _thread import get_ident, start_new_thread
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Protocol
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
-from seglog._kernels.shield import work_in_background
+from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.unclosed import Unclosed
 from seglog.process_end import PROCESS_END
 
@@ -163,7 +163,7 @@ class _Mailbox:
             self._asked[worker] = work
             # An interrupt here may lead to one more thread: a worker's runs still take turns.
             if self._threads < min(self._most, len(self._asked) + len(self._running)):
-                start_new_thread(self._run, ())
+                start_thread(self._run, ())
                 PROCESS_END.add(self)
                 self._threads += 1
                 self._process_id = os.getpid()

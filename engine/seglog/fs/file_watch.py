@@ -3,10 +3,10 @@
     watched = FILE_WATCHES.watch(path, bell)      None: the system cannot tell, look now and then
 """
 import os
-from _thread import start_new_thread
 from typing import Protocol
 
 from seglog._kernels.file_watch import FileWatch
+from seglog._kernels.shield import start_thread
 from seglog._kernels.write_gate import CallLock
 from seglog.fs.files import AnyPath
 
@@ -79,7 +79,7 @@ class FileWatches:
         except OSError:
             self._watch = None
             return
-        start_new_thread(self._run, (self._watch,))
+        start_thread(self._run, (self._watch,))
 
     def _run(self, watch: FileWatch) -> None:
         while True:

@@ -1,10 +1,9 @@
 """Looks for transactions that are open for too long: one daemon thread per process, while any log has one open."""
 import os
 import weakref
-from _thread import start_new_thread
 from typing import Protocol
 
-from seglog._kernels.shield import work_in_background
+from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell, CallLock
 from seglog.errors import SeglogError
 from seglog.process_end import PROCESS_END
@@ -45,7 +44,7 @@ class TransactionWatch:
     def _start(self) -> None:
         if self._process_id != os.getpid():
             self._bell, self._ended = Bell(), Bell()
-            start_new_thread(self._run, (self._bell, self._ended))
+            start_thread(self._run, (self._bell, self._ended))
             self._process_id = os.getpid()
             PROCESS_END.add(self)
 

@@ -2,12 +2,12 @@
 
 The process ends after they are done (process_end).
 """
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
 from seglog._kernels.ending import check_others_run
-from seglog._kernels.shield import work_in_background
+from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
@@ -58,7 +58,7 @@ class BackgroundWork(ABC, Generic[Job]):
             self._idle = Bell()
             PROCESS_END.add(self)
             try:
-                start_new_thread(self._run, ())
+                start_thread(self._run, ())
             except RuntimeError:
                 self._do_all(drops=not self._DOES_WITHOUT_THREAD)
         return replaced

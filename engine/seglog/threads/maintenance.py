@@ -6,10 +6,10 @@ the log, or before the process does (process_end): what lingers is written then.
 import os
 import time
 import weakref
-from _thread import get_ident, start_new_thread
+from _thread import get_ident
 from typing import Protocol
 
-from seglog._kernels.shield import work_in_background
+from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.errors import SeglogError
 from seglog.process_end import PROCESS_END
@@ -46,7 +46,7 @@ class MaintenanceThread:
         # Not threading.Thread, which runs Python code when it is collected.
         PROCESS_END.add(self)
         try:
-            self._thread_id = start_new_thread(self._run, ())
+            self._thread_id = start_thread(self._run, ())
         except BaseException:
             PROCESS_END.remove(self)
             raise

@@ -5,10 +5,10 @@ The process ends after the thread has processed what is queued then (process_end
 import os
 import queue
 import threading
-from _thread import start_new_thread
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from seglog._kernels.shield import start_thread
 from seglog._kernels.write_gate import Bell
 from seglog.process_end import PROCESS_END
 
@@ -45,7 +45,7 @@ class ProcessQueue(Generic[Item]):
             if not self._is_started:
                 # Not threading.Thread, whose start can wait forever if it is interrupted (bpo-45274).
                 self._ended = Bell()
-                start_new_thread(self._run, (self._queue, self._ended))
+                start_thread(self._run, (self._queue, self._ended))
                 self._is_started = True
                 PROCESS_END.add(self, is_last=self._ends_last)
 
