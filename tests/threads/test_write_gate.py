@@ -464,9 +464,12 @@ def test_an_exception_that_reaches_a_thread_as_it_starts_is_its_starters_and_the
         over.set()
 
     done, over = [], threading.Event()
-    with pytest.raises(Sent):
+    def start():
         start_thread(work, (7,))
         over.wait(20)
+
+    with pytest.raises(Sent):
+        start()
     assert over.wait(20)
     assert done == [7]
 
