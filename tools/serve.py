@@ -40,10 +40,12 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 
 @click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=PATH)
-@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9092", show_default=True,
-              help="Where to listen; port 0 is any free one.")
-@click.option("--advertise", metavar="HOST:PORT",
-              help="The address to give to clients, if it differs from the one that they connect to.")
+@click.option("--listen", metavar="[NAME://]HOST:PORT", multiple=True, default=["127.0.0.1:9092"], show_default=True,
+              help="Where to listen; port 0 is any free one. May be repeated with names: PLAINTEXT, SSL, "
+              "SASL_PLAINTEXT, SASL_SSL, or one that `--config listener.security.protocol.map` has.")
+@click.option("--advertise", metavar="[NAME://]HOST:PORT", multiple=True,
+              help="The address to give to clients, if it differs from the one that they connect to. May be repeated, "
+              "for each listener by its name.")
 @click.option("--topic", "topics", type=TopicType(), multiple=True,
               help="Create this topic if it does not exist. May be repeated.")
 @click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
@@ -72,7 +74,7 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               "certificates: whoever reaches it reads, writes and deletes everything, or reads passwords and records.")
 @json_option
 def command(
-    directory: Path, listen: str, advertise: str | None, topics: Sequence[tuple[str, int]], fsync: Fsync,
+    directory: Path, listen: Sequence[str], advertise: Sequence[str], topics: Sequence[tuple[str, int]], fsync: Fsync,
     settings: Sequence[tuple[str, str]], properties: Path | None, tls_cert: Path | None, tls_key: Path | None,
     tls_client_ca: Path | None, sasl_users: Path | None, http: str | None, insecure: bool, as_json: bool,
 ) -> int:
@@ -93,11 +95,13 @@ def command(
         end.has_started()
         if as_json:
             report.print_json(
-                "listening", bootstrap_servers=server.bootstrap_servers, directory=str(directory), created=is_new,
-                http=server.http_address)
+                "listening", bootstrap_servers=server.bootstrap_servers, listeners=server.listeners,
+                directory=str(directory), created=is_new, http=server.http_address)
             sys.stdout.flush()      # a pipe would buffer it until the server ends
         else:
-            click.echo(f"listening on {server.bootstrap_servers}")
+            listeners = server.listeners
+            for name, address in listeners.items():
+                click.echo(f"listening on {address}" + (f" ({name})" if len(listeners) > 1 else ""))
             if server.http_address:
                 click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
             if is_new:      # a mistyped name would be an empty server, and nobody would know why

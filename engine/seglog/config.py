@@ -93,8 +93,8 @@ def parse_format_version(value: object) -> int:
 class Key:
     """The values that a configuration key accepts: the metadata of a field.
 
-    One of `choices`, a truth value if the unit is "boolean", or a number from `low` to `high` or one of `besides`:
-    a fraction if the unit is "ratio", otherwise a whole number.
+    One of `choices`, a truth value if the unit is "boolean", any text if it is "text", or a number from `low` to `high`
+    or one of `besides`: a fraction if the unit is "ratio", otherwise a whole number.
     """
 
     name: str
@@ -114,6 +114,8 @@ class Key:
             return " or ".join(self.choices)
         if self.unit == "boolean":
             return "true or false"
+        if self.unit == "text":
+            return "any text"
         if self.unit == "record format":
             return "0, 1, 2, or a Kafka version such as 0.9.0, 0.10.0 or 2.8"
         return "".join(f"{n} or " for n in self.besides) + f"{self.low} to {self.high}"
@@ -126,6 +128,10 @@ class Key:
             if value in self.choices:
                 return value
             raise InvalidConfigError(f"{self.name} must be {self.limits}, not {value!r}")
+        if self.unit == "text":
+            if isinstance(value, str):
+                return value
+            raise InvalidConfigError(f"{self.name} must be text, not {value!r}")
         try:
             if self.unit == "boolean":
                 return parse_bool(value)

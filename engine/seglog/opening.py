@@ -4,7 +4,7 @@ They are above `log/` and `upkeep/`, and pass the retention rule and the cleaner
 the code that examines or rewrites logs.
 """
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seglog.clock import Clock
@@ -96,13 +96,13 @@ def open_dir(
 def serve(
     path: str | os.PathLike[str],
     *,
-    listen: str = "127.0.0.1:0",
+    listen: str | Sequence[str] = "127.0.0.1:0",
     topics: Mapping[str, int] | None = None,
     config: Mapping[str, object] | None = None,
     fsync: Fsync = "batch",
     users: Mapping[str, str] | None = None,
     tls: "ssl.SSLContext | None" = None,
-    advertise: str | None = None,
+    advertise: str | Sequence[str] | None = None,
     http: str | None = None,
     insecure: bool = False,
 ) -> "LocalServer":
@@ -112,18 +112,20 @@ def serve(
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
-    free port. `config`: Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names
-    (docs/config.md). `fsync`: as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to
-    passwords, for SASL PLAIN. `advertise`: the address to tell clients, if it is not the one that they connected to.
-    `http`: the address and port of the page and the metrics.
+    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serve.md). `config`:
+    Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md). `fsync`:
+    as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN.
+    `advertise`: the address to tell clients, if it is not the one that they connected to; for several listeners a list,
+    such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics.
 
     Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
     certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
     the server cannot listen on the address.
     """
     from seglog.coordinators.coordinator_config import CoordinatorConfig
-    from seglog.endpoint.addresses import checked_listen, checked_page, parse_address
+    from seglog.endpoint.addresses import checked_page
     from seglog.endpoint.broker_keys import broker_settings
+    from seglog.endpoint.listeners import listeners_of, protocols_of
     from seglog.endpoint.local_server import LocalServer
     from seglog.endpoint.server import ServerOptions
     from seglog.endpoint.settings import ServerConfig
@@ -138,10 +140,12 @@ def serve(
     if topics is not None and not isinstance(topics, Mapping):
         raise InvalidArgumentError(
             f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
-    host, port = checked_listen(listen, users=users, tls=tls, insecure=insecure)
+    server_config = ServerConfig.of(server)
     options = ServerOptions(
-        host=host, port=port, advertised=None if advertise is None else parse_address(advertise), users=users, tls=tls,
-        config=ServerConfig.of(server), coordinators=CoordinatorConfig.of(coordinators), log_config=log,
+        listeners=listeners_of(
+            listen, advertise, protocols_of(server_config.listener_security_protocol_map), users=users, tls=tls,
+            insecure=insecure),
+        users=users, tls=tls, config=server_config, coordinators=CoordinatorConfig.of(coordinators), log_config=log,
         topics=dict(topics or {}),
         http=None if http is None else checked_page(http, users=users, tls=tls, insecure=insecure),
     )

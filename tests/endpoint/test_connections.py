@@ -25,6 +25,7 @@ from seglog.wire.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from support.certificates import client_context, server_context
 from support.random_messages import random_message
 from support.waiting import wait_for
 from support.wire_client import WireClient, fetch_request, produce_request
@@ -262,20 +263,8 @@ def test_the_oldest_handshake_is_followed_by_a_bare_token(in_memory):
         assert produced(client).base_offset == 0
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key", "-out", "certificate"],
-        cwd=directory, check=True, capture_output=True)
-    return directory
-
-
 def test_records_of_megabytes_go_and_come_by_tls(in_memory, certificate):
-    here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    here.load_cert_chain(certificate / "certificate", certificate / "key")
-    there = ssl.create_default_context(cafile=certificate / "certificate")
+    here, there = server_context(certificate), client_context(certificate)
     value = bytes(range(256)) * 3000
     with served_with(in_memory, tls=here) as server:
         with WireClient(server, wrap=lambda sock: there.wrap_socket(sock, server_hostname="127.0.0.1")) as client:
@@ -287,15 +276,6 @@ def test_records_of_megabytes_go_and_come_by_tls(in_memory, certificate):
             plain_text.socket.sendall(b"\0\0\0\x10 no hello of TLS")
             while plain_text.socket.recv(100):      # perhaps an alert
                 pass
-
-
-def server_context(certificate, *, asks_clients=None):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "certificate", certificate / "key")
-    if asks_clients is not None:
-        context.load_verify_locations(certificate / "certificate")
-        context.verify_mode = asks_clients
-    return context
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
@@ -325,7 +305,7 @@ def test_a_client_without_the_certificate_that_is_required_is_not_served(in_memo
     here = server_context(certificate, asks_clients=ssl.CERT_REQUIRED)
     with served_with(in_memory, tls=here) as server:
         for is_known in (True, False):
-            there = ssl.create_default_context(cafile=certificate / "certificate")
+            there = client_context(certificate)
             if is_known:
                 there.load_cert_chain(certificate / "certificate", certificate / "key")
             def wrap(sock, there=there):

@@ -64,7 +64,7 @@ def test_a_server_removes_none_while_another_process_uses_the_log_dir(crashed):
 
 def test_what_comes_after_the_start_stays(crashed, monkeypatch):
     """A backup into this log dir may begin meanwhile, and works in a directory with such a name."""
-    opened = server_module._listener
+    opened = server_module.ListeningSocket
 
     def listener(*address):
         staging = Staging.of_partition(OsFileSystem(), crashed / "backup-0")
@@ -72,7 +72,7 @@ def test_what_comes_after_the_start_stays(crashed, monkeypatch):
         staging.__enter__()
         return opened(*address)
 
-    monkeypatch.setattr(server_module, "_listener", listener)
+    monkeypatch.setattr(server_module, "ListeningSocket", listener)
     with seglog.serve(crashed):
         wait_for(lambda: len(left(crashed)) == 2 + len(KEPT))
     assert [name.partition(".")[0] for name in left(crashed) if name.endswith("-delete")] == ["backup-0", "orders-2"]

@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -139,9 +140,29 @@ def test_a_second_server_in_one_process_is_refused(tmp_path):
         pass
 
 
+def test_it_tells_the_address_of_each_listener(tmp_path):
+    (tmp_path / "users").write_text("alice:secret\n")
+    arguments = [
+        "--listen", "INSIDE://127.0.0.1:0", "--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--sasl-users",
+        str(tmp_path / "users"), "--advertise", "SASL_PLAINTEXT://kafka.example:9094", "--config",
+        "listener.security.protocol.map=INSIDE:PLAINTEXT",
+    ]
+    with ServeProcess(tmp_path / "data", *arguments) as server:
+        inside, outside = server.told["listeners"].items()
+        assert inside == ("INSIDE", server.bootstrap_servers)
+        assert outside[0] == "SASL_PLAINTEXT"
+    command = [*SERVE, tmp_path / "data", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        lines = [child.stdout.readline() for _ in range(2)]
+        child.terminate()
+    for line, name in zip(lines, ("INSIDE", "SASL_PLAINTEXT"), strict=True):
+        assert re.fullmatch(rf"listening on 127\.0\.0\.1:\d+ \({name}\)\n", line)
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--listen", "0.0.0.0:0"], "other machines"),
     (["--listen", "nonsense"], "invalid address 'nonsense'"),
+    (["--listen", "SSL://127.0.0.1:0"], "SSL needs a certificate"),
     (["--config", "no.such.key=1"], "no such key"),
     (["--topic", "orders:0"], "topic:partitions"),
     (["--tls-client-ca", "authorities"], "--tls-client-ca without --tls-cert"),

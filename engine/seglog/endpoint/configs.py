@@ -238,7 +238,9 @@ def _changed(log: Log | None, name: str, operation: int, value: str | None) -> s
 
 
 def _server_type(unit: str, high: int) -> int:
-    return _BOOLEAN if unit == "boolean" else _LONG if high > 2**31 else _INT
+    if unit in ("boolean", "text"):
+        return _BOOLEAN if unit == "boolean" else _STRING
+    return _LONG if high > 2**31 else _INT
 
 
 def _config_row(

@@ -39,7 +39,7 @@ def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class LocalServer:
     """The result of `seglog.serve`. `with` or `async with` starts it, once.
 
-    bootstrap_servers   for clients, such as "127.0.0.1:41234"
+    bootstrap_servers   for clients, such as "127.0.0.1:41234": the first listener
     """
 
     def __init__(
@@ -67,16 +67,26 @@ class LocalServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        host, port = self.host, self.port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return next(iter(self.listeners.values()))
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The address of each listener by its name, in the order that they were given: `{"PLAINTEXT":
+        "127.0.0.1:41234"}`."""
+        return {
+            one.listener.name: f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}"
+            for one in self._running().listening
+        }
 
     @property
     def host(self) -> str:
-        return self._running().host
+        """Of the first listener."""
+        return self._running().listening[0].host
 
     @property
     def port(self) -> int:
-        return self._running().port
+        """Of the first listener."""
+        return self._running().listening[0].port
 
     @property
     def path(self) -> Path:

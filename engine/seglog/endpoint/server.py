@@ -3,7 +3,6 @@
     accept ── Connection ── Requests ── a handler ── the logs of a LogDir
 """
 import asyncio
-import contextlib
 import functools
 import resource
 import socket
@@ -30,6 +29,7 @@ from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
+from seglog.endpoint.listeners import Listener, ListeningSocket, Protocol
 from seglog.endpoint.offsets import Offsets
 from seglog.endpoint.page import Page
 from seglog.endpoint.peer import Peer, leave_closed
@@ -41,9 +41,8 @@ from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import NewTopic, Topics
 from seglog.endpoint.transaction_requests import TransactionRequests
 from seglog.endpoint.workload import HeavyWork
-from seglog.errors import InvalidArgumentError, SeglogError
+from seglog.errors import SeglogError
 from seglog.fs.files import FileSystem
-from seglog.fs.refusals import storage_error
 from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
@@ -53,12 +52,10 @@ from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
 
 _LOG = Logger(__name__)
 
-_BACKLOG = 1024
 _CONVERTERS = 2
 _IDLE_LOOK_S = 1.0
 # The coordinator ends transactions: a log that times out transactions by itself could abort one being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
-_NO_FILES_PAUSE_S = 0.1
 # Large answers that are made or wait for their clients take no more than this together.
 _ANSWERS_BYTES_MAX = 64 << 20
 _OTHER_FILES = 32       # the listeners, the loop, locks, files that are read in between
@@ -68,8 +65,7 @@ _OTHER_FILES = 32       # the listeners, the loop, locks, files that are read in
 class ServerOptions:
     """How clients reach a server, and which ones may.
 
-    host, port      where it listens; port 0: any free one
-    advertised      the address given to clients, if it is not the one that they connect to
+    listeners       where it listens; port 0: any free one
     users           passwords by name, for SASL PLAIN; None: no authentication
     tls             None: plain
     log_config      for settings of logs that a topic does not have itself
@@ -77,9 +73,7 @@ class ServerOptions:
     http            where to serve the web page and the metrics; None: not served
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    advertised: tuple[str, int] | None = None
+    listeners: Sequence[Listener] = (Listener("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 0),)
     config: ServerConfig = field(default_factory=ServerConfig)
     coordinators: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     log_config: Mapping[str, object] = field(default_factory=dict)
@@ -104,10 +98,8 @@ class Server:
         self._connections_max = min(options.config.max_connections, _connections_room())
         self._logging_in_max = max(1, min(options.config.max_connections_logging_in, self._connections_max // 4))
         self._services: list[asyncio.Task[None]] = []
-        self._listener: socket.socket | None = None
-        self._listening: asyncio.TimerHandle | None = None      # when it does so again, after a pause
+        self.listening: list[ListeningSocket] = []
         self.page: Page | None = None
-        self.host, self.port = options.host, options.port
 
     async def start(self) -> None:
         """Start listening. Raises StorageError if the address is not available, and what creating the topics raises."""
@@ -163,15 +155,17 @@ class Server:
         ]):
             if isinstance(made, Exception):
                 raise made
-        listener = self._listener = _listener(options.host, options.port)
-        self.host, self.port = listener.getsockname()[:2]
+        for listener in options.listeners:
+            self.listening.append(ListeningSocket(listener))
         if options.http is not None:
-            page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{self.host}:{self.port}",
+            first = self.listening[0]
+            page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{first.host}:{first.port}",
                 users=options.users, tls=options.tls, security=self.requests.security,
-                names=[options.http[0], *([] if options.advertised is None else [options.advertised[0]])])
+                names=[options.http[0], *(one.advertised[0] for one in options.listeners if one.advertised)])
             await page.start(*options.http)
             self.page = page
-        self._listen()
+        for one in self.listening:
+            one.accept_by(self._accept)
         self._services = [
             loop.create_task(self._close_idle()),
             loop.create_task(self._load(deleted)),
@@ -226,41 +220,26 @@ class Server:
 
     # --- connections -----------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        assert self._listener is not None
-        self._listening = None
-        # Not by `sock_accept`: a task that is cancelled in it may lose a connection that has just been accepted.
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept, self._listener)
-
     def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+        for one in self.listening:
+            one.close()
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Accept a connection: the listener is readable."""
-        loop = asyncio.get_running_loop()
-        try:
-            sock, peer = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):       # the client has left again
+    def _accept(self, listening: ListeningSocket) -> None:
+        """Accept a connection: one waits, most likely."""
+        accepted = listening.accept()
+        if accepted is None:
             return
-        except OSError as error:    # mostly no descriptor is free, and the listener stays readable
-            _LOG.warning("could not accept a connection: %s", error)
-            loop.remove_reader(listener.fileno())
-            self._listening = loop.call_later(_NO_FILES_PAUSE_S, self._listen)
-            return
+        sock, client_host = accepted
         if len(self._tasks) >= self._connections_max:
             sock.close()
             return
         self.traffic.accepted += 1
         sock.setblocking(False)
+        loop = asyncio.get_running_loop()
         stream = PlainStream(sock, loop)
-        task = loop.create_task(self._serve(sock, stream, f"/{peer[0]}"))
+        task = loop.create_task(self._serve(listening.listener, sock, stream, f"/{client_host}"))
         self._tasks[task] = None
-        if self._asks_for_login:
+        if listening.listener.protocol.asks_for_login:
             self._logging_in[task] = time.monotonic()
             if len(self._logging_in) > self._logging_in_max:
                 # The oldest, not the newest: idle connections must not keep anybody out.
@@ -279,15 +258,16 @@ class Server:
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("a connection failed", exc_info=error)
 
-    async def _serve(self, sock: socket.socket, plain: PlainStream, client_host: str) -> None:
-        options = self._options
+    async def _serve(self, listener: Listener, sock: socket.socket, plain: PlainStream, client_host: str) -> None:
+        options, protocol = self._options, listener.protocol
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         task = asyncio.current_task()
         assert task is not None
         stream: ByteStream = plain
         principal = ANONYMOUS
-        if options.tls is not None:
+        if protocol.has_tls:
+            assert options.tls is not None
             stream = tls = TlsStream(plain, options.tls)
             try:
                 await tls.shake_hands()
@@ -296,22 +276,19 @@ class Server:
                 return
             if (subject := tls.subject()) is not None:
                 principal = f"User:{subject}"
-            if options.users is None:
+            if not protocol.has_sasl:
                 self._logging_in.pop(task, None)
                 if subject is not None:
                     self.requests.security.logged_in(client_host, principal)
         here = sock.getsockname()[:2]
         connection = Connection(
             stream, self.requests, options.config, self._memory, self._converters, self.traffic,
-            Authentication(options.users, principal), client_host, options.advertised or (here[0], here[1]),
+            Authentication(options.users if protocol.has_sasl else None, principal), client_host,
+            listener.advertised or (here[0], here[1]),
             Peer(sock.fileno()), lambda: self._logging_in.pop(task, None),
         )
         self._tasks[task] = connection
         await connection.run()
-
-    @property
-    def _asks_for_login(self) -> bool:
-        return self._options.users is not None or self._options.tls is not None
 
     async def _close_idle(self) -> None:
         max_s = self._options.config.connections_max_idle_ms / 1000
@@ -335,24 +312,3 @@ def _connections_room() -> int:
     """How many connections may be open, so that enough descriptors are left for logs: they use the other half."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_INT if soft == resource.RLIM_INFINITY else max(1, soft // 2 - _OTHER_FILES)
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise InvalidArgumentError(f"cannot resolve {host!r}: {error.strerror}") from error
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            sock.close()
-        if isinstance(error, OSError):
-            raise storage_error(error, "listen", f"{host}:{port}") from error
-        raise
-    return sock

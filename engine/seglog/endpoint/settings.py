@@ -11,6 +11,11 @@ class ServerConfig(Settings):
     node_id: int = setting(
         1, "node.id", "number", "the number of the only node, which clients see", "KRaftConfigs.NODE_ID_CONFIG",
     )
+    listener_security_protocol_map: str = setting(
+        "", "listener.security.protocol.map", "text",
+        "the protocol of each listener whose name is no protocol, such as INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL",
+        "SocketServerConfigs.LISTENER_SECURITY_PROTOCOL_MAP_DEFAULT, which names the four protocols themselves",
+    )
     auto_create_topics_enable: bool = setting(
         True, "auto.create.topics.enable", "boolean",
         "whether a topic is created when a client requests its metadata, if the client allows it",

@@ -1,4 +1,5 @@
 """Certificates for tests of TLS."""
+import ssl
 import subprocess
 
 
@@ -11,3 +12,18 @@ def self_signed(work):
     )
     assert made.returncode == 0, made.stderr
     return work / "cert.pem", work / "key.pem"
+
+
+def server_context(directory, *, asks_clients=None):
+    """The TLS of a server with the files `certificate` and `key` of this directory."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "certificate", directory / "key")
+    if asks_clients is not None:
+        context.load_verify_locations(directory / "certificate")
+        context.verify_mode = asks_clients
+    return context
+
+
+def client_context(directory):
+    """The TLS of a client that trusts it."""
+    return ssl.create_default_context(cafile=directory / "certificate")
