@@ -66,7 +66,7 @@ def test_what_a_log_keeps_besides_records_is_still_so(release):
         assert log.append_batch(again).is_duplicate
         assert log.producer(7) is not None
     with seglog.open(release / "data/tagged-0") as log:
-        assert log.dialect.is_tagged
+        assert log._dialect.is_tagged
 
 
 @pytest.mark.parametrize("name", ["topic", "delayed"])

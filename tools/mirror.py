@@ -49,7 +49,7 @@ def command(
     """
     are_new = {path: not path.exists() for path in targets}
     with Partition(source) as src:      # before a target is created
-        own = {"seglog.message.dialect": src.dialect.name} if src.dialect.is_tagged else {}
+        own = {"seglog.message.dialect": src._dialect.name} if src._dialect.is_tagged else {}
         if from_offset is not None:
             check_begin(src, from_offset)
         if any(are_new.values()):

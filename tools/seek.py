@@ -100,7 +100,7 @@ def _by_time(partition: Partition, time_ms: int) -> Found | None:
 
 def _open(partition: Partition, segment: Segment, position: BatchPosition, offset: int) -> Found:
     """Find the first record at or after `offset` in the batch; there is none if a cleaner removed them."""
-    table = scan(segment.window, position.position, max_batches=1, decompress=partition.decompress)
+    table = scan(segment.window, position.position, max_batches=1, decompress=partition._decompress)
     batch = table[0]
     records = list(batch)
     base_offset = lines.base_offset_of(batch, records)

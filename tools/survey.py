@@ -168,7 +168,7 @@ class Survey:
         total, before = sum(size_of(s.path) for s in partition.segments), 0
 
         def opening(codec: int, magic: int, payload: memoryview) -> "Buffer":
-            opened = partition.decompress(codec, magic, payload)
+            opened = partition._decompress(codec, magic, payload)
             self._opened += memoryview(opened).nbytes
             return opened
 

@@ -48,7 +48,7 @@ class Writer:
 
 
 def infer(partition: Partition, survey: Survey) -> Writer:
-    if partition.dialect.is_tagged:
+    if partition._dialect.is_tagged:
         return Writer(None, None, (Reason(".tlog files: messages with tags, which no Kafka writes"),), is_kafka=False)
     reasons = (*_by_files(partition), *_by_batches(survey), *_by_index_rule(partition))
     since = max((r.since for r in reasons if r.since), key=_order, default=None)
@@ -127,7 +127,7 @@ def _entry_kinds(segment: Segment, partition: Partition) -> Iterator[str]:
             offset, position = index[slot]
             if not 0 <= position < segment.size_bytes:
                 continue
-            table = scan(segment.window, position, max_batches=1, decompress=partition.decompress)
+            table = scan(segment.window, position, max_batches=1, decompress=partition._decompress)
             if not len(table) or not table[0].crc_is_valid():
                 continue
             batch = table[0]

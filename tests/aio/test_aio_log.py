@@ -21,6 +21,8 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.fs.files import OsFileSystem
+from seglog.loop.home import HomeLoop
+from seglog.loop.in_flight import AppendsInFlight
 from support.faultfs import FailingFs
 from support.loops import in_both_loops, run_in
 from support.waiting import wait_for
@@ -455,3 +457,35 @@ def test_nothing_is_left_of_a_log_that_was_closed(in_memory):
     before, left = asyncio.run(main())
     wait_for(lambda: gc.collect() >= 0 and not any(one() for one in left), 20)
     assert descriptors() <= before
+
+
+class ToldToSync:
+    """A log and its appends, as AppendsInFlight sees them: `sync` answers what was asked, up to so many appends."""
+
+    def __init__(self):
+        self.asked, self.committed = [], 0
+
+    def when_durable(self, token, callback):
+        self.asked.append((token.number, callback))
+
+    def sync(self, number):
+        self.committed = number
+        while self.asked and self.asked[0][0] <= number:
+            self.asked.pop(0)[1](None)
+
+
+def test_of_appends_that_come_to_wait_out_of_order_the_last_one_is_asked_about():
+    """One that a thread wrote may come to wait behind a later one of the loop, which would wait for ever."""
+    async def main():
+        log = ToldToSync()
+        in_flight = AppendsInFlight(HomeLoop("orders-0"), log, log)
+        waiting = [in_flight.durable(number) for number in (1, 3, 2)]
+        log.sync(1)
+        await waiting[0]
+        assert [number for number, _ in log.asked] == [3]
+        log.sync(2)
+        log.sync(3)
+        await asyncio.gather(*waiting)
+        assert not log.asked
+
+    asyncio.run(asyncio.wait_for(main(), 60))

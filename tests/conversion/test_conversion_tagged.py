@@ -138,11 +138,11 @@ def test_the_dialect_is_the_result_s_and_other_settings_stay(work):
         log.configure({"segment.ms": 1000})
     converted(work / "a-0", work / "b-0", "tagged")
     with seglog.open(work / "b-0") as log:
-        assert (log.dialect.name, log.config.segment_ms, log.config.message_format_version) == ("tagged", 1000, None)
+        assert (log._dialect.name, log.config.segment_ms, log.config.message_format_version) == ("tagged", 1000, None)
         log.append(b"w")
     converted(work / "b-0", work / "c-0", 2)
     with seglog.open(work / "c-0") as log:
-        assert (log.dialect.name, log.config.segment_ms) == ("kafka", 1000)
+        assert (log._dialect.name, log.config.segment_ms) == ("kafka", 1000)
         assert [r.value for r in log.read()] == [b"v", b"w"]
 
 

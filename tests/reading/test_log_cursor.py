@@ -232,7 +232,7 @@ def test_a_commit_that_fails_leaves_the_one_before(log, path):
     with log.cursor("mailer") as cursor:
         cursor.commit(3)
     for number in range(8):
-        failing = FailingFs(log.fs, number, 28)
+        failing = FailingFs(log._fs, number, 28)
         with seglog.open_partition(path) as partition, partition.cursor("mailer") as cursor:
             cursor._fs = failing
             try:
@@ -460,7 +460,7 @@ def test_what_cannot_be_lowered_leaves_the_log_uncut(path, in_memory):
             for name in ("a", "b"):
                 with log.cursor(name) as cursor:
                     cursor.commit(9)
-            log._tail.fs = failing = FailingFs(log.fs, number, 28)
+            log._tail.fs = failing = FailingFs(log._fs, number, 28)
             try:
                 log.truncate_to(5)
                 failed = False

@@ -36,7 +36,7 @@ def test_the_mirror_of_messages_with_tags_is_a_log_of_such(tmp_path):
     for targets in ([one], [one], several, several[::-1]):
         run("mirror", tmp_path / "orders-0", *targets)
     with seglog.open_partition(one) as partition:
-        assert (partition.dialect.name, partition.log_end_offset) == ("tagged", 30)
+        assert (partition._dialect.name, partition.log_end_offset) == ("tagged", 30)
     counts = []
     for path in several:
         with seglog.open_partition(path) as partition:

@@ -78,5 +78,5 @@ def test_a_recovered_copy_is_a_tagged_log(path, tmp_path):
         before = [(r.offset, r.value) for r in partition.read()]
     run("recover", str(path), "--mode", "truncate", "--out", str(tmp_path / "copy-0"), status=1)
     with seglog.open(tmp_path / "copy-0", clock=ManualClock(NOW)) as log:
-        assert log.dialect.name == "tagged"
+        assert log._dialect.name == "tagged"
         assert [(r.offset, r.value) for r in log.read()] == before

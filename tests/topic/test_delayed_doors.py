@@ -43,7 +43,7 @@ def log(tmp_path, clock):
 
 
 def opened(log, config=None):
-    return DelayedDelivery(log, config, clock=log.clock, new_worker=InlineWorker)
+    return DelayedDelivery(log, config, clock=log._clock, new_worker=InlineWorker)
 
 
 # --- publishing --------------------------------------------------------------------------------

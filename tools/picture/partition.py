@@ -137,7 +137,7 @@ def _ends(spans: Sequence[SegmentSpan], damaged: set[str]) -> list[SegmentSpan]:
 
 
 def _missing(partition: Partition, span: SegmentSpan) -> Cell:
-    dialect, log = partition.dialect, partition.path / span.name
+    dialect, log = partition._dialect, partition.path / span.name
     missing = [suffix for suffix in dialect.own_indexes if not log.with_suffix(suffix).exists()]
     return Cell(f"no {' and '.join(missing)}" if missing else "")
 

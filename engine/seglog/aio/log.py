@@ -8,14 +8,18 @@ calls, and those that wait for the disk share syncs.
 """
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Never
 
+from seglog.aio.handover import Opening
+from seglog.aio.one_by_one import OneByOne
+from seglog.aio.producer import AsyncProducer
 from seglog.aio.readers import GrowingReader
-from seglog.log.append import NOT_AT_ONCE, PendingAppend, listed_headers
+from seglog.log.append import NOT_AT_ONCE, AppendResult, PendingAppend, listed_headers
 from seglog.log.log import Log
 from seglog.log.nonblocking_append import NonblockingAppend
+from seglog.log.retaining import Retained
 from seglog.loop.home import settle
 from seglog.loop.in_flight import AppendsInFlight
 from seglog.reading.arguments import misplaced_error
@@ -25,8 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglog._kernels.batch_encode import Headers, Record
-
-Answer = TypeVar("Answer")
+    from seglog.log.stats import LogStats
 
 # Appends in a row that wait for nothing; then the loop gets a turn.
 _IN_A_ROW = 64
@@ -43,13 +46,33 @@ class AsyncLog(GrowingReader[Log]):
         super().__init__(blocking)
         self._at_once = NonblockingAppend(blocking)
         self._in_flight = AppendsInFlight(self._home, blocking, self._at_once)
-        self._in_thread: asyncio.Future[Any] | None = None     # the change that a thread is making now
+        self._changes = OneByOne(self._home)        # those that threads make
         self._in_a_row = 0
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self.blocking.closed
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which readers see the log: the log end offset."""
+        return self.blocking.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction that is still open; the log end offset if none is."""
+        return self.blocking.last_stable_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """One past the last offset that is known to be on the disk."""
+        return self.blocking.durable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of new batches."""
+        return self.blocking.leader_epoch
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -68,7 +91,7 @@ class AsyncLog(GrowingReader[Log]):
         if type(headers) is not tuple:
             headers = listed_headers(headers)
         written = NOT_AT_ONCE
-        if self._in_thread is None:
+        if self._changes.running is None:
             written = self._at_once.append(value, key, headers, timestamp)
         if written is NOT_AT_ONCE:
             written = await self._behind(
@@ -87,7 +110,7 @@ class AsyncLog(GrowingReader[Log]):
         if isinstance(records, Iterable) and not isinstance(records, list | tuple):
             records = list(records)     # they may be read twice
         written = NOT_AT_ONCE
-        if self._in_thread is None:
+        if self._changes.running is None:
             written = self._at_once.append_many(records, atomic)
         if written is NOT_AT_ONCE:
             written = await self._behind(
@@ -98,6 +121,41 @@ class AsyncLog(GrowingReader[Log]):
             await self._in_flight.durable(written.number)
         else:
             await self._turn()
+        return written.result
+
+    async def append_batch(
+        self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
+        from_coordinator: bool = False,
+    ) -> AppendResult:
+        """Append a batch as bytes, at the moment when `Log.append_batch` would return. A thread checks and writes it:
+        the check decompresses it."""
+        result: AppendResult = await self._by_thread(partial(
+            self.blocking.append_batch, raw, assign_offsets=assign_offsets, leader_epoch=leader_epoch,
+            from_coordinator=from_coordinator, wait=False,
+        ))
+        return result
+
+    async def append_columns(
+        self,
+        columns: object = None,
+        *,
+        timestamps: object = None,
+        keys: object = None,
+        values: object = None,
+        headers: object = None,
+    ) -> int:
+        """Append records as columns and return the last one's offset, as `Log.append_columns`. A thread writes them."""
+        last: int = await self._by_thread(partial(
+            self.blocking.append_columns, columns, timestamps=timestamps, keys=keys, values=values, headers=headers,
+            wait=False,
+        ))
+        return last
+
+    async def _by_thread(self, write: Callable[[], Any]) -> Any:
+        """Have a thread write, in its turn; return when the method of `Log` would return."""
+        written = await self._changes.do(write)
+        if self._at_once.is_due(written):
+            await self._in_flight.durable(written.number)
         return written.result
 
     async def durable(self, written: PendingAppend[Any]) -> None:
@@ -112,7 +170,7 @@ class AsyncLog(GrowingReader[Log]):
 
     async def flush(self) -> None:
         """Return when everything appended before is on the disk."""
-        await self._by_thread(self.blocking.flush)
+        await self._changes.do(self.blocking.flush)
 
     async def _turn(self) -> None:
         """Let other tasks run now and then, even if appends have nothing to wait for."""
@@ -121,23 +179,58 @@ class AsyncLog(GrowingReader[Log]):
             self._in_a_row = 0
             await asyncio.sleep(0)
 
+    # --- transactions ----------------------------------------------------------------------------
+
+    def producer(self, producer_id: int) -> Opening[AsyncProducer]:
+        """A transactional producer: `async with log.producer(7) as producer`, or `producer = await log.producer(7)`.
+
+        Raises what `Log.producer` raises, when it is awaited.
+        """
+        self._home.check()
+        return Opening(
+            lambda: self._home, partial(self.blocking.producer, producer_id), partial(AsyncProducer, self._home),
+            lambda producer: None,      # nothing is open yet: its epoch is used up
+        )
+
+    async def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True
+    ) -> int:
+        """Write the marker that ends a transaction of ready batches, as `Log.end_transaction`. Returns its offset."""
+        marker: int = await self._by_thread(partial(
+            self.blocking.end_transaction, producer_id, epoch, commit=commit, must_be_open=must_be_open, wait=False
+        ))
+        return marker
+
     # --- slow calls: a thread makes them, and later appends wait for it ----------------------------
 
     async def roll(self) -> int:
         """`Log.roll`."""
-        return await self._by_thread(self.blocking.roll)
+        return await self._changes.do(self.blocking.roll)
 
     async def snapshot(self, dst: str | os.PathLike[str]) -> int:
         """`Log.snapshot`: appends in this loop wait for it, reads continue."""
-        return await self._by_thread(self.blocking.snapshot, dst)
+        return await self._changes.do(self.blocking.snapshot, dst)
 
     async def truncate_to(self, offset: int) -> int:
         """`Log.truncate_to`."""
-        return await self._by_thread(self.blocking.truncate_to, offset)
+        return await self._changes.do(self.blocking.truncate_to, offset)
 
     async def delete_records(self, before: int) -> int:
         """`Log.delete_records`."""
-        return await self._by_thread(self.blocking.delete_records, before)
+        return await self._changes.do(self.blocking.delete_records, before)
+
+    async def delete_old_segments(self) -> Retained:
+        """`Log.delete_old_segments`: appends in this loop wait for it."""
+        return await self._changes.do(self.blocking.delete_old_segments)
+
+    async def configure(self, changes: Mapping[str, object]) -> None:
+        """`Log.configure`: appends after the call use the new settings."""
+        await self._changes.do(self.blocking.configure, changes)
+
+    async def stats(self) -> "LogStats":
+        """`Log.stats`."""
+        self._home.check()
+        return await self._home.by_thread(self.blocking.stats)
 
     async def close(self) -> None:
         """Make everything durable, and close the log; appends that wait return, tasks that follow it see the end.
@@ -146,7 +239,7 @@ class AsyncLog(GrowingReader[Log]):
         """
         self._home.check()
         try:
-            await self._change(self.blocking.close)     # at once: the log itself makes it wait its turn
+            await self._changes.do_now(self.blocking.close)     # at once: the log itself makes it wait its turn
         finally:
             self._in_flight.settle()
             self._arrivals.close()
@@ -155,28 +248,9 @@ class AsyncLog(GrowingReader[Log]):
         self, at_once: "Callable[[], PendingAppend[int]]", slowly: "Callable[[], PendingAppend[int]]"
     ) -> PendingAppend[int]:
         """Append after the change that a thread is making; in a thread, too, if this append has to wait itself."""
-        if self._in_thread is not None:
-            await self._turn_to_change()
+        if self._changes.running is not None:
+            await self._changes.turn()
             written = at_once()
             if written is not NOT_AT_ONCE:
                 return written
-        return await self._change(slowly)
-
-    async def _by_thread(self, work: Callable[..., Answer], *args: object) -> Answer:
-        self._home.check()
-        await self._turn_to_change()
-        return await self._change(partial(work, *args))
-
-    async def _turn_to_change(self) -> None:
-        while (change := self._in_thread) is not None:
-            await asyncio.wait((change,))
-
-    async def _change(self, work: Callable[[], Answer]) -> Answer:
-        """Do `work` in a thread, now. It is done even if the waiting task is cancelled."""
-        change = self._in_thread = self._home.by_thread(work)
-        change.add_done_callback(self._changed)         # first, so that waiting tasks find no change under way
-        return await asyncio.shield(change)
-
-    def _changed(self, change: "asyncio.Future[Any]") -> None:
-        if self._in_thread is change:
-            self._in_thread = None
+        return await self._changes.do_now(slowly)

@@ -1,9 +1,12 @@
 """Reading partitions in an event loop: closed ones, and those that grow."""
+import asyncio
 from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from seglog._kernels.record_batch import Record
+from seglog.aio.cursor import AsyncCursor
+from seglog.aio.handover import Opening
 from seglog.aio.records import AsyncRecords, FollowedRecords, ReadRecords
 from seglog.fs.handles import OpenHandle
 from seglog.log.log import Log
@@ -16,7 +19,7 @@ from seglog.reading.following import Followable, Following
 from seglog.reading.partition import Partition
 from seglog.reading.reader import ReadArguments, read_runs
 from seglog.reading.times import Time
-from seglog.segment.positions import LostRange
+from seglog.segment.positions import LostRange, TimestampOffset
 
 Blocking = TypeVar("Blocking", bound=Partition | Log)
 Growing = TypeVar("Growing", bound=Follower | Log)
@@ -74,10 +77,24 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         self._home.check()
         return await self._home.by_thread(self.blocking.__getitem__, offset)
 
+    async def offset_for_time(self, when: Time) -> TimestampOffset | None:
+        """The first offset with timestamp >= `when`, as Log.offset_for_time; None if there is none."""
+        self._home.check()
+        return await self._home.by_thread(self.blocking.offset_for_time, when)
+
+    def cursor(self, name: str, *, shared: bool = False) -> Opening[AsyncCursor]:
+        """Open a named reader: `async with log.cursor("mailer") as cursor`, or `cursor = await log.cursor("mailer")`,
+        which is closed later. Its position is stored durably in the partition. Raises what `Log.cursor` raises."""
+        self._home.check()
+        return Opening(
+            lambda: self._home, partial(self.blocking.cursor, name, shared=shared),
+            partial(AsyncCursor, self._home, self.blocking),
+        )
+
     async def close(self) -> None:
         """Close it, and `blocking`. Idempotent. If this is cancelled, `blocking` is closed all the same."""
         self._home.check()
-        await self._home.by_thread(self.blocking.close)
+        await asyncio.shield(self._home.by_thread(self.blocking.close))
 
     async def __aenter__(self) -> Self:
         return self

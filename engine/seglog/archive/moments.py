@@ -270,7 +270,7 @@ class MovingPartition:
     def _last_batch(self, log: Follower, path: Path, end: End) -> LastBatch | None:
         if not end.position:
             return None
-        segment = Segment(path, decompress=log.decompress, published=PublishedEnd(end))
+        segment = Segment(path, decompress=log._decompress, published=PublishedEnd(end))
         try:
             with _as_changes(path):
                 last = segment.find_offset(end.next_offset - 1)

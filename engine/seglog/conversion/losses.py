@@ -125,7 +125,7 @@ class LossSurvey:
     def of_partition(cls, source: Partition, profile: Profile) -> Self:
         """Make the survey of an open partition directory."""
         producers = producers_before(source.path, source.segments[0].base_offset)
-        return cls(source.segments, producers, profile, source.decompress, source.config)
+        return cls(source.segments, producers, profile, source._decompress, source.config)
 
     def kept(self, table: BatchTable) -> BatchTable:
         """Return the batches of a table to convert: without those of dropped transactions."""

@@ -219,7 +219,7 @@ def make_plan(
     names_found = _names_in(source)
     config = with_minute_indexes(source.config, any(name.endswith(names.MINUTE_INDEX_SUFFIX) for name in names_found))
     survey = LossSurvey.of_partition(source, profile)
-    forecast = Forecast(profile, source.config, source.decompress) if target is None else None
+    forecast = Forecast(profile, source.config, source._decompress) if target is None else None
     total = sum(segment.size_bytes for segment in source.segments)
     done = 0
 

@@ -126,7 +126,7 @@ class Fetch:
         is_committed = version >= _WITH_V2 and request.isolation_level == 1
         isolation: Isolation = "read_committed" if is_committed else "read_uncommitted"
         magic: int | None = None if version >= _WITH_V2 else 1 if version >= _WITH_V1 else 0
-        if magic is None and log.dialect.is_tagged:
+        if magic is None and log._dialect.is_tagged:
             magic = 2       # no client knows messages with tags
         if magic is None:
             fetched: Fetched = log.fetch(offset, max_bytes, min_one=min_one, isolation=isolation)

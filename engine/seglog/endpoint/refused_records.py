@@ -32,7 +32,7 @@ def refused_records(log: Log, where: str, records: memoryview) -> list[RefusedRe
 
 
 def _refused(log: Log, where: str, records: memoryview) -> list[RefusedRecord]:
-    config, now_ms = log.config, log.clock.now_ms()
+    config, now_ms = log.config, log._clock.now_ms()
     first_ms, last_ms = 0, 2**63 - 1
     if config.message_timestamp_type != "LogAppendTime":
         first_ms = max(0, now_ms - config.message_timestamp_before_max_ms)

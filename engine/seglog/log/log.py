@@ -75,8 +75,9 @@ class Log(Followable, Unclosed):
 
     path, topic, partition      its directory, and the names that the directory's name consists of
     config, fsync, leader_epoch what it was opened with; the leader epoch as it is now
+    settings                    the settings that were given, and those that are kept with the log
     recovery                    what opening lost and repaired (log.loader.Loaded)
-    dialect, _foreign_files      the format of its files, and empty logs of the other dialect beside them
+    format_counters             how many batches it converted for clients of another format, and how many it did not
 
     Raises InvalidArgumentError for an invalid argument and for a name that is not <topic>-<partition>,
     InvalidConfigError, LogLockedError, NotALogError, StorageError; CorruptRecordError if recovery finds a bad batch in
@@ -104,32 +105,32 @@ class Log(Followable, Unclosed):
         deletes by itself; `keeper_of`: gives the keeper that runs it (log.keeper)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
-        self.fs = fs or OsFileSystem()
-        self.clock = clock or SystemClock()
+        self._fs = fs or OsFileSystem()
+        self._clock = clock or SystemClock()
         self.fsync = fsync
-        self._now_ms = self.clock.now_ms
+        self._now_ms = self._clock.now_ms
         self._pid = os.getpid()
         self._care = LogMaintenance(keeper_of)
         taken: list[PartitionHold] = []     # released wherever an interrupt comes
         where = checked_path(path)
         try:
-            shielded(lambda: taken.append(PartitionHold(self.fs, where, create=create, log_dir=log_dir)))
+            shielded(lambda: taken.append(PartitionHold(self._fs, where, create=create, log_dir=log_dir)))
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
             listed = file_names(hold.path)
             self.settings = LogSettings(hold.path, config, settings, listed)
             self.config = self.settings.config
-            self.dialect, self._foreign_files = self.settings.settle_dialect(self.fs, listed)
+            self._dialect, self._foreign_files = self.settings.settle_dialect(self._fs, listed)
             tail = self._tail = LogTail(
-                hold, self._shown, self._last_opened, self.config, self.fs, self.clock, fsync, leader_epoch
+                hold, self._shown, self._last_opened, self.config, self._fs, self._clock, fsync, leader_epoch
             )
-            self.decompress = tail.decompress
+            self._decompress = tail.decompress
             was_clean = hold.clean
             self.recovery = open_tail(
-                tail, lambda plan: make_room_to_open(plan, self.fs, retention, self._now_ms()), listed
+                tail, lambda plan: make_room_to_open(plan, self._fs, retention, self._now_ms()), listed
             )
             OPENINGS.opened(self.path, self.recovery, was_clean=was_clean)
-            self.settings.keep_given(self.fs)
+            self.settings.keep_given(self._fs)
             self._appender = LogAppender(tail, self.format_counters)
             self._transactions = LogTransactions(tail, self._appender)
             self._cutter = LogCutter(tail)
@@ -491,9 +492,9 @@ class Log(Followable, Unclosed):
         before = self.config
 
         def change() -> None:
-            use_config(tail, self.settings.change(self.fs, changes, self.fsync))
+            use_config(tail, self.settings.change(self._fs, changes, self.fsync))
             self._appender.use_config()
-            self.config, self.decompress = tail.config, tail.decompress
+            self.config, self._decompress = tail.config, tail.decompress
 
         shielded(tail.files_lock.run, tail.change, change)
         if is_other_care(self.config, before):

@@ -108,9 +108,9 @@ def _check_logs(src: LogReader, targets: Sequence[Log]) -> None:
                 file=log.path, hint="use a separate directory for each target",
             )
         seen.add(real)
-        if log.dialect is not dialect:
+        if log._dialect is not dialect:
             raise InvalidArgumentError(
-                f"the source is in the {dialect.name} dialect and the target in the {log.dialect.name} dialect",
+                f"the source is in the {dialect.name} dialect and the target in the {log._dialect.name} dialect",
                 file=log.path, hint="`seglog convert` writes a log in the other dialect",
             )
 

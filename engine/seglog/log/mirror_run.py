@@ -70,8 +70,8 @@ class MirrorTarget:
 
     @property
     def log_append_time(self) -> int | None:
-        is_stamped = self.rules.is_log_append_time and not self.log.dialect.is_tagged
-        return self.log.clock.now_ms() if is_stamped else None
+        is_stamped = self.rules.is_log_append_time and not self.log._dialect.is_tagged
+        return self.log._clock.now_ms() if is_stamped else None
 
     def move(
         self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False,

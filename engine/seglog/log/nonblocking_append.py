@@ -4,7 +4,7 @@
     if at_once.is_due(written): ...     `Log.append` would have waited for the disk here
 """
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
@@ -29,7 +29,7 @@ class NonblockingAppend:
         """The appends up to this number are on the disk."""
         return self._tail.committed
 
-    def is_due(self, written: PendingAppend[int]) -> bool:
+    def is_due(self, written: PendingAppend[Any]) -> bool:
         """Whether `Log.append` would still wait for this to be on the disk."""
         tail = self._tail
         if tail.flush_messages:

@@ -23,6 +23,7 @@ class AppendsInFlight:
         self._log = log
         self._at_once = at_once
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._last = -1         # the last append that came to wait
         self._asked = -1        # the sync thread was asked about the appends up to this one; -1: about none
 
     def __len__(self) -> int:
@@ -32,12 +33,14 @@ class AppendsInFlight:
         """A future, done when the appends up to `number` are on the disk. If it is cancelled, they stay written."""
         one: asyncio.Future[None] = self._home.loop.create_future()
         self._waiting.append((number, one))
+        self._last = max(self._last, number)
         if self._asked < 0:
             self._ask()
         return one
 
     def _ask(self) -> None:
-        number = self._asked = self._waiting[-1][0]
+        # Not the last one's: an append that a thread wrote comes to wait behind later ones of the loop.
+        number = self._asked = self._last
         try:
             self._log.when_durable(PendingAppend(None, number), self._answered)
         except SeglogError as error:        # in a forked child

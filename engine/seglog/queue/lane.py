@@ -133,7 +133,7 @@ class Lane:
                 self._cursor.flush()        # what only the old journal has
                 journal_id = 1 if contents is None else contents.journal_id + 1
                 self._journal = QueueJournal(
-                    ledger.fs, ledger.path, journal_id, SUBSCRIPTION, self.leases.changes(), fsync
+                    ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self.leases.changes(), fsync
                 )
                 try:
                     # (A list: the cursor must not keep this alive.)

@@ -40,7 +40,7 @@ class FetchSource(Protocol):
 
     path: Path
     config: LogConfig
-    decompress: Decompress
+    _decompress: Decompress
     format_counters: FormatCounters
 
     @property
@@ -86,7 +86,7 @@ class LogFetch:
                 return self._slice(asked, found, found.end)
             table = scan(
                 found.files.window, found.position, found.end, max_batches=_HEADERS_MAX,
-                decompress=self._log.decompress,
+                decompress=self._log._decompress,
             )
             if len(table) == 0:
                 return self._incomplete(asked, found, table)
@@ -150,7 +150,7 @@ class LogFetch:
             aborted = checked_aborts(self._extent.segments_from(offset), table[-1].last_offset + 1)
             table = aborted.left_out_of(table)
         conversion = Conversion(
-            self._magic, self._is_tagged, log.decompress, compressor(log.config, self._magic), log.format_counters
+            self._magic, self._is_tagged, log._decompress, compressor(log.config, self._magic), log.format_counters
         )
         return ConvertedFetch(table, conversion, offset, self._ends(offset, offset))
 

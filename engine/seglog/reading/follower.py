@@ -260,7 +260,7 @@ class Follower(Partition, Followable):
             while position < len(whole):
                 table = scan(
                     window, position, check_crc=True, max_batches=SCAN_BATCHES, max_bytes=SCAN_BYTES,
-                    min_offset=next_offset, decompress=self.decompress,
+                    min_offset=next_offset, decompress=self._decompress,
                 )
                 if len(table):
                     next_offset, position = table[-1].last_offset + 1, table.end
@@ -276,7 +276,7 @@ class Follower(Partition, Followable):
         segments = []
         for place in sealed:
             segment = known.pop(place, None) or Segment(
-                place[0], is_last=False, decompress=self.decompress, by_minute=True, last_opened=self._last_opened,
+                place[0], is_last=False, decompress=self._decompress, by_minute=True, last_opened=self._last_opened,
                 inode=place[1],
             )
             self._known[place] = segment
@@ -286,7 +286,7 @@ class Follower(Partition, Followable):
             gone.let_go()
         active = PublishedEnd(end)
         growing = Segment(
-            path, decompress=self.decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,
+            path, decompress=self._decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,
             by_minute=minute_index_path(path).exists(), last_opened=self._last_opened, inode=inode,
         )
         self._growing = path, inode, growing
@@ -465,7 +465,7 @@ class _Watching:
 
 def _indexed_end(path: Path, log: Follower) -> End:
     """Where a whole batch begins, near the end of a .log, and how many entries its indexes have."""
-    segment = Segment(path, decompress=log.decompress, by_minute=True)
+    segment = Segment(path, decompress=log._decompress, by_minute=True)
     try:
         position = segment.position_near(2**63 - 1)
         counts = []

@@ -110,8 +110,12 @@ class LogCursor(OpenHandle):
         Raises OffsetOutOfRangeError if retention removed the position, unless `on_out_of_range` says to begin at the
         "earliest" or "latest" offset instead; and what `LogReader.read` raises.
         """
+        return self._log.read(self._begin_read(), isolation=isolation, on_out_of_range=on_out_of_range)
+
+    def _begin_read(self) -> int:
+        """Where a read begins: what is committed from now on was seen by it."""
         self._epoch = self._log._read_epoch()       # before the position, which is lowered before the epoch changes
-        return self._log.read(self.position, isolation=isolation, on_out_of_range=on_out_of_range)
+        return self.position
 
     def commit(self, done: int | Record) -> None:
         """Move the position to the record after `done`. `done` is a record, or, as for Kafka's consumers, the offset of

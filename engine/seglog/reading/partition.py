@@ -36,9 +36,9 @@ class Partition(LogReader):
     """A partition that is open for reading, from `seglog.open_partition(path)`. Use it as a context manager, or close
     it.
 
-    `only`: the name of a .log; only that segment is read. `logs`: its .log files, if they were just listed.
-    `_foreign_files`: empty logs of the other dialect (`dialect`), which are ignored. Threads and forked children may
-    share it: it holds maps, no locks.
+    `path`, `topic`, `partition`, `config`: its directory, the names that the directory's name consists of, and the
+    settings that it is read with. `only`: the name of a .log; only that segment is read. `logs`: its .log files, if they
+    were just listed. Threads and forked children may share it: it holds maps, no locks.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Partition(LogReader):
         self.topic = parsed.topic if parsed else self.path.name
         self.partition = parsed.partition if parsed else -1
         self.only = only
-        self.decompress = decompressor(self.config.max_decompressed_message_bytes)
+        self._decompress = decompressor(self.config.max_decompressed_message_bytes)
         if self.path.is_file():
             raise NotALogError("a file, not a partition directory", file=self.path)
         inodes: Mapping[Path, int] = {}
@@ -67,7 +67,7 @@ class Partition(LogReader):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
             raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
-        self.dialect, self._foreign_files = directory_dialect(self.path, logs)
+        self._dialect, self._foreign_files = directory_dialect(self.path, logs)
         self._last_stable_offset: int | None = None
         self._producers: tuple[ProducerEntry, ...] | None = None
         self._sealed: dict[tuple[Path, int | None], Segment] = {}
@@ -109,7 +109,7 @@ class Partition(LogReader):
                 place = log, inodes.get(log)
                 known = self._sealed.get(place) if log is not logs[-1] else None
                 segments.append(known or Segment(
-                    log, is_last=log is logs[-1], decompress=self.decompress, by_minute=True,
+                    log, is_last=log is logs[-1], decompress=self._decompress, by_minute=True,
                     last_opened=self._last_opened, inode=inodes.get(log),
                 ))
         self._sealed = {

@@ -73,17 +73,15 @@ class ReadArguments(NamedTuple):
 class LogReader(LogLookup):
     """The methods for reading that `Partition` and `Log` share. Threads may share it.
 
-    `fs`, `clock`: the file system and the clock that it uses.
-
     Every method raises LogClosedError after `close()`, CorruptRecordError if it meets damage (with `on_corrupt="skip"`
     it continues after the damage instead, and `lost` of what is returned tells what was skipped so far), and
     StorageError if a file cannot be read. Batches and records stay readable after the log is closed.
     """
 
     config: LogConfig
-    decompress: Decompress
-    fs: FileSystem = OsFileSystem()     # for the files of its named readers
-    clock: Clock = SystemClock()
+    _decompress: Decompress
+    _fs: FileSystem = OsFileSystem()     # for the files of its named readers
+    _clock: Clock = SystemClock()
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +125,7 @@ class LogReader(LogLookup):
         late("seglog.reading.log_cursor")
         from seglog.reading.log_cursor import LogCursor
 
-        return LogCursor(self, name, is_shared=shared, fs=self.fs, clock=self.clock)
+        return LogCursor(self, name, is_shared=shared, fs=self._fs, clock=self._clock)
 
     def _told_ends(self) -> LiveEnds | None:
         """What the log's writer tells of cuts; None if it tells nothing."""

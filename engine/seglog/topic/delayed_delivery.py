@@ -322,7 +322,7 @@ class DelayedDelivery(OpenHandle):
             snapshot_directory(self._managed_ledger.path, owner.name),
             owner=owner,
             new_ledger_id=self._managed_ledger.new_ledger_id,
-            fs=self._managed_ledger.fs,
+            fs=self._managed_ledger._fs,
             clock=self._clock,
         )
         return BucketDelayedDeliveryTracker(storage, self.config, clock=self._clock, worker=self._new_worker())
@@ -353,7 +353,7 @@ class DelayedDelivery(OpenHandle):
             used = {snapshot_directory(self._managed_ledger.path, BUILDING_CURSOR)}
         elif self.config.bucket_tracker:
             used = {snapshot_directory(self._managed_ledger.path, name) for name in cursors}
-        remove_snapshots(self._managed_ledger.fs, self._managed_ledger.path, besides=used)
+        remove_snapshots(self._managed_ledger._fs, self._managed_ledger.path, besides=used)
 
     def _share_moves(self, building: ManagedCursor | None, subscriptions: list[ManagedCursor]) -> None:
         """Take over the times of messages that single subscriptions rescheduled into the shared index. A message has

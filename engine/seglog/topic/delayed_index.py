@@ -129,7 +129,7 @@ class DelayedIndex:
         self._relocated = self._home.join(managed_ledger)
         self._is_closed = False
         # The first relocation waits for a while after opening: most topics are soon closed again.
-        self._relocated_ns = managed_ledger.clock.monotonic_ns()
+        self._relocated_ns = managed_ledger._clock.monotonic_ns()
         self._heard = weakly(self._acknowledged)
         self._hear()
         self._forget_acknowledged()
@@ -343,7 +343,7 @@ class DelayedIndex:
                     self._acknowledge(Position(*position))
 
     def _relocate_now_and_then(self) -> None:
-        now_ns = self._managed_ledger.clock.monotonic_ns()
+        now_ns = self._managed_ledger._clock.monotonic_ns()
         if now_ns - self._relocated_ns < RELOCATE_EVERY_NS:
             return
         self._relocated_ns = now_ns
@@ -420,7 +420,7 @@ class DelayedIndex:
 
     def _is_for_long(self, entry: StoredEntry) -> bool:
         """Whether a message is not due soon."""
-        soon = self._managed_ledger.clock.now_ms() + RELOCATE_AHEAD_MS
+        soon = self._managed_ledger._clock.now_ms() + RELOCATE_AHEAD_MS
         return self.tracker.deliver_at(*entry.position, published_due_ms(entry)) > soon
 
     # --- decisions ---------------------------------------------------------------------------

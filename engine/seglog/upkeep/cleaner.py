@@ -54,7 +54,7 @@ class Cleaned:
 
 def plan_for(log: Log, config: LogConfig | None = None, now_ms: int | None = None) -> CleaningPlan:
     """Plan which part of an open log can be cleaned now, and whether that is due or why not."""
-    return plan(source_of(log).as_planned(), config or log.config, log.clock.now_ms() if now_ms is None else now_ms)
+    return plan(source_of(log).as_planned(), config or log.config, log._clock.now_ms() if now_ms is None else now_ms)
 
 
 def clean(
@@ -78,7 +78,7 @@ def clean(
     """
     given = limits or CleaningLimits()
     limits = replace(given, throttle=throttle or given.throttle, should_stop=should_stop or given.should_stop)
-    now_ms = log.clock.now_ms() if now_ms is None else now_ms
+    now_ms = log._clock.now_ms() if now_ms is None else now_ms
     with _AT_WORK_LOCK:
         alone = _AT_WORK.setdefault(log, threading.Lock())
     with alone:

@@ -70,7 +70,7 @@ def source_of(log: Log, high_watermark: int | None = None) -> CleaningSource:
     return CleaningSource(
         log.path, tuple(log.segments), log.log_start_offset, end,
         log.last_stable_offset if high_watermark is None else min(high_watermark, log.last_stable_offset),
-        log.cleaner_offset, log.producers, log.fs, log._exchange,
+        log.cleaner_offset, log.producers, log._fs, log._exchange,
     )
 
 

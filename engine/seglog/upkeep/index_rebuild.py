@@ -111,7 +111,7 @@ def rebuild_indexes(
                 if wanted_ranges or time_ranges_path(segment.path).exists():
                     yield _put_time_ranges(fs, segment, is_asked=time_ranges, dry_run=dry_run)
             done += segment.size_bytes
-        if not only and partition.dialect.has_producers:
+        if not only and partition._dialect.has_producers:
             for segment, raw in _transaction_indexes(partition):
                 path = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
                 yield put_index(fs, path, raw, transaction_index.ENTRY_SIZE, dry_run=dry_run)

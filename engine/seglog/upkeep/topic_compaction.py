@@ -84,7 +84,7 @@ class CompactionRound:
         ttl_ms = config.compaction_key_ttl_ms
         self._topic = topic
         self._before = before
-        self.phases = CompactionPhases(config, topic.clock.now_ms() - ttl_ms if ttl_ms else None)
+        self.phases = CompactionPhases(config, topic._clock.now_ms() - ttl_ms if ttl_ms else None)
         # The end of the round; and the last entry of which something remains.
         self.horizon = EARLIEST if before is None else before.horizon
         self.compacted_to = EARLIEST if before is None else before.properties.compacted_to
@@ -305,12 +305,12 @@ class PulsarTopicCompactionService(TopicCompactionService):
             try:
                 made.check(CompactedLedger(path))
             except SeglogError:
-                delete_ledger(path, topic.fs)
+                delete_ledger(path, topic._fs)
                 raise
         with self._shared.swapping:
             self._shared.is_in_doubt = True
             cursor.mark_delete(made.horizon, {LEDGER_PROPERTY: str(ledger_id)})
-            adopt(topic.fs, topic.path, ledger_id)
+            adopt(topic._fs, topic.path, ledger_id)
             self.new_compacted_ledger(made.horizon, ledger_id)
             self._shared.is_in_doubt = False
         return ledger_id
@@ -318,7 +318,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
     def _write(self, path: Path, ledger_id: int, made: CompactionRound | ConversionRound) -> None:
         topic = self._topic
         # It is not read before it is sealed, which syncs all of it.
-        ledger = Ledger.create(path, ledger_id, fsync="never", fs=topic.fs, clock=topic.clock, held=True)
+        ledger = Ledger.create(path, ledger_id, fsync="never", fs=topic._fs, clock=topic._clock, held=True)
         try:
             entries, times, size_bytes = [], [], 0
             for position, publish_time, kept in made.kept():
@@ -334,7 +334,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             ledger.close()
         except SeglogError as error:
             ledger._abandon()
-            delete_ledger(path, topic.fs)
+            delete_ledger(path, topic._fs)
             # Only the ledger being written is read-only, and it is gone: the topic continues.
             if isinstance(error, LogFailedError) and isinstance(error.__cause__, SeglogError):
                 raise error.__cause__ from None
@@ -360,7 +360,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
                 cursor.flush()      # an interrupt may have come before its pointer was written
             if compacted_directory(topic.path, pointer, is_new=True).exists():
                 try:
-                    adopt(topic.fs, topic.path, pointer)
+                    adopt(topic._fs, topic.path, pointer)
                 except SeglogError as error:        # it can be read under either name
                     logger.warning("compacted ledger %s gets its name at the next opening: %s", pointer, error)
             self._read_in(open_compacted(topic.path, pointer))
@@ -412,7 +412,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
         if before is not None and before.ledger_id != found.ledger_id:
             before.retire()
             try:
-                delete_ledger(before.path, topic.fs)
+                delete_ledger(before.path, topic._fs)
             except SeglogError as error:        # not important: the next opening of the topic removes what is left
                 logger.warning("compacted ledger %s of %s is left over: %s", before.ledger_id, topic.path, error)
 

@@ -121,7 +121,7 @@ class _PartitionCheck:
             self._see_segment(log, is_last, total)
 
     def _see_segment(self, log: Path, is_last: bool, total: int) -> None:
-        segment = Segment(log, is_last=is_last, decompress=self._partition.decompress)
+        segment = Segment(log, is_last=is_last, decompress=self._partition._decompress)
         before, transactions_before = self._walk, self._transactions
         walk, transactions = before, transactions_before
         looks = size_bytes = 0

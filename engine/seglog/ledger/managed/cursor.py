@@ -73,7 +73,7 @@ class ManagedCursor:
         self._is_dirty = False
         # The next write must not be delayed.
         self._is_due = False
-        self._written_ns = topic.clock.monotonic_ns()
+        self._written_ns = topic._clock.monotonic_ns()
         # Calls returned whose acknowledgements are not on the disk, and no caller has got an error since.
         self.has_unstored = False
         self._is_closed = False
@@ -536,7 +536,7 @@ class ManagedCursor:
     def _horizon_ms(self) -> int | None:
         """Return the time before which entries are expired; None if none ever is."""
         ttl_s = self._topic.config.message_ttl_s
-        return self._topic.clock.now_ms() - ttl_s * 1000 if ttl_s else None
+        return self._topic._clock.now_ms() - ttl_s * 1000 if ttl_s else None
 
     def _time_of(self, position: Position) -> int:
         entry = self._topic.read(position)
@@ -594,7 +594,7 @@ class ManagedCursor:
         rate = self._topic.config.mark_delete_per_s
         if self._is_journaled and not self._is_due:
             pass
-        elif self._is_due or not rate or self._topic.clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
+        elif self._is_due or not rate or self._topic._clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
             self._write()
         else:
             self.has_unstored = True
@@ -608,7 +608,7 @@ class ManagedCursor:
             self.has_unstored = False       # the caller gets it
             raise
         self._is_dirty = self._is_due = self.has_unstored = False
-        self._written_ns = self._topic.clock.monotonic_ns()
+        self._written_ns = self._topic._clock.monotonic_ns()
 
     # --- refusals ----------------------------------------------------------------------------
 

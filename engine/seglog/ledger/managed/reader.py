@@ -42,8 +42,8 @@ class ManagedReader(OpenHandle):
     ) -> None:
         self.path = path
         self.config = config
-        self.fs = fs
-        self.clock = clock
+        self._fs = fs
+        self._clock = clock
         self._looks_only = read_only
         self._shown = ShownLedgers()
         self._opened = self._shown.opened
@@ -179,7 +179,7 @@ class ManagedReader(OpenHandle):
                 directory = ledger_directory(self.path, ledger_id)
                 try:
                     ledger = Ledger.open(
-                        directory, fs=self.fs, clock=self.clock, held=True, read_only=self._looks_only
+                        directory, fs=self._fs, clock=self._clock, held=True, read_only=self._looks_only
                     )
                 except NotALogError as gone:
                     if self._current().slot_of(ledger_id) < 0:

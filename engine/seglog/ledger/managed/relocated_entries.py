@@ -92,7 +92,7 @@ class RelocatedEntries:
 
     def __init__(self, managed_ledger: OpenManagedLedger) -> None:
         self._topic = managed_ledger
-        self._fs = managed_ledger.fs
+        self._fs = managed_ledger._fs
         # Guards the fields below. Held from a copy until its cursors have set the entry aside, so that it is not taken
         # for garbage meanwhile. Taken after a tracker's lock, before a cursor's.
         self.lock = threading.RLock()
@@ -100,7 +100,7 @@ class RelocatedEntries:
         self._ledgers: list[Ledger] = []
         self._unreadable: list[Path] = []
         # Not right after opening: most topics that are opened are closed soon.
-        self._tidied_ns = managed_ledger.clock.monotonic_ns()
+        self._tidied_ns = managed_ledger._clock.monotonic_ns()
         parent = managed_ledger.path / DIRECTORY
         known = {relocated_directory(managed_ledger.path, name) for name in managed_ledger.cursors}
         for directory in sorted(parent.iterdir()) if parent.is_dir() else ():
@@ -114,7 +114,7 @@ class RelocatedEntries:
             remove_directory(self._fs, path)
             return
         try:
-            ledger = Ledger.open(path, fs=self._fs, clock=self._topic.clock, held=True)
+            ledger = Ledger.open(path, fs=self._fs, clock=self._topic._clock, held=True)
         except NotALogError:        # it was being created
             remove_directory(self._fs, path)
             return
@@ -149,7 +149,7 @@ class RelocatedEntries:
             make_directories(self._fs, directory)
             ledger_id = self._topic.new_ledger_id()
             ledger = Ledger.create(
-                directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic.clock, held=True,
+                directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic._clock, held=True,
                 properties={FORMAT_PROPERTY: VERSION},
             )
             try:
@@ -174,7 +174,7 @@ class RelocatedEntries:
     def tidy(self) -> None:
         """Delete, now and then, the ledgers of which no cursor has an entry set aside. Their acknowledgement is on the
         disk before."""
-        now_ns = self._topic.clock.monotonic_ns()
+        now_ns = self._topic._clock.monotonic_ns()
         with self.lock:
             if now_ns - self._tidied_ns < TIDY_EVERY_NS:
                 return
