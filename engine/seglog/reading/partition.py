@@ -37,8 +37,8 @@ class Partition(LogReader):
     it.
 
     `path`, `topic`, `partition`, `config`: its directory, the names that the directory's name consists of, and the
-    settings that it is read with. `only`: the name of a .log; only that segment is read. `logs`: its .log files, if they
-    were just listed. Threads and forked children may share it: it holds maps, no locks.
+    settings that it is read with. `only`: the name of a .log; only that segment is read. `logs`: its .log files, if
+    they were just listed. Threads and forked children may share it: it holds maps, no locks.
     """
 
     def __init__(
