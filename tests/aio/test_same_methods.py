@@ -105,6 +105,8 @@ def test_every_call_does_what_that_of_a_log_does(in_memory, new_loop):
                 with pytest.raises(LogLockedError):
                     await log.cursor("mailer")
             async with seglog.aio.follow(in_memory / "orders-0") as reader:
+                while reader.log_end_offset < log.log_end_offset:       # a thread tells other readers of the end
+                    await asyncio.sleep(0.001)
                 cursor = await reader.cursor("mailer")
                 assert [r.value async for r in cursor.read(isolation="read_committed")] == [b"v", b"w"]
                 await cursor.close()
