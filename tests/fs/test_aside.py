@@ -5,9 +5,11 @@ import os
 import pytest
 
 from seglog.errors import StorageError
-from seglog.fs.aside import make_directories, make_directory, shorten, write_atomically
+from seglog.fs.aside import make_directories, make_directory, shorten, write_atomically, write_derived
 from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping
+from seglog.fs.refusals import storage_error
+from support.faultfs import FailingFs
 
 FS = OsFileSystem()
 
@@ -106,6 +108,47 @@ def test_shortening_makes_nothing_longer(path):
     path.write_bytes(b"0123")
     with pytest.raises(ValueError, match="has 4 bytes, fewer than 5"):
         shorten(FS, path, 5)
+
+
+def test_only_a_file_with_one_name_is_cut_in_place_and_nothing_becomes_longer(path, tmp_path):
+    path.write_bytes(b"0123456789")
+    FS.cut(path, 4)
+    assert path.read_bytes() == b"0123"
+    with pytest.raises(StorageError, match="cannot cut") as caught:
+        FS.cut(path, 5)
+    assert caught.value.errno == errno.EINVAL
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(StorageError, match="symbolic link"):
+        FS.cut(tmp_path / "link", 1)
+    os.link(path, tmp_path / "other")
+    with pytest.raises(StorageError, match="hard links"):
+        FS.cut(path, 1)
+    assert path.read_bytes() == b"0123"
+
+
+def test_a_full_disk_is_told_with_how_many_bytes_to_free(path):
+    full = FailingFs(FS, fail_at=1, error=errno.ENOSPC)     # the write after the create
+    with pytest.raises(StorageError, match="no space") as caught:
+        write_atomically(full, path, b"four", b"five")
+    assert caught.value.hint == "free at least 8 bytes on that file system, and run the same command again"
+
+
+def test_an_old_index_makes_room_for_the_new_one(path, tmp_path):
+    class Full(OsFileSystem):
+        """Holds one file of this name at a time, besides the others."""
+
+        def create(self, name, within=None, mode=0o666):
+            if path.exists():
+                raise storage_error(OSError(errno.ENOSPC, "full"), "create", name)
+            return super().create(name, within, mode)
+
+    path.write_bytes(b"old")
+    with pytest.raises(StorageError, match="no space"):
+        write_atomically(Full(), path, b"four")
+    (tmp_path / "source").write_bytes(b"")
+    (tmp_path / "source").chmod(0o640)
+    write_derived(Full(), path, b"new", tmp_path / "source")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
 
 
 def test_missing_directories_are_made_and_synced_from_above(tmp_path):

@@ -34,7 +34,7 @@ from seglog.ledger.ledger import LOG_NAME, Ledger, delete_ledger
 from seglog.ledger.ledger_metadata import FORMAT, LedgerMetadata
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
-from support.faultfs import FailingFs, RecordingFs
+from support.faultfs import FailingFs, NoRoom, RecordingFs
 from support.waiting import in_time
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -382,6 +382,19 @@ def test_a_torn_tail_is_cut_and_told(path, tmp_path):
             assert ledger.read(0) == b"one"
         assert Ledger.open(again).entry_count == 1
         shutil.rmtree(again)
+
+
+def test_a_torn_tail_is_cut_in_place_if_the_disk_has_no_room_for_a_copy(path, tmp_path):
+    with Ledger.create(path, 7) as ledger:
+        ledger.add(b"one")
+        kept = ledger.length_bytes
+        ledger.add(b"two" * 3000)
+        copy = killed(path, tmp_path)
+    os.truncate(copy / LOG_NAME, kept + 5000)
+    inode = (copy / LOG_NAME).stat().st_ino
+    with Ledger.open(copy, fs=NoRoom()) as ledger:
+        assert ((copy / LOG_NAME).stat().st_ino, (copy / LOG_NAME).stat().st_size) == (inode, kept)
+        assert (ledger.entry_count, ledger.lost.size_bytes, ledger.read(0)) == (1, 5000, b"one")
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a gap"])

@@ -9,7 +9,6 @@ from seglog.archive.manifest import BackedFile, PartitionBackup
 from seglog.archive.pieces import PieceStore
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.fs.aside import shorten
 from seglog.fs.files import FileSystem
 from seglog.fs.staging import Staging
 from seglog.segment.segment import Segment
@@ -58,7 +57,7 @@ class RestoredFiles:
             cut = _first_behind(self._staging.path / file.name, until)
             if cut is not None:
                 position, end = cut
-                shorten(self._fs, self._staging.path / file.name, position)
+                self._fs.cut(self._staging.path / file.name, position)      # nobody else has seen it
                 self._fs.set_mtime(self._staging.path / file.name, file.mtime_ns)
                 file = replace(file, size_bytes=position)
             written.append(file)

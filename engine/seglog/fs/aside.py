@@ -5,6 +5,7 @@ one, whatever the umask is. A killed run leaves `<name>.tmp`, as Kafka does: Kaf
 next write here replaces it. Two writers of one file must exclude each other by a lock (fs.lock).
 """
 import errno
+import math
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from seglog.errors import StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import is_out_of_space, refusals
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -47,21 +48,90 @@ def write_atomically(
             fs.unlink(file.path)
         except StorageError as refusal:
             error.add_note(f"{file.path} is left over: {refusal.what}")
+        if isinstance(error, StorageError) and is_out_of_space(error):
+            error.hint = _free(sum(memoryview(buffer).nbytes for buffer in buffers), path)
         raise
     if sync_names:
         fs.sync_directory(os.path.dirname(path) or ".")
 
 
-def shorten(fs: FileSystem, path: AnyPath, size_bytes: int) -> None:
+def write_derived(fs: FileSystem, path: AnyPath, raw: "Buffer", source: AnyPath) -> None:
+    """Replace a file that can be made again from `source`, as an index from its log. The caller syncs the directory.
+
+    If the disk has no room for the old one and the new one, the old one goes first.
+    """
+    try:
+        write_atomically(fs, path, raw, sync_names=False, like=source)
+    except StorageError as error:
+        if not is_out_of_space(error) or not os.path.lexists(path):
+            raise
+        fs.unlink(path)
+        write_atomically(fs, path, raw, sync_names=False, like=source)
+
+
+def shorten(fs: FileSystem, path: AnyPath, size_bytes: int, *, is_torn_tail: bool = False) -> None:
     """Shorten `path` to its first `size_bytes` bytes, durably: a shorter copy takes its name.
 
-    The file is never truncated in place, because it may be mapped: such maps keep the whole file. Costs a copy of the
-    bytes that stay.
+    The file is not truncated in place, because others may have mapped it, and hold records of the part that goes: such
+    maps keep the whole file. Costs a copy of the bytes that stay.
+
+    `is_torn_tail`: what goes is no record, so that nobody holds any of it. If the disk has no room for the copy, the
+    file is then truncated after all, unless it has other names. A reader who looks there at that moment finds zeros,
+    and his map is marked (fs.mapping). Otherwise the StorageError says how many bytes to free.
     """
-    with Mapping(path) as whole:
-        if size_bytes > len(whole):
-            raise ValueError(f"{os.fspath(path)} has {len(whole)} bytes, fewer than {size_bytes}")
-        write_atomically(fs, path, memoryview(whole)[:size_bytes])
+    size_now = os.stat(path).st_size
+    if size_bytes > size_now:
+        raise ValueError(f"{os.fspath(path)} has {size_now} bytes, fewer than {size_bytes}")
+    # Also before a copy is tried, which would fill the disk up: writes of other programs would fail.
+    if is_torn_tail and size_bytes > _free_bytes(path) and _cut(fs, path, size_bytes):
+        return
+    try:
+        with Mapping(path) as whole:
+            write_atomically(fs, path, memoryview(whole)[:size_bytes])
+    except StorageError as error:
+        if not is_out_of_space(error):
+            raise
+        if not (is_torn_tail and _cut(fs, path, size_bytes)):
+            raise _no_room(error, path, size_bytes) from error
+
+
+def _cut(fs: FileSystem, path: AnyPath, size_bytes: int) -> bool:
+    """Truncate a file in place, unless it has other names or the file system needs space even for that. Returns whether
+    it was done. Raises StorageError."""
+    try:
+        fs.cut(path, size_bytes)
+    except StorageError as error:
+        if error.errno != errno.EMLINK and not is_out_of_space(error):
+            raise
+        return False
+    return True
+
+
+def _free_bytes(path: AnyPath) -> float:
+    """What a user may still write to the file system of `path`; infinite if it does not tell."""
+    try:
+        status = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return math.inf
+    return status.f_bavail * status.f_frsize if status.f_blocks else math.inf
+
+
+def _no_room(error: StorageError, path: AnyPath, size_bytes: int) -> StorageError:
+    """The error for a file that cannot be shortened because `size_bytes` bytes of it are copied first."""
+    is_shared = os.stat(path).st_nlink > 1
+    why = "it has other names (hard links, as of a hot backup)" if is_shared else "readers may hold what is cut off"
+    return StorageError(
+        f"cannot cut the file after byte {size_bytes}: there is no room for a copy of what stays, which is needed "
+        f"because {why}", file=path, errno=error.errno, hint=_free(size_bytes, path),
+    )
+
+
+def _free(size_bytes: int, path: AnyPath) -> str:
+    """What to do if `size_bytes` bytes more find no space."""
+    free = _free_bytes(path)
+    # With a quota the file system has room, and nobody knows how much of it is ours.
+    missing = size_bytes if free >= size_bytes else size_bytes - int(free)
+    return f"free at least {missing} bytes on that file system, and run the same command again"
 
 
 def copy_file(fs: FileSystem, source: AnyPath, target: AnyPath, size_bytes: int | None = None) -> None:

@@ -4,8 +4,8 @@ A room takes a `FileSystem` in its constructor and changes files only through it
 os.listdir). `OsFileSystem` is the real one. The doubles in tests/support/crash/faultfs.py record every change, lose
 what was not synced, and return errors.
 
-Some operations are left out on purpose: no call truncates a file, because it may be mapped (write a shorter file beside
-it and `replace`), and whole directories are only removed by fs.removal.
+Whole directories are only removed by fs.removal. `cut` truncates a file, which may be mapped: fs.aside.shorten says
+when that may be, and otherwise writes a shorter file beside it.
 
 Errors are StorageError with errno and the path. docs/durability.md says what is assumed of the operating system.
 """
@@ -276,6 +276,14 @@ class FileSystem(ABC):
         """Remove an empty directory. `within`: as for `create`."""
 
     @abstractmethod
+    def cut(self, path: AnyPath, size_bytes: int) -> None:
+        """Truncate a file to `size_bytes`, durably; it needs no space. Call it through fs.aside.shorten, or for a file
+        that nobody else can have opened: whoever has mapped it loses those bytes.
+
+        Refused (EINVAL) if the file is shorter, (EMLINK) if it has other names, (ELOOP) if the name is a symbolic link.
+        """
+
+    @abstractmethod
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
         """Set a file's modification time: Kafka's retention uses it if a segment has no timestamps."""
 
@@ -503,6 +511,20 @@ class OsFileSystem(FileSystem):
     def rmdir(self, path: AnyPath, within: int | None = None) -> None:
         with refusals("remove the directory", path):
             os.rmdir(path if within is None else os.path.basename(path), dir_fd=within)
+
+    def cut(self, path: AnyPath, size_bytes: int) -> None:
+        with refusals("cut", path):
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(fd)
+                if not 0 <= size_bytes <= status.st_size:
+                    raise OSError(errno.EINVAL, f"it has {status.st_size} bytes, not {size_bytes} or more")
+                if status.st_nlink > 1:
+                    raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+                os.ftruncate(fd, size_bytes)
+                _sync_descriptor(fd, data_only=False)
+            finally:
+                os.close(fd)
 
     def set_mtime(self, path: AnyPath, mtime_ns: int) -> None:
         with refusals("set the time", path):

@@ -268,7 +268,7 @@ class EntryWriter(WriteGate):
                 "damage in the middle of the ledger", file=self.path, position=check.sound_bytes
             )
         if check.damages:
-            shorten(self._fs, self.path, check.sound_bytes)
+            shorten(self._fs, self.path, check.sound_bytes, is_torn_tail=check.ends_torn)
             if self.when_replaced is not None:
                 self.when_replaced()
         return SegmentAppender.open(

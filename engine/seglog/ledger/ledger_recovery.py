@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.fs.aside import shorten, write_again, write_atomically
+from seglog.fs.aside import shorten, write_again, write_derived
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping
 from seglog.ledger.entry_writer import SEGMENT
@@ -82,13 +82,13 @@ def recover_segment(
                 damage.reason, file=log, position=damage.start, offset=damage.first_offset,
                 hint="`seglog ledger recover --truncate --apply` cuts the ledger here",
             )
-        shorten(fs, log, damage.start)
+        shorten(fs, log, damage.start, is_torn_tail=check.is_torn_tail and not damage.is_misplaced)
     else:
         # What was read may be only in the page cache, even after a sync of it (docs/durability.md).
         write_again(fs, log, min(synced_bytes, check.size_bytes))
     segment = Segment(log, is_last=False)
     for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):
-        write_atomically(fs, log.with_suffix(suffix), raw, sync_names=False)
+        write_derived(fs, log.with_suffix(suffix), raw, log)
     fs.sync_directory(log.parent)
     largest = segment.largest_passed
     return LedgerEnd(segment.next_offset, segment.size_bytes, -1 if largest is None else largest, now_ms)

@@ -35,7 +35,7 @@ from seglog.errors import CorruptRecordError
 from seglog.format import names
 from seglog.format.batch_layout import MAGIC_POS
 from seglog.format.dialect import dialect_of_config
-from seglog.fs.aside import shorten, write_again, write_atomically
+from seglog.fs.aside import shorten, write_again, write_atomically, write_derived
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
 from seglog.late_import import late
@@ -515,10 +515,10 @@ def _next_base(plan: LoadPlan, segment: PlannedSegment) -> int:
 
 
 def _rewrite(fs: FileSystem, segment: PlannedSegment) -> None:
-    """Write a .log with the runs that stay and with repaired magics. Never truncate in place: it may be mapped."""
+    """Write a .log with the runs that stay and with repaired magics. It may be mapped: see `shorten`."""
     runs = _checked(segment).runs if segment.runs is None else segment.runs
     if not segment.foreign_magics and _is_prefix(runs):
-        shorten(fs, segment.path, runs[0].stop if runs else 0)
+        shorten(fs, segment.path, runs[0].stop if runs else 0, is_torn_tail=_checked(segment).ends_torn)
         return
     with Mapping(segment.path) as whole:
         write_atomically(fs, segment.path, *_pieces(memoryview(whole), runs, segment.foreign_magics))
@@ -579,7 +579,7 @@ def _put_indexes(fs: FileSystem, segment: PlannedSegment, config: LogConfig, *, 
     for suffix, raw in right.items():
         path = segment.path.with_suffix(suffix)
         if (rewrites and segment.is_recovered) or not _holds(path, raw or b""):
-            write_atomically(fs, path, raw or b"", sync_names=False)
+            write_derived(fs, path, raw or b"", segment.path)
         elif segment.is_recovered:
             fs.sync_file(path)
 

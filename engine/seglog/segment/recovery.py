@@ -113,6 +113,13 @@ class SegmentCheck:
         """Whether an intact batch follows the first damage."""
         return bool(self.damages and self.runs) and self.runs[-1].start > self.damages[0].start
 
+    @property
+    def ends_torn(self) -> bool:
+        """Whether what follows the first damage is no batch of anybody: no reader can hold a record of it."""
+        return bool(self.damages) and not self.has_run_behind_damage and not any(
+            damage.is_misplaced for damage in self.damages
+        )
+
 
 def check_segments(
     segments: Iterable[tuple[Path, int, int]], config: LogConfig

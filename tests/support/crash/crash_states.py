@@ -67,12 +67,13 @@ class Time:
 
 @dataclass(frozen=True)
 class Write:
-    """Bytes at a position; or, with no bytes, a length that the file grows to."""
+    """Bytes at a position; or, with no bytes, a length that the file grows to, or is cut to (`cuts`)."""
 
     node: int
     position: int
     data: bytes
     text: str
+    cuts: bool = False
 
     @property
     def end(self):
@@ -348,6 +349,9 @@ def _put(directories, places, directory, name, entry):
 
 def _apply(content, step, begin=None, end=None):
     """Do a write, or its part between two positions of the file."""
+    if step.cuts:
+        del content[step.position :]
+        return
     begin = step.position if begin is None else max(begin, step.position)
     end = step.end if end is None else min(end, step.end)
     if begin > len(content):

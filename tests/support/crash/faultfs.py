@@ -29,6 +29,7 @@ Errors. FailingFs lets the first `fail_at` changes through and then answers with
 Both go around any FileSystem, so also around each other: RecordingFs(root, FailingFs(OsFileSystem(), ...))
 gives the crash states of a run that met an error.
 """
+import errno
 import os
 import threading
 from pathlib import Path
@@ -201,6 +202,13 @@ class RecordingFs(FileSystem):
             self._inner.mkdir(path)
             self._record_names(f"mkdir {text}", (directory, name, self._new_entry(self._new_directory())))
 
+    def cut(self, path, size_bytes):
+        with self._lock:
+            self._inner.cut(path, size_bytes)
+            node, text = self._node(path)
+            self._history.steps.append(Write(node, size_bytes, b"", f"cut {text} at {size_bytes}", cuts=True))
+            self._history.steps.append(Sync(node, len(self._history.steps), False, f"sync {text}"))
+
     def set_mtime(self, path, mtime_ns):
         with self._lock:
             self._inner.set_mtime(path, mtime_ns)
@@ -356,8 +364,20 @@ class FailingFs(FileSystem):
     def rmdir(self, path, within=None):
         self._call("rmdir", path, within)
 
+    def cut(self, path, size_bytes):
+        self._call("cut", path, size_bytes)
+
     def set_mtime(self, path, mtime_ns):
         self._call("set_mtime", path, mtime_ns)
+
+
+class NoRoom(OsFileSystem):
+    """Has no room for another .log."""
+
+    def create(self, path, within=None, mode=0o666):
+        if os.fspath(path).endswith(".log.tmp"):
+            raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "create", path)
+        return super().create(path, within, mode)
 
 
 class SlowSync(FailingFs):

@@ -8,7 +8,9 @@ stdout, if retention frees the volume by itself and nothing is lost that was ack
 import contextlib
 import errno
 import gc
+import glob
 import os
+import re
 import subprocess
 import sys
 import time
@@ -45,7 +47,7 @@ def append_until_full(log):
 
 def fill_up(volume):
     """Somebody else takes whatever is left."""
-    fd = os.open(os.path.join(volume, "junk"), os.O_WRONLY | os.O_CREAT)
+    fd = os.open(os.path.join(volume, "junk"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with contextlib.suppress(OSError):
         while True:
             os.write(fd, b"x" * 4096)
@@ -75,7 +77,11 @@ def opening_finds_room(volume, size_bytes):
     end = append_until_full(log)
     fill_up(volume)
     log.close()
-    assert refusal_of(lambda: seglog.open(path, config=config).close()).errno == errno.ENOSPC
+    # A hot backup shows the last segment, too: it cannot be cut in place.
+    log_file = sorted(glob.glob(os.path.join(path, "*.log")))[-1]
+    os.link(log_file, os.path.join(volume, "backup"))
+    assert re.match(r"free at least \d{5,} bytes", refusal_of(lambda: seglog.open(path, config=config).close()).hint)
+    os.unlink(os.path.join(volume, "backup"))
     with seglog.open(path, config=config | {"retention.bytes": size_bytes // 2}) as log:
         check(log, end)
         assert 0 < log.log_start_offset < end
@@ -85,6 +91,25 @@ def opening_finds_room(volume, size_bytes):
             time.sleep(0.001)       # no disk is as quick as a tmpfs: the thread has a chance
         assert log.stats().failure is None
         check(log, log.log_end_offset)
+
+
+def opening_needs_no_room(volume, size_bytes):
+    """A log that filled its volume alone, in one segment, is opened although not a byte is free, and keeps all."""
+    path = os.path.join(volume, "letters-0")
+    config = {"segment.bytes": size_bytes}
+    with open(os.path.join(volume, "junk"), "wb") as junk:
+        junk.write(bytes(1 << 20))
+    log = seglog.open(path, config=config)
+    end = append_until_full(log)
+    fill_up(volume)
+    log.close()
+    with seglog.open(path, config=config) as log:
+        assert log.recovery.lost
+        check(log, end)
+        assert log.log_start_offset == 0
+        os.unlink(os.path.join(volume, "junk"))
+        log.append(RECORD % log.log_end_offset)
+        check(log, end + 1)
 
 
 def a_read_only_log_frees_its_volume(volume, size_bytes):
@@ -109,7 +134,7 @@ def a_read_only_log_frees_its_volume(volume, size_bytes):
 def main():
     gc.disable()    # space comes back when the last reader lets go, not when cycles are collected
     volume, size_mib = sys.argv[1], int(sys.argv[2])
-    for scenario in (opening_finds_room, a_read_only_log_frees_its_volume):
+    for scenario in (opening_finds_room, opening_needs_no_room, a_read_only_log_frees_its_volume):
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", volume], check=True)
         scenario(volume, size_mib << 20)
         subprocess.run(["umount", volume], check=True)
