@@ -262,6 +262,7 @@ def test_damage_in_the_middle_of_a_sealed_ledger_is_met_where_it_stands(path):
         assert ledger.read(0) == b"0" * 50
         with pytest.raises(CorruptRecordError):
             ledger.read(1)
+        assert ledger.read(2) == b"2" * 50      # it is whole, and comes behind the damage
         with pytest.raises(CorruptRecordError):
             list(ledger.read_range(0, 2))
 

@@ -288,9 +288,25 @@ class Ledger(OpenHandle):
                 f"entry {entry_id} is not in [0, {self.entry_count}) of ledger {self.ledger_id}",
                 file=self.path, offset=entry_id,
             )
-        for _, record in self._records(entry_id, entry_id):
-            return record
+        try:
+            for _, record in self._records(entry_id, entry_id):
+                return record
+        except CorruptRecordError:
+            found = self._behind_damage(entry_id)
+            if found is None:
+                raise
+            return found
         raise CorruptRecordError(f"ledger {self.ledger_id} has no entry {entry_id}", file=self.path, offset=entry_id)
+
+    def _behind_damage(self, entry_id: int) -> Record | None:
+        """The record of an entry that is whole, though one before it is damaged; None if there is none."""
+        segment = self._segment
+        for table in segment.tables(segment.position_near(entry_id), on_lost=lambda lost: None):
+            for record in table.records(entry_id, entry_id + 1, False):
+                return record
+            if table[-1].last_offset >= entry_id:
+                break
+        return None
 
     def read_range(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Yield (id, entry) of the entries from `first` to `last`, inclusive. Raises as `read`, before the first entry,
