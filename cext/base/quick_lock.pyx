@@ -149,11 +149,16 @@ cdef class LockCondition:
 
     `number` counts the changes. Read it, check the condition, then wait for the next change: `notify` needs no lock,
     and one that comes between the check and the wait is not missed.
+
+    `with condition:` takes the lock, as `with lock:` does. When a thread that has waited leaves it, in any way, it
+    wakes the next one: so `notify_one` wakes a single thread, and what that one leaves, or does not take because it is
+    interrupted, is not left lying.
     """
     cdef QuickLock lock
     cdef Sleeper* first
     cdef readonly int64_t number
     cdef long forks
+    cdef bint has_waited        # whoever has the lock, since its outermost `with`
 
     def __cinit__(self, QuickLock lock not None):
         self.lock = lock
@@ -171,6 +176,35 @@ cdef class LockCondition:
             sleeper = self.first
             self.first = sleeper.next
             PyThread_release_lock(sleeper.bed)
+
+    def notify_one(self):
+        """Report a change for one thread: wake the one that fell asleep last. For threads that use `with condition:`.
+        Any thread may call it, with or without the lock."""
+        self.number += 1
+        self.wake_one()
+
+    cdef int wake_one(self) except -1:
+        cdef Sleeper* sleeper
+        if self.forks != forks_of_process:
+            self.first = NULL       # threads of the parent
+            self.forks = forks_of_process
+        sleeper = self.first
+        if sleeper != NULL:
+            self.first = sleeper.next
+            PyThread_release_lock(sleeper.bed)
+        return 0
+
+    def __enter__(self):
+        self.lock.take()
+        if self.lock.depth == 1:
+            self.has_waited = False
+        return True
+
+    def __exit__(self, kind, error, trace):
+        if self.has_waited and self.lock.depth == 1:
+            self.has_waited = False
+            self.wake_one()
+        self.lock.give()
 
     def wait(self, int64_t seen, timeout_s=None):
         """Release the lock until `number` is not `seen`, but at most for `timeout_s` (None: forever). The thread has
@@ -217,4 +251,5 @@ cdef class LockCondition:
         PyThread_free_lock(me.bed)
         self.lock.take()
         self.lock.depth = depth
+        self.has_waited = True
         PyErr_CheckSignals()

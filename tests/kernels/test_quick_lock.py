@@ -2,6 +2,7 @@
 alone."""
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -12,6 +13,7 @@ from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.intake import Intake
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.quick_lock import LockCondition, QuickLock
+from support.waiting import wait_for
 
 
 def in_threads(count, work):
@@ -98,6 +100,69 @@ def test_a_condition_waits_and_is_notified_however_often_the_lock_was_taken():
 
     in_threads(4, lambda n: produce(n) if n == 3 else consume(n))
     assert sorted(taken) == [0, 1, 2]
+
+
+def sleeping(count, work):
+    """Threads that do `work`, and sleep in it, all of them."""
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    code = work.__code__
+    wait_for(lambda: all(sys._current_frames()[thread.ident].f_code is code for thread in threads))
+    time.sleep(0.1)
+    return threads
+
+
+def test_one_thread_is_woken_for_one_change_and_each_that_leaves_wakes_the_next():
+    lock = QuickLock()
+    condition = LockCondition(lock)
+    given, taken, looks = [], [], []
+
+    def consume(_):
+        with condition:
+            while not given:
+                seen = condition.number
+                condition.wait(seen, 30)
+                looks.append(1)
+            taken.append(given.pop())
+
+    threads = sleeping(6, consume)
+    with lock:
+        given.append(0)
+        condition.notify_one()
+    wait_for(lambda: len(taken) == 1)
+    time.sleep(0.05)
+    assert len(looks) <= 2          # the one that took it, and the next one, which finds nothing
+    with lock:
+        given.extend(range(5))
+        condition.notify_one()      # for all five: each wakes the next
+    for thread in threads:
+        thread.join(30)
+    assert len(taken) == 6
+
+
+def test_a_thread_that_is_woken_and_interrupted_wakes_another():
+    lock = QuickLock()
+    condition = LockCondition(lock)
+    given, taken = [], []
+
+    def consume(_):
+        with condition:
+            while not given:
+                condition.wait(condition.number, 30)
+            taken.append(given.pop())
+
+    [thread] = sleeping(1, consume)
+    signal_before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), condition:      # noqa: PT012
+            given.append(1)
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+            condition.wait(condition.number, 30)
+    finally:
+        signal.signal(signal.SIGUSR1, signal_before)
+    thread.join(20)
+    assert taken == [1]
 
 
 def test_a_change_between_looking_and_waiting_is_not_missed():
