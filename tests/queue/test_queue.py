@@ -24,8 +24,10 @@ from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
 from seglog.pulsar import ManagedLedger
 from seglog.queue import lane
+from seglog.queue.queue import PutCall
 from support.faultfs import FailingFs, RecordingFs
 from support.queue_model import left_in
+from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 
@@ -161,6 +163,44 @@ def test_wrong_values_are_refused(jobs):
         with pytest.raises(InvalidArgumentError):
             jobs.put_many([b"good", wrong])
     assert jobs.stats().backlog == 0
+
+
+def test_purge_counts_jobs_not_entries(jobs):
+    jobs.put_many([b"%d" % n for n in range(5)])
+    jobs.put(b"single")
+    jobs.get(timeout=0).ack()
+    assert jobs.purge() == 5
+    assert jobs.purge() == 0
+
+
+def test_values_without_bytes_and_with_gaps_are_values(jobs):
+    gaps = memoryview(b"a-b-c-")[::2]
+    assert len(jobs.put_many([b"", (None, b""), gaps])) == 3
+    jobs.put(gaps)
+    jobs.put(b"")
+    assert values(jobs) == [b"", b"", b"abc", b"abc", b""]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"bytes", "text", object(), float("nan")])
+def test_what_is_no_list_is_refused(jobs, wrong):
+    for call in (jobs.put_many, jobs.put_all, jobs.ack, jobs.release):
+        with pytest.raises(InvalidArgumentError):
+            call(wrong)
+    if wrong is not None:
+        with pytest.raises(InvalidArgumentError):
+            jobs.dead.requeue(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"v", (), (b"k", b"v"), (b"v", None, None, None, None, 0), "sixlet"])
+def test_items_of_the_wrong_kind_are_refused_one_by_one(jobs, wrong):
+    good, bad = jobs.put_all([PutCall(b"good"), wrong])
+    assert isinstance(bad, InvalidArgumentError)
+    for call in (jobs.ack, jobs.release):
+        with pytest.raises(InvalidArgumentError):
+            call([wrong])
+    [job] = jobs.get_many(5, timeout=0)
+    assert job.id == good
+    assert jobs.dead.peek(2**80) == []
 
 
 @pytest.mark.parametrize("wrong", [
@@ -316,6 +356,16 @@ def test_a_block_that_is_interrupted_gives_the_job_back_at_once(jobs):
     assert jobs.get(timeout=0).attempt == 2
 
 
+def test_a_job_that_is_given_back_at_once_can_be_taken_at_once(path):
+    with seglog.Queue(path, fsync="never", max_attempts=None) as jobs:
+        jobs.put(b"x")
+        for _ in range(30):
+            jobs.get(timeout=0).nack(0)
+            job = jobs.get(timeout=0)
+            with pytest.raises(KeyboardInterrupt), job:
+                raise KeyboardInterrupt
+
+
 def test_a_block_whose_job_was_finished_in_it_does_nothing_more(jobs):
     jobs.put_many([b"a", b"b", b"c"])
     with jobs.get(timeout=0) as job:
@@ -429,7 +479,7 @@ def test_purge_removes_all_but_the_dead(jobs, path, clock):
     before = jobs.stats()
     assert before.dead == 1
     assert before.backlog == 4
-    jobs.purge()
+    assert jobs.purge() == 4
     assert jobs.stats().backlog == 0
     assert jobs.stats().dead == 1
     taken.ack()
@@ -713,6 +763,33 @@ def test_get_waits_for_a_job_for_a_delay_for_a_retry_and_for_a_lease(path):
         jobs.put(b"y", delay=0.1)
         assert jobs.get(timeout=5).value == b"y"
         assert 0.1 <= time.monotonic() - began < 1
+
+
+def test_a_put_wakes_one_consumer_not_all(path, monkeypatch):
+    looks, taken = [], []
+    take = lane.Lane.take
+    monkeypatch.setattr(lane.Lane, "take", lambda *args: looks.append(1) or take(*args))
+    with seglog.Queue(path) as jobs:
+        def consume():
+            for job in jobs:
+                taken.append(job)
+                job.ack()
+
+        threads = [threading.Thread(target=consume) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(looks) == 8)
+        time.sleep(0.1)
+        for n in range(10):
+            before = len(looks)
+            jobs.put(b"x")
+            wait_for(lambda n=n: len(taken) == n + 1)
+            time.sleep(0.05)
+            # Who takes it, the next one, whom that wakes, and both again: the last one's look after its own job.
+            assert len(looks) - before <= 4
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_a_queue_that_is_closed_ends_the_loops_of_its_consumers(path):

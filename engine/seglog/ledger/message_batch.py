@@ -89,6 +89,7 @@ def write_batch(messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]") -> b
     """Encode messages as an uncompressed payload. Sets `payload_size` in a copy of each metadata."""
     parts: list[Buffer] = []
     for given, value in messages:
+        value = _contiguous(value)
         size = memoryview(value).nbytes
         if size > _MAX_INT32:
             raise InvalidArgumentError(f"a message's value can have at most 2 ** 31 - 1 bytes, not {size}")
@@ -135,12 +136,17 @@ def build_message_entry(
 
 def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: bool) -> bytes:
     codec = PayloadCodec.of(codec)
-    try:
-        memoryview(opened)
-    except TypeError:
-        raise InvalidArgumentError(f"a message's value must be bytes, not {type(opened).__name__}") from None
+    opened = _contiguous(opened)
     metadata.ClearField("compression")
     if codec is not PayloadCodec.NONE:
         metadata.compression = pulsar_pb().CompressionType.Value(codec.name)
     metadata.uncompressed_size = memoryview(opened).nbytes
     return build_entry(metadata, compress_payload(codec, opened), checksum=checksum)
+
+
+def _contiguous(value: "Buffer") -> "Buffer":
+    """The value; a copy if its bytes are not one after another, as those of a slice with a step are."""
+    try:
+        return value if memoryview(value).c_contiguous else bytes(value)
+    except TypeError:
+        raise InvalidArgumentError(f"a message's value must be bytes, not {type(value).__name__}") from None

@@ -1,4 +1,5 @@
 """The dead jobs of a queue: those that failed at every attempt."""
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ class DeadJobs:
             found: list[DeadJob] = []
             for lane in self._lanes:
                 lane.check()
-                found += islice(lane.dead_jobs(), count - len(found))
+                found += islice(lane.dead_jobs(), min(count - len(found), sys.maxsize))
             return found
 
     def requeue(self, jobs: Iterable[DeadJob] | None = None) -> int:
@@ -42,7 +43,7 @@ class DeadJobs:
         Returns how many were dead."""
         if jobs is None:
             return sum(lane.requeue(list(lane.leases.dead)) for lane in self._lanes)
-        wanted = list(jobs)
+        wanted = list(jobs) if isinstance(jobs, Iterable) else [jobs]
         if not all(isinstance(job, DeadJob) for job in wanted):
             raise InvalidArgumentError("requeue takes the dead jobs of this queue: queue.dead.peek() returns them")
         return sum(lane.requeue([job.at for job in wanted if job._lane is lane]) for lane in self._lanes)

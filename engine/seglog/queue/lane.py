@@ -8,7 +8,7 @@ cursor's file is only a checkpoint of the acknowledgements; then the next journa
 """
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -23,11 +23,14 @@ from seglog.clock import Clock, now_ns
 from seglog.config import Fsync
 from seglog.errors import (
     CorruptRecordError,
+    EncryptedPayloadError,
     InvalidArgumentError,
     LeaseLostError,
     LogClosedError,
+    MissingCodecError,
     RecordTooLargeError,
     SeglogError,
+    UnsupportedCompressionTypeError,
 )
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
@@ -38,20 +41,25 @@ from seglog.ledger.managed.relocated_entries import positions_aside
 from seglog.ledger.message_batch import BatchedMessage, batch_of
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
+from seglog.logger import Logger
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.topic.delayed_delivery import DelayedDelivery
-from seglog.topic.delayed_index import RELOCATE_AHEAD_MS
+from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS
 from seglog.topic.leases import Leases, Message
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+logger = Logger("seglog")
 
 SUBSCRIPTION = "queue"
 # Entries that are read from the disk at once, ahead of the calls that take their jobs.
 READ_AHEAD = 64
 # A journal that is longer than this, and than twice the state it began with, is replaced.
 CHECKPOINT_BYTES = 4 << 20
+# What keeps an entry, or the messages of its batch, from being read, until somebody does something about it.
+UNREADABLE = (*DAMAGED, EncryptedPayloadError, MissingCodecError, UnsupportedCompressionTypeError)
 
 
 @dataclass(slots=True)
@@ -91,6 +99,18 @@ def weak_keeper(lane: "Lane") -> Callable[[StoredEntry], bool]:
         return there is not None and there.keeps(entry)
 
     return keeps
+
+
+def weak_burier(lane: "Lane") -> Callable[[Position, SeglogError], None]:
+    """Gives an entry of the lane up that cannot be read, without keeping the lane alive."""
+    found = weakref.ref(lane)
+
+    def bury(position: Position, error: SeglogError) -> None:
+        there = found()
+        if there is not None:
+            there.give_up((*position, -1), error)
+
+    return bury
 
 
 class Lane:
@@ -139,7 +159,10 @@ class Lane:
                     # (A list: the cursor must not keep this alive.)
                     covered = self._covered = [(self._journal.journal_id, self._journal.position)]
                     self._cursor.keep_in_journal(lambda: covered[0])
-                    self._dispatcher = self.delayed.dispatcher(self._cursor, keeper=weak_keeper(self))
+                    self._dispatcher = self.delayed.dispatcher(
+                        self._cursor, keeper=weak_keeper(self), unreadable=weak_burier(self)
+                    )
+                    self._give_up_lost_copies()
                     self._add_chores()
                 except BaseException:
                     self._journal.close()
@@ -152,8 +175,8 @@ class Lane:
             raise
 
     def _add_chores(self) -> None:
-        # (The condition alone: it does not keep this alive.)
-        self.managed_ledger.listen(self._changed.notify)
+        # (The condition alone: it does not keep this alive.) One thread is woken for a job, not all that wait.
+        self.managed_ledger.listen(self._changed.notify_one)
         if self.managed_ledger.fsync == "interval":
             self.managed_ledger._add_chore(self._journal.flush_quietly)
 
@@ -161,6 +184,15 @@ class Lane:
         leases = self.leases
         known = {*leases.attempts, *leases.waiting, *leases.dead}
         leases.forget([message for message in known if self._is_acknowledged(message)])
+
+    def _give_up_lost_copies(self) -> None:
+        """Reading finds entries that were copied out of their ledgers by their copies only."""
+        for position in list(positions_aside(self._cursor)):
+            try:
+                if self._dispatcher.entry_at(position) is None:
+                    raise CorruptRecordError("its copy is gone, or damaged", file=self.managed_ledger.path)
+            except DAMAGED as error:
+                self.give_up((*position, -1), error)
 
     def id_of(self, at: Message) -> str:
         """The id of a job, for its users."""
@@ -249,11 +281,11 @@ class Lane:
         while True:
             if self._again:
                 message = next(iter(self._again))
-                job = self._job_at(message)
+                jobs = self._jobs_at(message)
                 del self._again[message]
-                if job is not None:
-                    return job
-                self.leases.finish(message)     # acknowledged meanwhile
+                self._ready.extendleft(reversed(jobs[1:]))
+                if jobs:
+                    return jobs[0]
             elif self._ready:
                 return self._ready.popleft()
             else:
@@ -278,17 +310,21 @@ class Lane:
         self._dispatcher.rewind()
         self._is_torn = False
 
-    def _jobs_of(self, entry: StoredEntry, *, with_held: bool = False) -> Iterator[Job]:
-        """The jobs of an entry that are not acknowledged; without those that are out, waiting, due again or dead."""
-        position, leases = entry.position, self.leases
+    def _jobs_of(self, entry: StoredEntry, *, with_held: bool = False) -> Collection[Job]:
+        """The jobs of an entry that are not acknowledged; without those that are out, waiting, due again or dead. An
+        entry that cannot be read has none: it is dead as a whole."""
         try:
-            frame = entry.entry
-            fields = frame.fields()
-            messages = batch_of(frame).messages if fields.is_batch else ()
-        except CorruptRecordError as error:
-            if not with_held and (message := (*position, -1)) not in leases.dead:
-                self._bury(message, 0, f"it cannot be read: {error}")
-            return
+            return list(self._parsed(entry, with_held=with_held))
+        except UNREADABLE as error:
+            if not with_held:
+                self.give_up((*entry.position, -1), error)
+            return ()
+
+    def _parsed(self, entry: StoredEntry, *, with_held: bool) -> Iterator[Job]:
+        position, leases = entry.position, self.leases
+        frame = entry.entry
+        fields = frame.fields()
+        messages = batch_of(frame).messages if fields.is_batch else ()
         if not fields.is_batch:
             message = (*position, -1)
             if with_held or not self._is_held(message):
@@ -303,14 +339,28 @@ class Lane:
     def _is_held(self, message: Message) -> bool:
         return self.leases.is_held(message) or message in self._again or message in self._taking
 
-    def _job_at(self, at: Message) -> Job | None:
-        """The job; None if it was acknowledged."""
-        entry = self._dispatcher.entry_at(Position(*at[:2]))
-        if entry is not None:
-            for job in self._jobs_of(entry, with_held=True):
-                if job.at == at:
-                    return job
-        return None
+    def _jobs_at(self, message: Message) -> list[Job]:
+        """The job that is due again; none if it was acknowledged, or cannot be read. All of the entry if it could not
+        be read before."""
+        try:
+            entry = self._dispatcher.entry_at(Position(*message[:2]))
+            jobs = [] if entry is None else list(self._parsed(entry, with_held=True))
+        except UNREADABLE as error:
+            self.give_up(message, error)
+            return []
+        found = [job for job in jobs if job.at == message]
+        if not found:
+            self.leases.finish(message)
+            if message[2] < 0:
+                return [job for job in jobs if not self._is_held(job.at)]
+        return found
+
+    def give_up(self, message: Message, error: SeglogError) -> None:
+        """It cannot be read, so it is dead: reading it again, and again, would hold all others up. With the lock."""
+        if message in self.leases.dead:
+            return
+        self._bury(message, self.leases.attempts.get(message, 0), f"it cannot be read: {error}")
+        logger.error("%s: job %s cannot be read, and is dead: %s", self.managed_ledger.path, self.id_of(message), error)
 
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether none of the entry's messages will be acknowledged soon: each is dead, or waits, or is out for long.
@@ -397,10 +447,11 @@ class Lane:
                 self._bury(job.at, job.attempt, reason or "refused at its last attempt")
             else:
                 after_ns = self._options.retry_after_ns(job.attempt) if delay_ns is None else delay_ns
-                due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000)
+                # Rounded up, so that it is never early; at once is now.
+                due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000) if after_ns else self._clock.now_ms()
                 self._journal.append(Change(JournalKind.WAITING, [(*job.at, job.attempt)], due_ms))
                 self.leases.wait(job.at, due_ms)
-                self._changed.notify()
+                self._changed.notify_one()
 
     def _bury(self, at: Message, attempt: int, reason: str) -> None:
         now_ms = self._clock.now_ms()
@@ -416,7 +467,7 @@ class Lane:
             if not self._has_lease(job):
                 raise self._lease_lost(job)
             self.leases.extend(job.at, self._clock.monotonic_ns() + lease_ns)
-            self._changed.notify()      # a shorter one: sleepers look again
+            self._changed.notify_one()      # a shorter one: sleepers look again
 
     def release(self, job: Job) -> None:
         """See Queue.release."""
@@ -425,7 +476,7 @@ class Lane:
             if self._has_lease(job):
                 self.leases.give_back(job.at, job.attempt - 1)
                 self._again[job.at] = None
-                self._changed.notify()
+                self._changed.notify_one()
 
     def _has_lease(self, job: Job) -> bool:
         lease = self.leases.out.get(job.at)
@@ -448,19 +499,21 @@ class Lane:
     def dead_jobs(self) -> Iterator[DeadJob]:
         """The dead jobs, with the lock, in the order in which they died."""
         for at, death in list(self.leases.dead.items()):
-            entry = self._dispatcher.entry_at(Position(*at[:2]))
-            if entry is not None:
-                yield DeadJob(self, at, death, *self._parts_of(entry, at))
+            if not self._cursor.is_acknowledged(Position(*at[:2])):
+                yield DeadJob(self, at, death, *self._parts_at(at))
 
-    @staticmethod
-    def _parts_of(entry: StoredEntry, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
+    def _parts_at(self, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
+        """What there is to be seen of a dead message: nothing if it cannot be read."""
         try:
+            entry = self._dispatcher.entry_at(Position(*at[:2]))
+            if entry is None:
+                return None, None, None
             frame = entry.entry
             fields = frame.fields()
             if fields.is_batch != (at[2] >= 0):     # a batch that cannot be read is dead as a whole
                 return None, None, None
             return frame, fields, batch_of(frame).messages[at[2]] if fields.is_batch else None
-        except CorruptRecordError:
+        except UNREADABLE:
             return None, None, None
 
     def requeue(self, messages: Iterable[Message]) -> int:
@@ -473,7 +526,7 @@ class Lane:
                 self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in wanted], now_ms))
                 for at in wanted:
                     self.leases.revive(at, now_ms)
-                self._changed.notify()
+                self._changed.notify_one()
             number = self._journal.number
         self._journal.await_number(number)
         return len(wanted)
@@ -482,16 +535,25 @@ class Lane:
         """Acknowledge all dead messages, durably; return how many there were."""
         with self._lock, self._repairing:
             self.check()
-            sizes = {}
-            for at in self.leases.dead:
-                entry = self._dispatcher.entry_at(Position(*at[:2])) if at[2] >= 0 else None
-                sizes[at] = 1 if entry is None else entry.message_count
+            dead = list(self.leases.dead)
+            sizes = dict(map(self._sized, dead))
             if sizes:
                 self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
                 self._finish(sizes)
+                self.leases.forget(dead)
             number = self._journal.number
         self._journal.await_number(number)
-        return len(sizes)
+        return len(dead)
+
+    def _sized(self, at: Message) -> tuple[Message, int]:
+        """A dead message and the size of its batch. If that cannot be read any more: its entry."""
+        if at[2] < 0:
+            return at, 1
+        try:
+            entry = self._dispatcher.entry_at(Position(*at[:2]))
+            return at, 1 if entry is None else entry.message_count
+        except UNREADABLE:
+            return (*at[:2], -1), 1
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -506,15 +568,22 @@ class Lane:
         return found[:count]
 
     def _unacknowledged(self) -> Iterator[StoredEntry]:
-        """All entries that are not fully acknowledged, those that were set aside first."""
-        for ledger_id, ids in sorted(self._cursor.aside.items()):
-            for entry_id in ids:
-                entry = self._dispatcher.entry_at(Position(ledger_id, entry_id))
-                if entry is not None:
-                    yield entry
+        """All entries that are not fully acknowledged, and can be read; those that were set aside first."""
+        for position in sorted(positions_aside(self._cursor)):
+            entry = self._dispatcher.entry_at(position) if (*position, -1) not in self.leases.dead else None
+            if entry is not None:
+                yield entry
         after = EARLIEST
         while True:
-            entries, after = self._cursor.read_after(after, READ_AHEAD)
+            try:
+                entries, after = self._cursor.read_after(after, READ_AHEAD)
+            except DAMAGED as error:
+                damaged = self._cursor._next_after(after, None)
+                if damaged is None:
+                    raise
+                self.give_up((*damaged, -1), error)
+                after = damaged
+                continue
             if not entries:
                 return
             yield from entries
@@ -524,10 +593,8 @@ class Lane:
         leases = self.leases
         index = self.delayed.index(self._cursor)
         index.read_up()
-        messages, delayed = self._cursor.backlog(), index.tracker.number_of_delayed_messages
+        messages, delayed = self._messages(), index.tracker.number_of_delayed_messages
         batches = self._batches()
-        for position, size in batches.items():
-            messages += size - len(self._cursor.acknowledged_batch_indexes(position)) - 1
         # After an opening, the tracker also has those that were copied out of their ledgers, delivered or not.
         for position in {*batches, *positions_aside(self._cursor)}:
             if index.tracker.contains_message(*position):
@@ -540,13 +607,21 @@ class Lane:
         oldest_ms = int(oldest[0].enqueued_at.timestamp() * 1000) if oldest else None
         return LaneCounts(ready, delayed, waiting, out, dead, oldest_ms)
 
+    def _messages(self) -> int:
+        """Count the messages that are not acknowledged."""
+        of_batches = sum(
+            size - len(self._cursor.acknowledged_batch_indexes(position)) - 1
+            for position, size in self._batches().items()
+        )
+        return self._cursor.backlog() + of_batches
+
     def _batches(self) -> dict[Position, int]:
         """The entries with several messages that are not fully acknowledged, and how many they have."""
         sizes = self._sizes
         if sizes is None:
             entries, sizes = self._unacknowledged(), {}
             while chunk := list(islice(entries, 1000)):
-                counts = metadata_columns(columns_of(chunk)[0]).num_messages
+                counts = _message_counts(chunk)
                 sizes |= {entry.position: count for entry, count in zip(chunk, counts, strict=True) if count > 1}
         else:
             sizes = {at: size for at, size in sizes.items() if not self._cursor.is_acknowledged(at)}
@@ -554,10 +629,10 @@ class Lane:
         return sizes
 
     def purge(self) -> int:
-        """Acknowledge everything but the dead, durably; return how many entries."""
+        """Acknowledge everything but the dead, durably; return how many messages."""
         with self._lock, self._repairing:
             self.check()
-            before = self._cursor.backlog()
+            before = self._messages()
             self._ready.clear()
             self._again.clear()
             if self.leases.dead:
@@ -567,23 +642,22 @@ class Lane:
             for message in [*self.leases.attempts, *self.leases.out, *self.leases.waiting]:
                 self.leases.finish(message)
             self._checkpoint()
-            return before - self._cursor.backlog()
+            return before - self._messages()
 
     def _acknowledge_living(self) -> None:
         """Acknowledge everything but the dead messages."""
         cursor, dead = self._cursor, self.leases.dead
         kept = {Position(*at[:2]) for at in dead}
-        after = EARLIEST
-        while True:
-            entries, after = cursor.read_after(after, 1000, skip=kept.__contains__)
-            if not entries:
-                break
-            cursor.acknowledge_many([entry.position for entry in entries])
-        for ledger_id, ids in cursor.aside.items():
-            aside = [Position(ledger_id, entry_id) for entry_id in ids]
-            cursor.acknowledge_many([position for position in aside if position not in kept])
+        # (Nothing is read: an entry may be damaged.)
+        for info in self.managed_ledger.ledgers:
+            left = [Position(info.ledger_id, entry_id) for entry_id in cursor.unacknowledged_in(info.ledger_id)]
+            cursor.acknowledge_many([position for position in left if position not in kept])
+        cursor.acknowledge_many([position for position in positions_aside(cursor) if position not in kept])
         for position in kept:
-            entry = self._dispatcher.entry_at(position)
+            try:
+                entry = self._dispatcher.entry_at(position)
+            except DAMAGED:
+                continue
             for job in self._jobs_of(entry, with_held=True) if entry is not None else ():
                 if job.at not in dead:
                     cursor.acknowledge(position, (job.at[2],), job.batch_size)
@@ -623,7 +697,7 @@ class Lane:
             return
         # They have views of files, and are in a cycle with this: collecting such a cycle makes Python print errors.
         self._ready.clear()
-        ledger.unlisten(self._changed.notify)
+        ledger.unlisten(self._changed.notify_one)
         try:
             self._dispatcher.close()
             self.delayed.close()
@@ -632,3 +706,13 @@ class Lane:
                 self._journal.close()
             finally:
                 ledger.close()
+
+
+def _message_counts(entries: Sequence[StoredEntry]) -> Sequence[int]:
+    """The number of messages of each entry; 1 if it cannot be parsed."""
+    try:
+        return metadata_columns(columns_of(entries)[0]).num_messages
+    except CorruptRecordError:
+        if len(entries) == 1:
+            return [1]
+        return [count for entry in entries for count in _message_counts([entry])]

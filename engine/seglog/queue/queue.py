@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
@@ -42,6 +42,8 @@ from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Item = TypeVar("Item")
 
 PRIORITIES = "priority"
 LOWEST, HIGHEST = -100, 100
@@ -251,11 +253,11 @@ class Queue(OpenHandle):
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         parts: list[list[tuple[str | bytes | None, Buffer]]] = []
-        size_bytes = BATCH_BYTES
-        for job in jobs:
+        size_bytes = 0
+        for job in _listed("jobs", jobs):
             key, value = job if isinstance(job, tuple) and len(job) == 2 else (None, job)
             size_of_value = _size_of(value)
-            if size_bytes + size_of_value > BATCH_BYTES or len(parts[-1]) == BATCH_JOBS:
+            if not parts or size_bytes + size_of_value > BATCH_BYTES or len(parts[-1]) == BATCH_JOBS:
                 parts.append([])
                 size_bytes = 0
             size_bytes += size_of_value
@@ -268,10 +270,14 @@ class Queue(OpenHandle):
     def put_all(self, calls: "Sequence[PutCall]") -> list[str | BaseException]:
         """Put several jobs, each with its own arguments, by one write and one sync for each priority; return the id of
         each, or the error because of which it was not put."""
-        answers: list[str | BaseException] = [LogClosedError("the queue was closed", file=self.path)] * len(calls)
+        listed = _listed("calls", calls)
+        answers: list[str | BaseException] = [LogClosedError("the queue was closed", file=self.path)] * len(listed)
         by_lane: dict[Lane, list[tuple[int, bytes]]] = {}
-        for number, (value, key, delay, at, properties, priority) in enumerate(calls):
+        for number, call in enumerate(listed):
             try:
+                if not isinstance(call, PutCall):
+                    raise InvalidArgumentError(f"put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
+                value, key, delay, at, properties, priority = call
                 lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
                 built = lane.delayed.build(
                     value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
@@ -311,7 +317,7 @@ class Queue(OpenHandle):
     def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
         deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
         lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
-        with self._lock:
+        with self._changed:
             while True:
                 # Noted before the first look, so that what comes after it wakes this thread.
                 seen = self._changed.number
@@ -364,10 +370,8 @@ class Queue(OpenHandle):
     def ack(self, jobs: Iterable[Job], *, wait: bool = True) -> None:
         """Acknowledge several jobs, with one sync; otherwise as Job.ack."""
         by_lane: dict[Lane, list[Job]] = {}
-        for job in jobs:
-            if not isinstance(job, Job) or job._lane not in self._in_order:
-                raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
-            by_lane.setdefault(job._lane, []).append(job)
+        for job in _listed("jobs", jobs):
+            by_lane.setdefault(self._lane_of(job), []).append(job)
         for lane, of_lane in by_lane.items():
             lane.acknowledge(of_lane, wait=wait)
             for job in of_lane:
@@ -376,8 +380,15 @@ class Queue(OpenHandle):
     def release(self, jobs: Iterable[Job]) -> None:
         """Give jobs back that were taken and that nobody looked at: they are delivered again, at once, by the same
         attempt."""
-        for job in jobs:
-            job._lane.release(job)
+        for job in _listed("jobs", jobs):
+            self._lane_of(job).release(job)
+
+    def _lane_of(self, job: Job) -> Lane:
+        lane = getattr(job, "_lane", None)
+        if not isinstance(job, Job) or lane not in self._in_order:
+            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
+        assert isinstance(lane, Lane)
+        return lane
 
     def flush(self) -> None:
         """Return when everything that was put and acknowledged is on the disk, with every `fsync`."""
@@ -459,6 +470,13 @@ def _checked_at(at: datetime, delay: object) -> int:
     if delay is not None:
         raise InvalidArgumentError("give a job `delay` or `at`, not both")
     return time_ms("at", at)
+
+
+def _listed(what: str, given: Iterable[Item]) -> list[Item]:
+    """The items. Raises InvalidArgumentError if there are none to iterate over, or it is one value, not several."""
+    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"{what} must be a list, or another iterable, not {repr(given)[:80]}")
+    return list(given)
 
 
 def _size_of(value: object) -> int:

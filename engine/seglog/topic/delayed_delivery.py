@@ -30,7 +30,7 @@ from seglog.delayed.in_memory import InMemoryDelayedDeliveryTracker
 from seglog.delayed.sealed import PROPERTIES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.delayed.worker import IdleWorker, Worker, WorkerPool
-from seglog.errors import InvalidArgumentError, LogClosedError, TooManyDelayedError
+from seglog.errors import InvalidArgumentError, LogClosedError, SeglogError, TooManyDelayedError
 from seglog.fs.handles import OpenHandle
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.ledger_metadata import checked_properties
@@ -301,12 +301,15 @@ class DelayedDelivery(OpenHandle):
         return self.index(cursor).tracker
 
     def dispatcher(
-        self, cursor: ManagedCursor, *, keeper: Callable[[StoredEntry], bool] | None = None
+        self, cursor: ManagedCursor, *, keeper: Callable[[StoredEntry], bool] | None = None,
+        unreadable: Callable[[Position, SeglogError], None] | None = None,
     ) -> Dispatcher:
-        """A dispatcher for a subscription, for all threads that read it. `keeper`: see Dispatcher. Raises
+        """A dispatcher for a subscription, for all threads that read it. `keeper`, `unreadable`: see Dispatcher. Raises
         InvalidArgumentError if the subscription has an open dispatcher already, and LogClosedError if this is
         closed."""
-        return Dispatcher(self._managed_ledger, cursor, self.index(cursor), clock=self._clock, keeper=keeper)
+        return Dispatcher(
+            self._managed_ledger, cursor, self.index(cursor), clock=self._clock, keeper=keeper, unreadable=unreadable
+        )
 
     def _open(self, cursor: ManagedCursor) -> DelayedIndex:
         if not self.config.bucket_tracker:

@@ -16,7 +16,7 @@ from seglog._kernels.entry_columns import metadata_columns
 from seglog._kernels.shield import unheard
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
-from seglog.errors import InvalidArgumentError, LogClosedError
+from seglog.errors import CorruptManifestError, CorruptRecordError, InvalidArgumentError, LogClosedError, SeglogError
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
@@ -32,6 +32,8 @@ logger = Logger("seglog")
 
 # The name of the cursor that builds a shared index. It does not prevent a ledger from being trimmed.
 BUILDING_CURSOR = "__delayed_index"
+# An entry, or all of its ledger, is damaged on the disk: reading it again does not help.
+DAMAGED = (CorruptRecordError, CorruptManifestError)
 # No consumer reads with these cursors.
 INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR)
 # Entries that the index reads at once.
@@ -84,6 +86,10 @@ class Reader(Protocol):
 
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether the message was given to this reader, which keeps it for long, unacknowledged."""
+        ...
+
+    def passes_over(self, position: Position, error: SeglogError) -> bool:
+        """Whether this reader does without an entry that is damaged: then it counts as given."""
         ...
 
     def close(self) -> None: ...
@@ -258,15 +264,38 @@ class DelayedIndex:
             try:
                 while True:
                     losses = self._losses
-                    entries, read_to = self._cursor.read_after(self._read_to, READ_UP, None, self._skip, self._known_in)
-                    if entries:
-                        self.place_all(entries)
+                    try:
+                        entries, read_to = self._cursor.read_after(
+                            self._read_to, READ_UP, None, self._skip, self._known_in
+                        )
+                    except DAMAGED as error:
+                        position = self._cursor._next_after(self._read_to, self._known_in)
+                        if position is None or not self._pass_over(position, error):
+                            raise
+                        continue
+                    self._place(entries)
                     if losses == self._losses:
                         self._read_to = read_to
                         if not entries:
                             return
             finally:
                 self._is_reading = False
+
+    def _place(self, entries: Sequence[StoredEntry]) -> None:
+        """Add entries to the tracker, without those that cannot be parsed if all readers do without them."""
+        try:
+            if entries:
+                self.place_all(entries)
+        except CorruptRecordError as error:
+            if len(entries) > 1:
+                for entry in entries:
+                    self._place([entry])
+            elif not self._pass_over(entries[0].position, error):
+                raise
+
+    def _pass_over(self, position: Position, error: SeglogError) -> bool:
+        """Whether all readers do without a damaged entry."""
+        return bool(self.readers) and all(reader.passes_over(position, error) for reader in self.readers)
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
         """The entries of a ledger that are pending, or were given to a reader."""
@@ -395,7 +424,10 @@ class DelayedIndex:
             pending = self.tracker.pending_in(info.ledger_id)
             if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1):
                 return
-            entries = [self._managed_ledger.read(Position(info.ledger_id, entry_id)) for entry_id in left]
+            try:
+                entries = [self._managed_ledger.read(Position(info.ledger_id, entry_id)) for entry_id in left]
+            except DAMAGED:     # it cannot be copied, so its ledger stays
+                return
             for entry in entries:
                 is_pending = pending is not None and entry.position.entry_id in pending
                 if not (self._is_for_long(entry) if is_pending else self._is_kept(entry)):

@@ -31,7 +31,7 @@ from seglog.ledger.managed.cursor import DEFAULT_READ, ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.position import Position, checked_int, checked_position
 from seglog.ledger.stored_entry import StoredEntry, as_consumers_get_them
-from seglog.topic.delayed_index import DelayedIndex, Fate
+from seglog.topic.delayed_index import DAMAGED, DelayedIndex, Fate
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -51,7 +51,9 @@ class Dispatcher:
 
     `tracker`: the subscription's own, or the DelayedIndex that it shares with others; closing the dispatcher does not
     close it. If you seek the cursor, call `rewind` afterwards. `keeper`: whether an entry that was dispatched will not
-    be acknowledged soon, so that it may be copied out of its ledger (seglog.delayed.relocate).
+    be acknowledged soon, so that it may be copied out of its ledger (seglog.delayed.relocate). `unreadable`: called,
+    while reading, with the position of an entry that is damaged, and the error; the entry then counts as dispatched.
+    Without it, reading raises the error.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Dispatcher:
         *,
         clock: Clock | None = None,
         keeper: Callable[[StoredEntry], bool] | None = None,
+        unreadable: Callable[[Position, SeglogError], None] | None = None,
     ) -> None:
         from pyroaring import BitMap
 
@@ -72,6 +75,7 @@ class Dispatcher:
         self._tracker = self._index.tracker
         self._clock = clock or SystemClock()
         self._keeper = keeper
+        self._unreadable = unreadable
         # Guards the fields below; readers wait on it.
         self._lock = self._index.lock
         self._changed = self._tracker.changed
@@ -176,7 +180,12 @@ class Dispatcher:
                 self._index.poll(max_entries - len(entries))
                 if not self._replay:
                     return
-            entry = self.entry_at(self._replay[0])
+            try:
+                entry = self.entry_at(self._replay[0])
+            except DAMAGED as error:
+                if not self.passes_over(self._replay[0], error):
+                    raise
+                entry = None
             if entry is not None:
                 entries.append(entry)
             self._replay.popleft()
@@ -185,7 +194,13 @@ class Dispatcher:
         while (wanted := max_entries - len(entries)) > 0:
             at_end = False
             if not self._read:
-                self._read = self._cursor.read(wanted, skip_in=self._known_in)
+                try:
+                    self._read = self._cursor.read(wanted, skip_in=self._known_in)
+                except DAMAGED as error:
+                    position = self._cursor._next_after(None, self._known_in)
+                    if position is None or not self.passes_over(position, error):
+                        raise
+                    continue
                 at_end = len(self._read) < wanted
                 if not self._read:
                     return
@@ -194,7 +209,13 @@ class Dispatcher:
                 fates = self._index.place_all(read)
             except CorruptRecordError:
                 # One entry is corrupt: place those before it first, one by one.
-                fates = self._index.place_all(read[:1])
+                try:
+                    fates = self._index.place_all(read[:1])
+                except CorruptRecordError as error:
+                    if not self.passes_over(read[0].position, error):
+                        raise
+                    self._read = self._read[1:]
+                    continue
             done = 0
             try:
                 for entry, fate in zip(read, fates, strict=False):
@@ -266,6 +287,14 @@ class Dispatcher:
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether the entry was dispatched, and will not be acknowledged soon, as `keeper` says. For the index."""
         return self._keeper is not None and self._taken.contains(*entry.position) and self._keeper(entry)
+
+    def passes_over(self, position: Position, error: SeglogError) -> bool:
+        """Report an entry that is damaged, and count it as dispatched; False if nobody wants to know. For the index."""
+        if self._unreadable is None:
+            return False
+        self._unreadable(position, error)
+        self._taken.add(*position)
+        return True
 
     def redeliver(self, positions: Iterable[Position]) -> None:
         """Deliver these entries again, if they were dispatched and are not acknowledged."""

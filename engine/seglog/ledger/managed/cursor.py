@@ -223,6 +223,18 @@ class ManagedCursor:
                 after = Position(ledger_id, ids[-1])
             return found, after
 
+    def _next_after(self, after: Position | None, skip_in: Callable[[int], "BitMap | None"] | None) -> Position | None:
+        """Where `read_after` begins after this position, or `read` if it is None: the entry that it could not read."""
+        with self._lock:
+            extent = self._extent()
+            begin = extent.up_to(max(self._read if after is None else after, self.mark_delete_position))
+            for ledger_id, ids in self._acknowledged.unacknowledged_runs(extent, begin, extent.count):
+                skipped = skip_in(ledger_id) if skip_in is not None else None
+                wanted: Iterable[int] = bitmap(ids) - skipped if skipped else ids
+                for entry_id in wanted:
+                    return Position(ledger_id, entry_id)
+            return None
+
     def _read_run(self, ledger_id: int, entry_ids: list[int], found: list[StoredEntry]) -> int:
         """Append these entries of a ledger to those found, as far as they can be read; return how many."""
         if not entry_ids:
