@@ -107,6 +107,6 @@ def _offset(partition: Partition, to_offset: int | None, time_ms: int | None, wh
             raise click.UsageError(f"offset {to_offset} is not within [{start}, {end}]")
         return to_offset
     if time_ms is not None:
-        found = partition.offset_for_time(time_ms)
+        found = partition._offset_for_ms(time_ms)
         return end if found is None else found.offset
     return start if where == "earliest" else end

@@ -8,7 +8,7 @@ import click
 from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.ledger.position import Position
-from seglog.reading.times import to_timestamp_ms
+from seglog.reading.times import to_time_bound_ms
 
 from .cli import SourcePath
 
@@ -27,7 +27,7 @@ class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
         if isinstance(value, str) and value.lower() in self._words:
             return self._words[value.lower()]
         try:
-            return to_timestamp_ms(value)
+            return to_time_bound_ms(value)
         except InvalidArgumentError as e:
             self.fail(f"{e.what}: {e.hint}", param, ctx)
 

@@ -88,7 +88,7 @@ def _by_offset(partition: Partition, offset: int, place: Place) -> Found | None:
 
 
 def _by_time(partition: Partition, time_ms: int) -> Found | None:
-    answer = partition.offset_for_time(time_ms)
+    answer = partition._offset_for_ms(time_ms)
     if answer is None:
         return None
     found = partition.find_offset(answer.offset)

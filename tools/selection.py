@@ -76,7 +76,7 @@ def select_batches(
     """Return the batches that may contain selected records, in log order, and the first selected offset."""
     start, stop, since, until = selection.start, selection.stop, selection.since, selection.until
     if since is not None and since > 0 and on_lost is None:
-        found = partition.offset_for_time(since)
+        found = partition._offset_for_ms(since)
         if found is None:
             return
         start = max(found.offset, partition.log_start_offset if start is None else start)

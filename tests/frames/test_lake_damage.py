@@ -5,6 +5,7 @@ import pyarrow.dataset
 import pytest
 
 import seglog
+from seglog.errors import CorruptRecordError
 
 BATCHES, RECORDS = 30, 100
 
@@ -90,7 +91,7 @@ def test_damage_behind_the_last_row_is_listed_and_added_once_the_source_is_whole
         [written] = seglog.write_table(rows, tmp_path / "lk")
     assert (written.stop_offset, written.missing_offsets) == (200, 0)
     assert [one.first_offset for one in rows.lost] == [200]
-    assert "the offsets from 200 on were skipped" in caplog.text
+    assert "offsets 200 to 299 were skipped" in caplog.text
     log.write_bytes(whole)
     assert [one.rows for one in seglog.write_table(scan(path), tmp_path / "lk")] == [100]
     assert offsets(tmp_path / "lk") == [*range(300)]
@@ -108,7 +109,79 @@ def test_damage_at_the_end_of_a_segment_counts_up_to_the_next_one(tmp_path):
     rows = scan(path)
     [written] = seglog.write_table(rows, tmp_path / "lk")
     assert written.missing_offsets == 100
-    assert spans(rows.lost) == [(last.base_offset, -1)]
+    assert spans(rows.lost) == [(last.base_offset, last.last_offset)]
+
+
+@pytest.mark.parametrize("field", [8, 40], ids=["its length", "a record"])
+def test_damage_in_the_last_batch_of_the_log_ends_where_the_log_does_if_its_header_is_whole(tmp_path, field):
+    path = tmp_path / "d/p-0"
+    append(path, 3)
+    with seglog.open_partition(path) as partition:
+        *_, last = partition.batches()
+        log = partition.segments[0].path
+    data = bytearray(log.read_bytes())
+    data[last.position + field] ^= 0x7f
+    log.write_bytes(data)
+    rows = scan(path)
+    assert rows.to_arrow().num_rows == 200
+    with seglog.open_partition(path) as partition:
+        read = partition.read(on_corrupt="skip")
+        assert len(list(read)) == 200
+    for lost in (rows.lost, read.lost):
+        # A length that reaches beyond the file's end is an unfinished write, as for a broker: nothing was lost.
+        assert spans(lost) == ([] if field == 8 else [(200, 299)])
+
+
+@pytest.fixture
+def transactions(tmp_path):
+    """Batches [0, 2) committed, 3 and 4 aborted, 6 to 8 without a transaction, 9 and 10 committed; no snapshot."""
+    path = tmp_path / "d/t-0"
+    with seglog.open(path) as log:
+        with log.producer(producer_id=7) as producer:
+            for values, commits in (((b"a", b"b"), True), ((b"x", b"y"), False)):
+                producer.begin()
+                producer.append_many([(None, value) for value in values])
+                (producer.commit if commits else producer.abort)()
+        log.append_many([(None, value) for value in (b"c", b"d", b"e")])
+        with log.producer(producer_id=7) as producer:
+            producer.begin()
+            producer.append_many([(None, value) for value in (b"f", b"g")])
+            producer.commit()
+    for snapshot in path.glob("*.snapshot"):
+        snapshot.unlink()
+    return path
+
+
+def committed(path):
+    rows = seglog.scan(path, on_corrupt="skip", isolation="read_committed")
+    values = rows.to_arrow()["value"].to_pylist()
+    with seglog.open_partition(path) as partition:
+        read = partition.read(on_corrupt="skip", isolation="read_committed")
+        assert [record.value for record in read] == values
+        assert set(spans(read.lost)) <= set(spans(rows.lost))       # a scan walks the whole segment
+    return b"".join(values), spans(rows.lost)
+
+
+@pytest.mark.parametrize(("slot", "values", "lost"), [
+    (0, b"cdefg", [(0, 1)]),        # records of a transaction
+    (1, b"abcdefg", [(2, 2)]),      # the marker that commits: the index of aborted transactions does not name it
+    (2, b"abcdefg", [(3, 4)]),
+    (4, b"abfg", [(6, 8)]),
+    (5, b"abcde", [(9, 10)]),
+    (6, b"abcde", [(11, 11)]),      # the last marker: its transaction counts as open
+])
+def test_committed_records_are_read_past_damage(transactions, slot, values, lost):
+    flip(transactions, slot)
+    with pytest.raises(CorruptRecordError):
+        seglog.scan(transactions, isolation="read_committed").to_arrow()
+    assert committed(transactions) == (values, lost)
+
+
+def test_a_table_of_committed_records_passes_over_damage(transactions, tmp_path):
+    flip(transactions, 4)
+    [written] = seglog.write_table(transactions, tmp_path / "lk", on_corrupt="skip")
+    assert (written.rows, written.missing_offsets) == (4, 3)
+    assert offsets(tmp_path / "lk") == [0, 1, 9, 10]
 
 
 def test_damage_outside_the_offsets_asked_for_does_not_count(damaged, tmp_path):

@@ -240,3 +240,38 @@ def test_what_schemas_may_name(tmp_path):
         assert "secret" not in str(caught.value)
     with pytest.raises(InvalidArgumentError, match="either"):
         seglog.SchemaRegistry("http://registry", username="u", token="t")
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("orders-value.2.avsc", "{"), ("orders-value.2.avsc", '{"type": "record", "name": "R", "fields": 5}'),
+    ("orders-value.2.proto", 'syntax = "proto3"; message'), ("orders-value.2.json", "7"),
+])
+def test_a_schema_that_cannot_be_read_is_named_by_its_file(tmp_path, orders, name, text):
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    (folder / name).write_text(text)
+    kind = {".avsc": "avro", ".proto": "protobuf", ".json": "json"}[name[-5:] if name[-5] == "." else name[-6:]]
+    with pytest.raises(InvalidArgumentError) as error:
+        seglog.scan(orders, decode={"value": seglog.Typed(kind)}, schemas=folder).to_arrow()
+    assert error.value.file == str(folder / name)
+
+
+def test_a_schema_of_a_topic_or_a_registry_is_named_by_its_place(tmp_path, orders):
+    write_schemas(tmp_path, ("orders-value", 1, 2, {"type": "nothing"}))
+    with pytest.raises(InvalidArgumentError, match="nothing") as error:
+        read(orders, None)
+    assert (error.value.file, error.value.offset) == (str(tmp_path / "_schemas-0"), 1)
+    with serving(Registry({"orders-value": [(2, '"nothing"', "AVRO", [])]})) as url, \
+            pytest.raises(InvalidArgumentError, match="nothing") as error:
+        read(orders, url)
+    assert error.value.file == f"{url}/subjects/orders-value/versions/latest"
+
+
+def test_a_referred_schema_that_cannot_be_read_is_the_one_that_is_named(tmp_path, orders):
+    write_schemas(
+        tmp_path, ("money-value", 1, 1, {"type": "record", "name": "Money", "fields": 5}),
+        ("orders-value", 1, 2, ORDER, {"references": REFERENCES}),
+    )
+    with pytest.raises(InvalidArgumentError) as error:
+        read(orders, None)
+    assert error.value.offset == 1

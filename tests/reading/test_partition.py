@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -278,6 +279,29 @@ def test_times_are_given_as_people_give_them(when, ms):
 def test_a_time_that_says_nothing_is_refused(when):
     with pytest.raises(InvalidArgumentError):
         to_timestamp_ms(when)
+
+
+@pytest.mark.parametrize("ask", [
+    lambda log, when: list(log.read(since=when)),
+    lambda log, when: list(log.read(until=when)),
+    lambda log, when: log.offset_for_time(when),
+    lambda log, when: seglog.scan(log, since=when),
+    lambda log, when: seglog.scan(log, until=when),
+], ids=["read since", "read until", "offset_for_time", "scan since", "scan until"])
+@pytest.mark.parametrize("doors", ["log", "partition", "follower"])
+def test_a_time_in_seconds_is_refused_by_every_search(tmp_path, ask, doors):
+    with seglog.open(tmp_path / "p-0") as log:
+        log.append(b"x", timestamp=1_700_000_000_000)
+        with {"log": lambda: nullcontext(log), "partition": lambda: seglog.open_partition(tmp_path / "p-0"),
+              "follower": lambda: seglog.follow(tmp_path / "p-0")}[doors]() as opened:
+            for when in (1_700_000_000, "1700000000", 10**8, 10**11 - 1):
+                with pytest.raises(InvalidArgumentError, match="milliseconds") as error:
+                    ask(opened, when)
+                assert f"{int(when)}000" in error.value.hint
+            for when in (0, 5, 10**8 - 1, 10**11, "1970-01-20", dt.datetime(1970, 1, 20, tzinfo=dt.UTC)):
+                ask(opened, when)       # what tests write, and days of 1970 that are named
+        with pytest.raises(InvalidArgumentError, match="milliseconds"):
+            log.follow("1700000000")    # (a number is an offset there)
 
 
 @pytest.mark.parametrize("writes", [True, False])

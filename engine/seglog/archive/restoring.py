@@ -32,7 +32,7 @@ from seglog.fs.mapping import read_file
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.reading.arguments import checked_config
 from seglog.reading.settings import LogSettings
-from seglog.reading.times import Time, to_timestamp_ms
+from seglog.reading.times import Time, to_time_bound_ms
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import TopicPartition
@@ -201,7 +201,7 @@ def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> 
                 "an offset is one of a partition", hint="say which one: --partition, or several by --topic"
             )
         return RestoreEnd(None, until_offset)
-    return None if until is None else RestoreEnd(to_timestamp_ms(until), None)
+    return None if until is None else RestoreEnd(to_time_bound_ms(until), None)
 
 
 def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -> set[str]:

@@ -89,7 +89,7 @@ class Offsets:
             return
         if timestamp == LATEST_TIERED:
             return      # nothing is in a tier: -1, as from a broker without one
-        found = log.offset_for_time(EARLIEST if timestamp == EARLIEST_LOCAL else timestamp)
+        found = log._offset_for_ms(EARLIEST if timestamp == EARLIEST_LOCAL else timestamp)
         if found is None or (is_committed and timestamp >= 0 and found.offset >= log.last_stable_offset):
             return
         row.timestamp, row.offset = found.timestamp, found.offset

@@ -194,10 +194,10 @@ class _Planned:
         start, stop = max(limits.from_offset, log.log_start_offset), limits.to_offset
         aborted = None
         if is_read_committed(limits.isolation):
-            stop = min(stop, log.last_stable_offset)
+            stop = min(stop, log._stable_offset(self._skips))
             aborted = checked_aborts(segments, stop)
         if self._options.since_ms >= 0 and not self._skips:
-            found = log.offset_for_time(self._options.since_ms)
+            found = log._offset_for_ms(self._options.since_ms)
             if found is None:
                 return
             start = max(start, found.offset)

@@ -27,7 +27,7 @@ from seglog.frames.typed.decoding import Decoding, Schemas
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt, lost_sink
 from seglog.reading.reader import LogReader
-from seglog.reading.times import Time, to_timestamp_ms
+from seglog.reading.times import Time, to_time_bound_ms
 
 
 class TopicScan(RowScan):
@@ -122,8 +122,8 @@ def scan(
         raise InvalidArgumentError("schemas needs decode", hint='such as decode={"value": "avro"}')
     options = ReadOptions(
         columns=checked_columns(columns, include_headers),
-        since_ms=TIME_MIN_MS if since is None else to_timestamp_ms(since),
-        until_ms=TIME_MAX_MS if until is None else to_timestamp_ms(until),
+        since_ms=TIME_MIN_MS if since is None else to_time_bound_ms(since),
+        until_ms=TIME_MAX_MS if until is None else to_time_bound_ms(until),
         on_corrupt=on_corrupt, key_text=texts.get("key"), value_text=texts.get("value"),
         is_internal=decode == "kafka", binary_view=bool(binary_view),
     )

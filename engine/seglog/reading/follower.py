@@ -311,6 +311,9 @@ class Follower(Partition, Followable):
     def offset_for_time(self, when: Time) -> TimestampOffset | None:
         return self._asked(super().offset_for_time, when)
 
+    def _offset_for_ms(self, target: int) -> TimestampOffset | None:
+        return self._asked(super()._offset_for_ms, target)
+
     def _asked(self, ask: Callable[[What], Answer], what: What) -> Answer:
         """An answer from one picture, however often segments are changed meanwhile."""
         while True:

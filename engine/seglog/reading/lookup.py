@@ -21,7 +21,7 @@ from seglog.errors import (
 )
 from seglog.fs.handles import PathHandle
 from seglog.reading.extent import OFFSET_LIMIT, Extent, Shown
-from seglog.reading.times import Time, to_timestamp_ms
+from seglog.reading.times import SECONDS_UNTIL, Time, to_time_bound_ms
 from seglog.segment.positions import BatchPosition, TimestampOffset
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
@@ -94,6 +94,10 @@ class LogLookup(PathHandle, abc.ABC):
         with gone_is_out_of_range(self, extent.segments[-1].base_offset):
             return extent.log_end_offset
 
+    def _stable_offset(self, skips_damage: bool) -> int:
+        """`last_stable_offset` for a reader that may pass over damage, where the log has to be read to find it."""
+        return self.last_stable_offset
+
     def _if_gone(self, offset: int, error: OffsetOutOfRangeError | StorageError) -> SeglogError:
         """The error to raise for `error`: `error` itself, unless it means that a segment is gone."""
         return out_of_range(self._current(), offset, self.path) if isinstance(error, OffsetOutOfRangeError) else error
@@ -118,7 +122,7 @@ class LogLookup(PathHandle, abc.ABC):
         and is ignored if it contradicts the log. The time of a v0 or v1 wrapper is not trusted either; Kafka trusts it,
         and so misses messages that are later than their wrapper. (UnifiedLog.fetchOffsetByTimestamp, KIP-79, KIP-734.)
         """
-        if type(when) is int and 0 <= when < OFFSET_LIMIT:
+        if type(when) is int and SECONDS_UNTIL <= when < OFFSET_LIMIT:
             # Fast path: the only segment. Each call around the search would cost a part of its time.
             extent = self._shown.extent
             if extent is not None and extent.segments.stop == 1:
@@ -129,7 +133,10 @@ class LogLookup(PathHandle, abc.ABC):
             else:
                 timestamp, offset, epoch = self._seek(self._current(), when)
             return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
-        target = to_timestamp_ms(when, now_ms=self._now_ms())
+        return self._offset_for_ms(to_time_bound_ms(when, now_ms=self._now_ms()))
+
+    def _offset_for_ms(self, target: int) -> TimestampOffset | None:
+        """The same for a number that a client or an index names: it is of milliseconds, however small."""
         extent = self._current()
         if target == EARLIEST_TIMESTAMP:
             epochs, start = _epochs_of(self), extent.log_start_offset

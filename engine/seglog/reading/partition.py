@@ -6,6 +6,7 @@ may hold the directory.
 """
 import errno
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -24,6 +25,7 @@ from seglog.reading.arguments import checked_path
 from seglog.reading.extent import Extent
 from seglog.reading.listing import settled_log_files
 from seglog.reading.reader import LogReader
+from seglog.segment.batches import UNREADABLE
 from seglog.segment.segment import Segment
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.directory_dialect import directory_dialect
@@ -145,6 +147,22 @@ class Partition(LogReader):
             still_open = [e.current_txn_first_offset for e in self.producers if e.current_txn_first_offset >= 0]
             self._last_stable_offset = min(still_open, default=self.log_end_offset)
         return self._last_stable_offset
+
+    def _stable_offset(self, skips_damage: bool) -> int:
+        try:
+            return self.last_stable_offset
+        except UNREADABLE:
+            if not skips_damage:
+                raise
+        # A transaction whose marker is lost counts as open: its records may have been aborted.
+        entries, start = self._last_snapshot()
+        state = ProducerState(entries)
+        for _, table in self.tables(start, on_lost=lambda _: None):
+            for batch in table:
+                with suppress(*UNREADABLE):
+                    state.add(batch)
+        still_open = [e.current_txn_first_offset for e in state.entries() if e.current_txn_first_offset >= 0]
+        return min(still_open, default=self.log_end_offset)
 
     @property
     def producers(self) -> tuple[ProducerEntry, ...]:

@@ -41,7 +41,7 @@ from seglog.reading.extent import OFFSET_LIMIT, Extent
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.live_ends import told_ends
 from seglog.reading.lookup import LogLookup, gone_is_out_of_range, out_of_range
-from seglog.reading.times import Time, to_timestamp_ms
+from seglog.reading.times import Time, to_time_bound_ms
 from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
@@ -367,7 +367,9 @@ def _start_in_range(log: LogReader, extent: Extent, asked: ReadArguments) -> int
         case "earliest":
             return None
         case "latest":
-            return log.last_stable_offset if asked.isolation == "read_committed" else extent.log_end_offset
+            if asked.isolation != "read_committed":
+                return extent.log_end_offset
+            return log._stable_offset(asked.on_corrupt == "skip")
 
 
 def _holds(extent: Extent, offset: int, on_corrupt: OnCorrupt) -> bool:
@@ -417,7 +419,7 @@ def _bounds(
     first, stop = extent.log_start_offset if start is None else start, _index(asked.stop)
     aborted = None
     if is_read_committed(asked.isolation):
-        stable = log.last_stable_offset
+        stable = log._stable_offset(asked.on_corrupt == "skip")
         stop = stable if stop is None else min(stop, stable)
         with gone_is_out_of_range(log, first):
             aborted = abort_check()(extent.segments_from(first), stop)
@@ -432,8 +434,8 @@ def read_runs(log: LogReader, asked: ReadArguments, lost: list[LostRange]) -> It
     start, on_lost = _start_in_range(log, extent, asked), lost_sink(asked.on_corrupt, lost)
     if asked.since is None and asked.until is None:
         return _runs(log, extent, start, asked, on_lost)
-    low = -(2**63) if asked.since is None else to_timestamp_ms(asked.since, now_ms=log._now_ms())
-    high = 2**63 if asked.until is None else to_timestamp_ms(asked.until, now_ms=log._now_ms())
+    low = -(2**63) if asked.since is None else to_time_bound_ms(asked.since, now_ms=log._now_ms())
+    high = 2**63 if asked.until is None else to_time_bound_ms(asked.until, now_ms=log._now_ms())
     if low >= 0 and on_lost is None:
         _, offset, _ = log._seek(extent, low)
         if offset < 0:

@@ -10,6 +10,9 @@ from seglog.errors import InvalidArgumentError
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"-([0-9]{1,19})(ms|s|m|h|d|w)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# As seconds, times from 1973 to 5138; as milliseconds, days of 1970 to 1973. A new record is refused with such a time,
+# too (SANE_TIME_MIN of format.batch): what has one was written by a producer that took seconds for milliseconds.
+SECONDS_FROM, SECONDS_UNTIL = 10**8, 10**11
 
 Time = SupportsIndex | dt.datetime | str
 
@@ -48,6 +51,20 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
             f"not a time: {when!r}", hint="pass milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
         ) from None
     return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))
+
+
+def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
+    """As `to_timestamp_ms`, of a time to search by. Raises InvalidArgumentError, also for a number that must be of
+    seconds: as milliseconds it would match all records, or none."""
+    timestamp_ms = to_timestamp_ms(when, now_ms=now_ms)
+    is_number = isinstance(when, SupportsIndex) or (isinstance(when, str) and when.strip().isdecimal())
+    if is_number and SECONDS_FROM <= timestamp_ms < SECONDS_UNTIL:
+        shown = _EPOCH + dt.timedelta(milliseconds=timestamp_ms)
+        raise InvalidArgumentError(
+            f"a time is a number of milliseconds since 1970, and {when} would be {shown:%Y-%m-%d}",
+            hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown:%Y-%m-%d}"',
+        )
+    return timestamp_ms
 
 
 def _checked(timestamp_ms: int, when: object) -> int:

@@ -10,6 +10,7 @@ alive. Of a growing segment, readers see what its PublishedEnd says, in the same
 """
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -393,7 +394,18 @@ class Segment:
             position = size if resume < 0 else resume
             lost = lost_range(self.path, window, start, position, next_offset, reason, self._access.decompress)
         if lost is not None and on_lost is not None:
-            on_lost(lost)
+            on_lost(self._lost_to_the_end(lost, end_offset))
+
+    def _lost_to_the_end(self, lost: LostRange, end_offset: int) -> LostRange:
+        """The range with its last offset, as far as that is known: no batch follows it in the segment, but the headers
+        in it may be whole, as the log end offset counts them; else the next segment says where this one ended."""
+        try:
+            stop = self.next_offset
+        except CorruptRecordError:
+            stop = -1
+        if not lost.first_offset < stop <= end_offset:
+            stop = -1 if end_offset == NO_END else end_offset
+        return replace(lost, last_offset=stop - 1) if stop > lost.first_offset else lost
 
     def batches(
         self,

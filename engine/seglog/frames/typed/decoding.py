@@ -4,7 +4,8 @@ Schemas are looked up when a scan is used first: the type of a column is that of
 topic's subject, or the one that was given.
 """
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -170,7 +171,7 @@ class _Writers:
         try:
             writer = _parsed(self._typed, self._source.by_id(schema_id, self._context), self._source, is_writer=True)
         except InvalidArgumentError as error:
-            raise UndecodableValueError(error.what) from error
+            raise UndecodableValueError(str(error)) from error
         return self._read_from(writer)
 
     def _read_from(self, writer: ParsedSchema) -> Read:
@@ -190,19 +191,34 @@ def _parsed(
 ) -> ParsedSchema:
     """A schema with all that it refers to. Raises InvalidArgumentError, SchemaNotFoundError, StorageError."""
     kind = _TYPES[typed.kind]
-    if stored.type != kind:
-        raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of {kind}")
-    if kind == "JSON":
-        return JsonSchema(stored.text)
+    with _named(stored):
+        if stored.type != kind:
+            raise InvalidArgumentError(f"schema {stored.id} is one of {stored.type}, not of {kind}")
+        if kind == "JSON":
+            return JsonSchema(stored.text)
     referenced = [] if source is None else list(source.referenced(stored))
     if kind == "PROTOBUF":
         imports = {name: schema.text for name, schema in referenced}
         # Of a writer's schema only the names and the order of its messages count.
-        return ProtobufSchema(stored.text, imports, None if is_writer else typed.message)
+        with _named(stored):
+            return ProtobufSchema(stored.text, imports, None if is_writer else typed.message)
     named: Names = {}
     for _, schema in referenced:
-        named |= definitions_in(schema.text, named)
-    return AvroSchema(stored.text, named)
+        with _named(schema):
+            named |= definitions_in(schema.text, named)
+    with _named(stored):
+        return AvroSchema(stored.text, named)
+
+
+@contextmanager
+def _named(schema: StoredSchema) -> Iterator[None]:
+    """Errors of this schema say where it was found."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if error.file is None:
+            error.file, error.offset = schema.file, schema.offset
+        raise
 
 
 def source_of(schemas: Schemas) -> SchemaSource | None:

@@ -55,7 +55,9 @@ class SchemaFolder(SchemaSource):
                 except UnicodeDecodeError as error:
                     raise NotALogError(f"not the text of a schema: {error}", file=path) from error
                 schema_id = int(parsed["id"] or -1)
-                found.setdefault(parsed["subject"], []).append(StoredSchema(schema_id, TYPES[parsed["suffix"]], text))
+                found.setdefault(parsed["subject"], []).append(
+                    StoredSchema(schema_id, TYPES[parsed["suffix"]], text, file=str(path))
+                )
             for schemas in found.values():
                 schemas.sort(key=lambda schema: schema.id)
             self._found = found

@@ -7,6 +7,7 @@ import json
 import os
 import ssl
 import threading
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -75,8 +76,8 @@ class SchemaRegistry(SchemaSource):
 
     def by_id(self, schema_id: int, context: str = DEFAULT_CONTEXT) -> StoredSchema:
         there = "" if context == DEFAULT_CONTEXT else f"?subject={quote(f':{context}:', safe='')}"
-        body = self._get(f"/schemas/ids/{schema_id}{there}", f"no schema with the id {schema_id}", keep=True)
-        return _schema(body, schema_id, self.url)
+        path = f"/schemas/ids/{schema_id}{there}"
+        return _schema(self._get(path, f"no schema with the id {schema_id}", keep=True), schema_id, self.url + path)
 
     def versions(self, subject: str) -> list[StoredSchema]:
         path = f"/subjects/{quote(subject, safe='')}/versions"
@@ -92,13 +93,13 @@ class SchemaRegistry(SchemaSource):
         """The last version; None if there is none."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         try:
-            return _schema(self._get(path, f"no subject {subject}"), None, self.url)
+            return _schema(self._get(path, f"no subject {subject}"), None, self.url + path)
         except SchemaNotFoundError:
             return None
 
     def version(self, subject: str, version: int) -> StoredSchema:
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
-        return _schema(self._get(path, f"no version {version} of {subject}", keep=True), None, self.url)
+        return _schema(self._get(path, f"no version {version} of {subject}", keep=True), None, self.url + path)
 
     # --- over HTTP ------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class _Kept:
 
 def _schema(body: Any, schema_id: int | None, url: str) -> StoredSchema:
     try:
-        return schema_of_json(body, schema_id)
+        return replace(schema_of_json(body, schema_id), file=url)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _odd(url, "a schema") from error
 

@@ -1,7 +1,7 @@
 """Where schemas come from: the interface of a registry, of a folder, and of the topic `_schemas`."""
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from seglog.errors import InvalidArgumentError
@@ -22,12 +22,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A schema as a registry keeps it. `id`: -1 if it is not known."""
+    """A schema as a registry keeps it. `id`: -1 if it is not known. `file`, `offset`: where it was found, for messages.
+    """
 
     id: int
     type: SchemaType
     text: str
     references: tuple[Reference, ...] = ()
+    file: str | None = field(default=None, compare=False)
+    offset: int | None = field(default=None, compare=False)
 
 
 def schema_of_json(body: Any, schema_id: int | None = None) -> StoredSchema:

@@ -13,7 +13,7 @@ Other kinds of keys (CONFIG, MODE, NOOP, CLEAR_SUBJECT, ...) say nothing of sche
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seglog.errors import CorruptRecordError, SchemaNotFoundError
@@ -103,7 +103,7 @@ def _folded(
                     if earlier <= version:
                         subjects[subject][earlier] = _Version(one.schema, is_deleted=True)
                 continue
-            schema = schema_of_json(value)
+            schema = replace(schema_of_json(value), file=str(path), offset=offset)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptRecordError(
                 f"not a record of a schema registry: {error!r}", file=path, offset=offset,
