@@ -9,6 +9,7 @@ from collections import deque
 
 import pytest
 
+from seglog.ledger.entry_writer import EntryWriter
 from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger
 from support.faultfs import RecordingFs
@@ -181,3 +182,41 @@ def test_what_was_written_before_an_interrupt_is_synced_when_the_ledger_is_seale
     for state in record.crash_states(limit=50, after=sealed):
         with state.materialise() as disk, Ledger.open(disk / "ledger-7") as ledger:
             assert ledger.read_first(count) == [b"x" * 5000] * count, state.story()
+
+
+@pytest.mark.parametrize("moment", ["before the write", "after it"])
+def test_a_sync_that_waits_for_an_interrupted_add_writes_what_that_one_left(in_memory, moment):
+    """The gate looks whether the ledger is torn before the sync; the add that tears it may come between."""
+    with Ledger.create(in_memory / "ledger-7", 7, fsync="never") as ledger:
+        ledger.add(b"first")
+        writer = ledger.writer
+        syncs = threading.Event()
+
+        def sync():
+            syncs.set()
+            return EntryWriter.sync(writer)
+
+        def write(raw, *more):
+            if moment == "after it":
+                writer.active.append_batch(raw, *more)
+            raise KeyboardInterrupt
+
+        def add():
+            thread.start()
+            syncs.wait(60)
+            append_quietly, writer.active.append_quietly = writer.active.append_quietly, write
+            try:
+                writer._put([b"second"], [0])
+            finally:
+                writer.active.append_quietly = append_quietly
+
+        writer.sync = sync
+        number, flushed = writer.number, []
+        thread = threading.Thread(target=lambda: flushed.append(writer.wait(number)))
+        with pytest.raises(KeyboardInterrupt):
+            writer.with_lock(add)
+        thread.join()
+        assert flushed == [None]
+        ledger.add(b"third")
+        found = [bytes(entry) for _, entry in ledger.read_range(0, ledger.last_entry_id)]
+    assert found == [b"first", b"second", b"third"]

@@ -213,6 +213,8 @@ class EntryWriter(WriteGate):
         self.cover(self.number)
 
     def _write_all(self) -> tuple[int, End]:
+        if self.is_torn:        # by an add that was interrupted after the gate looked, while this waited for the lock
+            shielded(self._reload)
         self._write()
         return self.number, self.active.end
 
