@@ -1,19 +1,24 @@
 """The names of `import seglog`."""
+import ast
 import inspect
 import pydoc
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.aio.log import AsyncLog
-from seglog.aio.queue import AsyncJob, AsyncQueue
-from seglog.aio.readers import AsyncFollower, AsyncPartition
-from seglog.aio.records import AsyncRecords
+import seglog.spark
+import seglog.testing
 from seglog.errors import InvalidArgumentError
+
+MODULES = [
+    seglog, seglog.aio, seglog.errors, seglog.metrics, seglog.polars, seglog.pulsar, seglog.spark, seglog.testing,
+]
+CONSTANTS = {"__version__", "ROW_SCHEMA", "PROCESS"}
 
 
 def test_every_public_name_is_there_and_listed():
@@ -34,31 +39,70 @@ def test_the_list_of_public_names_has_no_line_that_is_not_read():
         assert len(lines) == len(module.__all__)
 
 
+def public_classes():
+    """Those of every public module. (Protobuf has its own classes.)"""
+    for module in MODULES:
+        for name in listed(module):
+            each = getattr(module, name)
+            if inspect.isclass(each) and each.__module__.startswith("seglog.") and not name.endswith("Metadata"):
+                yield each
+
+
+def listed(module):
+    """The public names of a module: its list; without one, what it defines."""
+    names = getattr(module, "__all__", None)
+    if names is not None:
+        return names
+    return [
+        name for name, each in vars(module).items()
+        if not name.startswith("_") and getattr(each, "__module__", None) == module.__name__
+    ]
+
+
+@cache
+def parsed(path):
+    return [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.ClassDef)]
+
+
+@cache
+def assigned(cls):
+    """The public attributes that the methods of a class assign to `self`."""
+    if not cls.__module__.startswith("seglog.") or cls.__module__.startswith("seglog._kernels"):
+        return set()
+    (definition,) = [node for node in parsed(inspect.getfile(cls)) if node.name == cls.__qualname__.split(".")[-1]]
+    return {
+        node.attr for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr[0] != "_"
+        and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+
+
 def undocumented(cls):
-    """What has no docstring and inherits none. A field, in Python or a kernel, may stand in that of its class."""
-    for name in dir(cls):
-        if name.startswith("_") or name in dir(int) or name in dir(Exception):
+    """What has no docstring and inherits none. A field stands in that of its class."""
+    described = " ".join(vars(base).get("__doc__") or "" for base in cls.__mro__)
+    for name in sorted(set(dir(cls)).union(*map(assigned, cls.__mro__))):
+        if name.startswith("_") or name in dir(int) or name in {*dir(OSError), *dir(ImportError)}:
             continue
         owners = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         can_have_one = any(
-            inspect.isroutine(owner) or isinstance(owner, property) or inspect.isgetsetdescriptor(owner)
+            inspect.isroutine(owner) or isinstance(owner, property | classmethod | staticmethod)
+            or inspect.isgetsetdescriptor(owner)
             for owner in owners
         )
-        if can_have_one and any(inspect.getdoc(owner) for owner in owners):
-            continue
-        in_class = any(re.search(rf"\b{name}\b", vars(base).get("__doc__") or "") for base in cls.__mro__)
-        is_field = cls.__module__.startswith("seglog._kernels") and not any(map(inspect.isroutine, owners))
-        if not (in_class or is_field) or any(map(inspect.isroutine, owners)):
+        if can_have_one:
+            if not any(inspect.getdoc(owner) for owner in owners):
+                yield f"{cls.__name__}.{name}"
+        elif not re.search(rf"\b{name}\b", described):
             yield f"{cls.__name__}.{name}"
 
 
 def test_every_public_name_has_a_docstring():
-    public = [getattr(seglog, name) for name in seglog.__all__ if name != "__version__"]
-    public += [getattr(seglog.pulsar, name) for name in seglog.pulsar.__all__ if not name.endswith("Metadata")]
-    public += [AsyncLog, AsyncFollower, AsyncPartition, AsyncRecords, AsyncQueue, AsyncJob]
+    public = [getattr(module, name) for module in MODULES for name in listed(module) if name not in CONSTANTS]
     assert [each for each in public if not inspect.getdoc(each)] == []
-    assert [name for each in public if inspect.isclass(each) for name in undocumented(each)] == []
-    assert len(public) > 40
+    classes = [*public_classes()]
+    assert sorted({name for each in classes for name in undocumented(each)}) == []
+    assert len(public) > 100
+    assert len(classes) > 50
 
 
 def test_importing_seglog_loads_no_room_before_it_is_used():
@@ -118,3 +162,26 @@ def test_a_public_module_is_loaded_by_its_first_use_as_documented(name):
     subprocess.run([sys.executable, "-c", f"import seglog; seglog.{name}"], check=True, timeout=60)
     stub = (Path(seglog.__file__).parent / "__init__.pyi").read_text()
     assert re.search(rf"\b{name.partition('.')[0]}\b", stub)
+
+
+def test_what_a_newcomer_looks_at_shows_what_it_is(tmp_path):
+    with seglog.open(tmp_path / "orders-0") as log:
+        log.append(b"v" * 50, key="k")
+        log.append(None, headers=[("h", b"x")])
+        with seglog.open_partition(log.path) as partition, seglog.follow(log.path) as follower:
+            assert repr(log) == "<Log orders-0: offsets 0 to 2>"
+            assert repr(log.read()) == "<an iterator; list() shows its items>"
+            assert [repr(record) for record in log] == [
+                f"<Record offset 0: key b'k', value {b'v' * 40}... (50 bytes)>",
+                "<Record offset 1: key None, value None>",
+            ]
+            assert repr(next(log.batches())) == "<RecordBatch v2: offsets 0 to 0, 119 bytes at byte 0>"
+            assert repr(log.segments[0]) == "<Segment 00000000000000000000.log>"
+            assert repr(partition) == "<Partition orders-0: from offset 0, 1 segment>"
+            assert repr(follower) == "<Follower orders-0: from offset 0>"
+        assert repr(partition) == "<Partition orders-0: closed>"
+        assert repr(follower) == "<Follower orders-0: closed>"
+    with seglog.Queue(tmp_path / "jobs") as queue:
+        queue.put(b"mail" * 20, key="k")
+        with queue.get() as job:
+            assert repr(job) == f"<Job 0:0: attempt 1, key 'k', value {b'mail' * 10}... (80 bytes)>"

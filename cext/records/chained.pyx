@@ -52,6 +52,9 @@ cdef class Chained:
         except BaseException as interrupt:
             PyThreadState_SetAsyncExc(<unsigned long>PyThread_get_thread_ident(), type(interrupt))
 
+    def __repr__(self):
+        return f"<an iterator; list() shows its items{'' if self.source is not None else ': it has ended'}>"
+
     @property
     def lost(self):
         """What was skipped so far, with on_corrupt="skip": a tuple of `LostRange`."""

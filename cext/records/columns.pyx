@@ -108,10 +108,12 @@ cdef class Columns:
 
     @property
     def key(self):
+        """The keys, as a binary column; null: no key."""
         return binary(self, &self.c.key, self.c.rows)
 
     @property
     def value(self):
+        """The values, as a binary column; null: a tombstone."""
         return binary(self, &self.c.value, self.c.rows)
 
     @property
@@ -121,10 +123,12 @@ cdef class Columns:
 
     @property
     def header_key(self):
+        """The keys of all headers, one after the other: `header_start` says whose they are."""
         return binary(self, &self.c.header_key, self.c.header_rows)
 
     @property
     def header_value(self):
+        """The values of all headers, in the same order."""
         return binary(self, &self.c.header_value, self.c.header_rows)
 
     def __getitem__(self, Py_ssize_t i):

@@ -28,6 +28,7 @@ cdef str NOT_SCANNED = "made by __new__, not by a scan: it has no bytes"
 cdef tuple FIELDS = ("offset", "timestamp", "timestamp_type", "sequence", "key", "value", "headers")
 
 cdef enum:
+    SHOWN_BYTES_MAX = 40        # of a key or value, in `repr`
     HELD_HERE = 2               # references held by RecordIterator.advance: its attribute and its variable
 
 
@@ -65,10 +66,12 @@ cdef class RecordBatch:
 
     @property
     def magic(self):
+        """The record format: 0, 1 or 2; -1 for tagged messages."""
         return self.header.magic
 
     @property
     def attributes(self):
+        """The header's attributes: codec, timestamp type and flags as bits."""
         return self.header.attributes
 
     @property
@@ -100,26 +103,32 @@ cdef class RecordBatch:
 
     @property
     def max_timestamp(self):
+        """The header's largest timestamp, in ms since 1970; -1 in v0. `largest_timestamp` is that of the records."""
         return self.header.max_timestamp
 
     @property
     def crc(self):
+        """The checksum in the header: CRC-32C in v2, CRC-32 below."""
         return self.header.crc
 
     @property
     def leader_epoch(self):
+        """The leader epoch in which it was appended; -1 below v2, which has none."""
         return self.header.leader_epoch
 
     @property
     def producer_id(self):
+        """The id of the idempotent or transactional producer; -1 if there is none."""
         return self.header.producer_id
 
     @property
     def producer_epoch(self):
+        """The producer's epoch; -1 if there is none."""
         return self.header.producer_epoch
 
     @property
     def base_sequence(self):
+        """The sequence number of the first record; -1 if there is none."""
         return self.header.base_sequence
 
     @property
@@ -139,6 +148,7 @@ cdef class RecordBatch:
 
     @property
     def is_transactional(self):
+        """Whether its records belong to a transaction."""
         return has_bit(&self.header, TRANSACTIONAL_BIT)
 
     @property
@@ -247,8 +257,10 @@ cdef class RecordBatch:
 
     def __repr__(self):
         version = "tagged" if self.header.magic == TAGGED_MAGIC else f"v{self.header.magic}"
-        return (f"<RecordBatch {version} at {self.header.position}, {self.header.size_bytes} bytes, "
-                f"to offset {self.header.last_offset}>")
+        # (Opening a wrapper for its first offset could take long, or raise.)
+        first = "up to" if hides_first_offset(&self.header) else f"{self.header.base_offset} to"
+        return (f"<RecordBatch {version}: offsets {first} {self.header.last_offset}, {self.header.size_bytes} bytes "
+                f"at byte {self.header.position}>")
 
 
 cdef extern from "<stdint.h>" nogil:
@@ -286,6 +298,7 @@ cdef class Record:
 
     @property
     def offset(self):
+        """Its number in the log."""
         return self.offset_
 
     @property
@@ -310,12 +323,14 @@ cdef class Record:
 
     @property
     def key(self):
+        """The key, copied; None: it has none."""
         if self.key_size < 0:
             return None
         return copied(self.window, self.key_, self.key_size)
 
     @property
     def value(self):
+        """The value, copied; None: it is a tombstone."""
         if self.value_size < 0:
             return None
         return copied(self.window, self.value_, self.value_size)
@@ -382,7 +397,21 @@ cdef class Record:
         return record_of_fields, (*self.fields(), self.size_bytes_)
 
     def __repr__(self):
-        return f"<Record offset {self.offset_}, {self.size_bytes_} bytes>"
+        """Offset, key and value, of which at most 40 bytes each are read. (It raises nothing: debuggers call it.)"""
+        key = shown(self.window, self.key_, self.key_size)
+        value = shown(self.window, self.value_, self.value_size)
+        return f"<Record offset {self.offset_}: key {key}, value {value}>"
+
+
+cdef str shown(Window window, const uint8_t* at, int32_t size):
+    """Bytes as Python writes them, cut if they are long."""
+    if size < 0:
+        return "None"
+    try:
+        start = copied(window, at, min(size, SHOWN_BYTES_MAX))
+    except Exception as error:          # the file was shortened
+        return f"({error})"
+    return repr(start) if size <= SHOWN_BYTES_MAX else f"{start!r}... ({size} bytes)"
 
 
 cdef inline int fill_record(Record record, Window window, const BatchHeader* batch, const RecordView* view) except -1:

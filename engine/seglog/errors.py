@@ -26,8 +26,8 @@ def _hidden(path: "str | bytes") -> str:
 class SeglogError(Exception):
     """The base class: catch it to catch every error of seglog.
 
-    Shown in three lines: what, where (file, byte, offset), what to do (`hint`). `code`: a name of the error for
-    programs; `exit_status`: that of a command that ends with it.
+    Shown in three lines: `what`, where (`file`, byte `position`, `offset`), what to do (`hint`). `code`: a name of the
+    error for programs; `exit_status`: that of a command that ends with it.
     """
 
     code = "error"

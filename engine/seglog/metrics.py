@@ -26,9 +26,11 @@ class Source(Protocol):
     """An object that counts something. `samples` takes no lock."""
 
     @property
-    def metrics(self) -> Sequence[Metric]: ...
+    def metrics(self) -> Sequence[Metric]:
+        """What it counts: a name, a kind, a meaning and labels for each."""
 
-    def samples(self) -> Iterable[Sample]: ...
+    def samples(self) -> Iterable[Sample]:
+        """The values as of now."""
 
 
 class Exposition:

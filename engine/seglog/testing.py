@@ -20,6 +20,7 @@ _NAME_LENGTH_MAX = 200
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest of the marker `seglog_topic`."""
     config.addinivalue_line(
         "markers", "seglog_topic(partitions=1, config={}): settings of the topic that the fixture of this name creates")
 

@@ -403,8 +403,14 @@ def test_an_object_made_behind_the_back_is_empty_and_harmless():
 def test_objects_show_themselves():
     table = scan(Window(plain.batch_v2(plain.record_v2(), base_offset=12)))
     assert repr(table) == "<BatchTable of 1 batches, end 68, OK>"
-    assert repr(table[0]) == "<RecordBatch v2 at 0, 68 bytes, to offset 12>"
-    assert repr(next(iter(table[0]))) == "<Record offset 12, 7 bytes>"
+    assert repr(table[0]) == "<RecordBatch v2: offsets 12 to 12, 68 bytes at byte 0>"
+    assert repr(next(iter(table[0]))) == "<Record offset 12: key None, value None>"
+    record = plain.record_v2(key=b"k", value=b"v" * 40 + b"w")
+    (record,) = scan(Window(plain.batch_v2(record, base_offset=12)))[0]
+    assert repr(record) == f"<Record offset 12: key b'k', value {b'v' * 40}... (41 bytes)>"
+    (message,) = scan(Window(plain.message(7, key=b"", value=b"v" * 40)))
+    assert repr(message) == "<RecordBatch v1: offsets 7 to 7, 74 bytes at byte 0>"
+    assert repr(next(iter(message))) == f"<Record offset 7: key b'', value {b'v' * 40}>"
 
 
 def test_a_record_outlives_everything_it_came_from():

@@ -51,7 +51,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
         # The ledgers of the last mutable bucket, both inclusive; -1 if it has none.
         self._mutable_start = self._mutable_end = self._intake.ledger_id = -1
         # All messages due up to here were delivered, ms since 1970.
-        self.delivered_to = self._cutoff()
+        self._delivered_to = self._cutoff()
         # (time, n): of the messages due at this time, n in memory come before all in segments that are not loaded.
         self._known_first = -1, 0
         # The time of the last poll, until its remaining messages are handed over; then -1.
@@ -68,7 +68,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             lambda: PendingSet(self._new_bitmap),
             lambda: self._config,
             self._cutoff,
-            lambda: self.delivered_to,
+            lambda: self._delivered_to,
         )
         storage.initialize()
         self._intake.delayed = BucketRecovery(self._sealed, self._cutoff(), self._new_bitmap).run()
@@ -158,7 +158,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             else:
                 self._known_first = bucket.next_at, self._sealed.load_next(bucket)
         left_at = self._runs.next_at() if len(popped) == limit else -1
-        self.delivered_to = max(self.delivered_to, bound if left_at < 0 else min(bound, left_at - 1))
+        self._delivered_to = max(self._delivered_to, bound if left_at < 0 else min(bound, left_at - 1))
         self._polled_to = cutoff
         return popped
 

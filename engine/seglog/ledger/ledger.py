@@ -85,8 +85,8 @@ class Ledger(OpenHandle):
         self._held = held
         self._sealing = CallLock()
         self._closed = False
-        # get(entry_id) -> Record | None, for an int64 that is not negative: the fast path of `record`.
-        self.get, self.get_all = segment.get, segment.get_all
+        # _get(entry_id) -> Record | None, for an int64 that is not negative: the fast path of `record`.
+        self._get, self._get_all = segment.get, segment.get_all
 
     # --- creation --------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Ledger(OpenHandle):
 
     def record(self, entry_id: int) -> Record:
         """Return the entry's record: its value borrows the file's bytes. Raises as `read`."""
-        found = self.get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
+        found = self._get(entry_id) if type(entry_id) is int and 0 <= entry_id <= MAX_ID else None
         return self._find(entry_id) if found is None else found
 
     def _find(self, entry_id: int) -> Record:

@@ -43,7 +43,7 @@ _LOGS_BEFORE_A_LOOK = 64
 
 class LogDir(OpenHandle):
     """A log dir, from `seglog.open_dir(path)`. Use it as a context manager, or close it: that closes its logs. Threads
-    may share it."""
+    may share it. `path`: its directory. `cleaner`: the thread that cleans its logs, which can be told to do it now."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
 from seglog.logger import Logger
@@ -18,6 +18,8 @@ logger = Logger("seglog")
 
 # The longest reason that is kept of a failure.
 REASON_CHARACTERS = 1000
+# How many bytes of a value a job shows of itself.
+_SHOWN_BYTES_MAX = 40
 
 
 class JobHome(Protocol):
@@ -65,7 +67,11 @@ class Job:
         self.is_settled = False
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}: attempt {self.attempt}>"
+        try:
+            what = f"key {self.key!r}, value {_shown(self.value)}"
+        except SeglogError as error:        # debuggers call this, too
+            what = str(error)
+        return f"<{type(self).__name__} {self.id}: attempt {self.attempt}, {what}>"
 
     # --- what was put ------------------------------------------------------------------------
 
@@ -200,6 +206,10 @@ class DeadJob(Job):
     def requeue(self) -> bool:
         """Put it back: it is delivered again, as if it never had been. False: it is not dead any more."""
         return self._lane.requeue([self.at]) == 1
+
+
+def _shown(value: bytes) -> str:
+    return repr(value) if len(value) <= _SHOWN_BYTES_MAX else f"{value[:_SHOWN_BYTES_MAX]!r}... ({len(value)} bytes)"
 
 
 def time_of(timestamp_ms: int) -> datetime:

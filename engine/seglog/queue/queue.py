@@ -95,7 +95,7 @@ class Queue(OpenHandle):
     the disk: "batch": when the call returns; threads share syncs. "interval": a second later (flush.ms). "never": when
     the system writes it, or it is closed. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
     `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `clock`, `fs`,
-    `chance`: for tests.
+    `chance`: for tests. Its directory is `path`.
 
     Raises LogLockedError while another process has it, NotALogError, CorruptManifestError, CorruptJournalError,
     CorruptRecordError, UnsupportedVersionError, StorageError.

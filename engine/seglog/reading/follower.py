@@ -84,7 +84,8 @@ class _Picture(Extent):
 class Follower(Partition, Followable):
     """What `seglog.follow` returns: a `Partition` whose calls each see the current state, and `follow`.
 
-    Threads may share it; in a forked child, open another one.
+    `durable`: whether it shows only records that are on the disk. Threads may share it; in a forked child, open another
+    one.
     """
 
     def __init__(
@@ -111,7 +112,10 @@ class Follower(Partition, Followable):
         FOLLOWERS.opened(self)
 
     def __repr__(self) -> str:
-        return f"<Follower {self.path.name}{'' if self._is_open else ': closed'}>"
+        extent = self._shown.extent
+        if extent is None or not self._is_open:
+            return f"<Follower {self.path.name}: closed>"
+        return f"<Follower {self.path.name}: from offset {extent.log_start_offset}>"
 
     def _reopening(self) -> tuple[Callable[..., Partition], tuple[object, ...]]:
         return _followed, (str(self.path.absolute()), self.durable, self.config)

@@ -40,7 +40,8 @@ class Partition(LogReader):
 
     `path`, `topic`, `partition`, `config`: its directory, the names that the directory's name consists of, and the
     settings that it is read with. `only`: the name of a .log; only that segment is read. `logs`: its .log files, if
-    they were just listed. Threads and forked children may share it: it holds maps, no locks.
+    they were just listed. `format_counters`: how many batches it converted for clients of another format. Threads and
+    forked children may share it: it holds maps, no locks.
     """
 
     def __init__(
@@ -77,7 +78,12 @@ class Partition(LogReader):
 
     def __repr__(self) -> str:
         extent = self._shown.extent
-        return f"<Partition {self.path.name}: {f'{len(extent.segments)} segments' if extent else 'closed'}>"
+        if extent is None:
+            return f"<Partition {self.path.name}: closed>"
+        # (The end may have to be searched for.)
+        count = len(extent.segments)
+        segments = f"{count} segment{'' if count == 1 else 's'}"
+        return f"<Partition {self.path.name}: from offset {extent.log_start_offset}, {segments}>"
 
     def _reopening(self) -> tuple[Callable[..., "Partition"], tuple[object, ...]]:
         # In another process, or later: the directory as it is then.

@@ -129,6 +129,9 @@ class Segment:
             dialect_of(path),
         )
 
+    def __repr__(self) -> str:
+        return f"<Segment {self.path.name}>"
+
     @classmethod
     def sealed(cls, directory: Path, base_offset: int, access: SegmentOpenSettings, inode: int | None = None) -> Self:
         """Make a segment that is not the last one. Costs next to nothing before its first use."""

@@ -19,7 +19,8 @@ from seglog.stores.remote_store import RemoteStore
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A partition on this machine. `is_new`: this call fetched it. `version`: in an object store, else empty."""
+    """A partition on this machine: how many `files`, and their `size_bytes`. `is_new`: this call fetched it.
+    `version`: in an object store, else empty."""
 
     partition: str
     version: str

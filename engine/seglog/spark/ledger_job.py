@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedLedger:
-    """The result for one topic. `status`: "converted", "skipped" (it has the form already, or was never compacted) or
-    "failed"; then `error` is the error's code, and `what` its message. `sha256`: of the topic's messages."""
+    """The result for the topic at `path`. `status`: "converted", "skipped" (it has the form already, or was never
+    compacted) or "failed"; then `error` is the error's code, and `what` its message. `messages`: how many it has;
+    `sha256`: of these messages. `bytes_in`, `bytes_out`: the size of the ledger before and after."""
 
     path: str
     status: str

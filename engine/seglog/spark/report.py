@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """A row for each partition, by topic and number. `tasks`: the number of tasks in the plan.
+    """The result of a conversion of `source` into `target`, in the format `to`. `rows`: one for each partition, by
+    topic and number. `tasks`: the number of tasks in the plan.
 
-    `is_final`: the conversion is ended as by `finalize_topics`, and cannot be undone. `removed`: the partitions whose
-    source was removed in this run.
+    `is_dry_run`: nothing was written, and the rows say what would be. `is_final`: the conversion is ended as by
+    `finalize_topics`, and cannot be undone. `removed`: the partitions whose source was removed in this run.
     """
 
     source: str

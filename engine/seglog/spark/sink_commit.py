@@ -37,8 +37,9 @@ SINK_SUFFIX = ".seglog-sink"
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCommit:
-    """A commit that began and did not end. `batch`: the id of the batch, if it has one; `stream` and `epoch` of a
-    stream. `drops`: it is being undone.
+    """A commit that began and did not end. `partitions`: the names of those that it writes. `batch`: the id of the
+    batch, if it has one; `stream` and `epoch` of a stream. `overwrites`: it replaces what was there. `drops`: it is
+    being undone.
     """
 
     partitions: list[str]

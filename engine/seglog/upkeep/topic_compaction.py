@@ -190,7 +190,8 @@ class PulsarTopicCompactionService(TopicCompactionService):
     compacts by itself and one to read with.
 
     `name`: the topic's name in the ledger's properties; by default the directory's name. If the configuration has a
-    brokerServiceCompactionThresholdInBytes, the managed ledger's thread compacts from now on.
+    brokerServiceCompactionThresholdInBytes, the managed ledger's thread compacts from now on; `error` is the error with
+    which its last compaction failed, or None.
 
     Raises CorruptManifestError if the pointer to the compacted ledger, or the ledger, was lost.
     """
@@ -202,7 +203,6 @@ class PulsarTopicCompactionService(TopicCompactionService):
         self._name = managed_ledger.path.name if name is None else name
         self._shared = shared = managed_ledger.shared(_Shared)
         self._is_closed = False
-        # The last error of a compaction that the thread began.
         self.error: SeglogError | None = None
         with shared.swapping:
             if not shared.services:

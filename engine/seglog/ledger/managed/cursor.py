@@ -54,7 +54,8 @@ class _Repairing:
 
 
 class ManagedCursor:
-    """A subscription's cursor. Thread-safe. Methods raise LogClosedError once it or the managed ledger is closed."""
+    """A subscription's cursor, called `name`. Thread-safe. Methods raise LogClosedError once it or the managed ledger
+    is closed."""
 
     def __init__(self, name: str, topic: ManagedReader, home: CursorOwner, state: CursorState) -> None:
         self.name = name
@@ -75,7 +76,7 @@ class ManagedCursor:
         self._is_due = False
         self._written_ns = topic._clock.monotonic_ns()
         # Calls returned whose acknowledgements are not on the disk, and no caller has got an error since.
-        self.has_unstored = False
+        self._has_unstored = False
         self._is_closed = False
         # The journal that has its acknowledgements, and up to where this has them, too.
         self._covers: Callable[[], tuple[int, int] | None] = lambda: state.journal
@@ -609,7 +610,7 @@ class ManagedCursor:
         elif self._is_due or not rate or self._topic._clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
             self._write()
         else:
-            self.has_unstored = True
+            self._has_unstored = True
         if now > before:
             self._home.cursor_passed(before, now)
 
@@ -617,9 +618,9 @@ class ManagedCursor:
         try:
             self._home.write_cursor(CursorState(self.name, self._acknowledged, self._properties, self._covers()))
         except SeglogError:
-            self.has_unstored = False       # the caller gets it
+            self._has_unstored = False       # the caller gets it
             raise
-        self._is_dirty = self._is_due = self.has_unstored = False
+        self._is_dirty = self._is_due = self._has_unstored = False
         self._written_ns = self._topic._clock.monotonic_ns()
 
     # --- refusals ----------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class ManagedCursors:
     def tell(self) -> None:
         """After closing: raise LogFailedError if acknowledgements that were accepted could not be stored."""
         failure = self._tail.failure
-        names = sorted(name for name, cursor in self.by_name.items() if cursor.has_unstored)
+        names = sorted(name for name, cursor in self.by_name.items() if cursor._has_unstored)
         if failure is not None and names:
             error = self._tail.failed(failure)
             error.what = f"acknowledgements of cursor {', '.join(names)} were not stored: {error.what}"

@@ -115,7 +115,7 @@ class ManagedReader(OpenHandle):
         # Fast path: the record exists, and every type is correct. Otherwise the code below says what is wrong.
         try:
             ledger_id, entry_id = position
-            get = self._opened[ledger_id].get       # a method call would first search the type
+            get = self._opened[ledger_id]._get       # a method call would first search the type
             record = get(entry_id)
             if record is not None and type(position) is Position and type(ledger_id) is type(entry_id) is int:
                 return StoredEntry(position, record)
@@ -130,7 +130,7 @@ class ManagedReader(OpenHandle):
         ledger = self._opened.get(ledger_id) or self._open_ledger(ledger_id)
         found: list[StoredEntry] = []
         try:
-            records: Iterable[Record | None] = ledger.get_all(entry_ids)
+            records: Iterable[Record | None] = ledger._get_all(entry_ids)
         except SeglogError:
             records = repeat(None)      # one of them is damaged: those before it are read one by one
         for entry_id, record in zip(entry_ids, records, strict=False):
