@@ -50,7 +50,7 @@ def merged_range(steps):
     for tracker in run(steps, merges=False):
         if len(tracker.buckets) > most:
             try:
-                group = pulsars_choice(tracker.buckets, 4, tracker.delivered_to)
+                group = pulsars_choice(tracker.buckets, 4, tracker._delivered_to)
             except LookupError:
                 has_failed = True
                 continue
