@@ -1,21 +1,24 @@
-"""`seglog compact`: keep the last record of each key, in a log that is not open elsewhere."""
+"""`seglog compact`: keep the last record of each key, in logs that are not open elsewhere."""
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from seglog.errors import NotALogError
+from seglog.format.names import METADATA_TOPIC
 from seglog.upkeep.cleaning_round import CleanedGroup
 from seglog.upkeep.compact import Compaction, compact
 
 from . import report
 from .cli import Command
-from .options import SOURCE, apply_option, config_option, json_option
-from .topic_config import COMPACTION, TopicConfig
+from .each_place import EachPlace
+from .options import apply_option, config_option, json_option, paths_argument
+from .targets import Place
+from .topic_config import COMPACTION, POLICY, TopicConfig
 
 
 @click.command(cls=Command)
-@click.argument("directory", metavar="DIR", type=SOURCE)
+@paths_argument
 @apply_option("Do it. Without this, or with --dry-run, show what the first round would keep in each segment, and "
               "change nothing.")
 @click.option("--prove", is_flag=True,
@@ -25,45 +28,87 @@ from .topic_config import COMPACTION, TopicConfig
 @config_option
 @json_option
 def command(
-    directory: Path, applies: bool | None, prove: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
+    paths: Sequence[Path], applies: bool | None, prove: bool, drop_keyless: bool, settings: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
-    """Keep only the last record of each key in the partition directory DIR, and tombstones until they expire, as
-    Kafka's cleaner does. Offsets do not change; the active segment is not compacted.
+    """Keep only the last record of each key in the partition directory PATH, and tombstones until they expire, as
+    Kafka's cleaner does. Offsets do not change; the active segment is not compacted. Of a log dir, those partitions
+    whose topic is compacted.
 
     Without --apply, show a dry run, which only reads: status 1 if there is something to compact. Otherwise the
     directory must not be open elsewhere. Settings that --config does not have are taken from what is kept with the log,
-    else from the cluster's metadata in the log dir (KRaft).
+    else from the cluster's metadata in the log dir (KRaft). Status 7 if one of several partitions failed.
     """
     dry_run = not applies
-    if directory.is_file():
-        raise NotALogError("not a partition directory", file=directory, hint="compact takes one, such as orders-0")
+    for path in paths:
+        if path.is_file():
+            raise NotALogError("not a partition directory", file=path, hint="compact takes one, such as orders-0")
     if dry_run and prove:
         raise click.UsageError("--prove needs --apply: a dry run writes nothing to prove")
-    config = TopicConfig(settings, COMPACTION).of(directory)
-    done = compact(directory, config=config, dry_run=dry_run, prove=prove, keyless_go=drop_keyless)
-    if as_json:
-        _print_json(done, dry_run=dry_run)
-    else:
-        print("\n".join(_text(done, dry_run=dry_run)))
-    return int(dry_run and done.cleaned.outcome != "nothing")
+    config = TopicConfig(settings, COMPACTION)
+    places = EachPlace(paths, as_json=as_json)
+    is_alone = len(places) == 1 and not next(iter(places)).in_log_dir
+    done: list[Compaction] = []
+    for place in places:
+        with places.reading(place):
+            if place.in_log_dir and not _is_compacted(place, config):
+                continue
+            one = compact(
+                place.directory, config=config.of(place.directory), dry_run=dry_run, prove=prove,
+                keyless_go=drop_keyless,
+            )
+            done.append(one)
+            if as_json:
+                _print_json(one, dry_run=dry_run, is_alone=is_alone)
+            else:
+                print("\n".join(_text(one, dry_run=dry_run)))
+    is_needed = any(one.cleaned.outcome != "nothing" for one in done)
+    if as_json and not is_alone:
+        report.print_json(
+            "summary", dry_run=dry_run, partitions=len(done),
+            bytes_before=sum(one.cleaned.bytes_before for one in done),
+            bytes_after=sum(one.cleaned.bytes_after for one in done), unread=places.unread,
+            apply=report.applying() if dry_run and is_needed else None,
+        )
+    elif not as_json:
+        if not is_alone:
+            print(f"{report.count_of(len(done), 'compacted partition')}")
+        if dry_run and (is_needed or not is_alone):
+            print(report.dry_run_text(is_needed))
+    return places.status(found=dry_run and is_needed)
 
 
-def _print_json(done: Compaction, *, dry_run: bool) -> None:
+def _is_compacted(place: Place, config: TopicConfig) -> bool:
+    """Whether the topic of a partition in a log dir is compacted; of an unknown policy, --config decides."""
+    where = place.topic_partition()
+    if where is not None and where[0] == METADATA_TOPIC:
+        report.note(f"{place.name} is left alone: only its cluster compacts it")
+        return False
+    policy = config.known_policy(place.directory)
+    if policy is None:
+        policy = str(config.typed.get(POLICY, ""))
+        if not policy:
+            report.note(f"{place.name} is left alone: its {POLICY} is unknown; name the directory to compact it")
+    return "compact" in policy
+
+
+def _print_json(done: Compaction, *, dry_run: bool, is_alone: bool) -> None:
+    of = {} if is_alone else {"partition": done.directory.name}
     for group in done.cleaned.groups:
         report.print_json(
-            "cleaned_segments", base_offsets=group.base_offsets, bytes_before=group.bytes_before,
+            "cleaned_segments", **of, base_offsets=group.base_offsets, bytes_before=group.bytes_before,
             bytes_after=group.bytes_after, records_read=group.records_read, records_kept=group.records_kept,
             superseded=group.superseded, tombstones=group.tombstones, keyless=group.keyless,
             transaction_records=group.dropped, collisions=group.collisions,
         )
     report.print_json(
-        "summary", dry_run=dry_run, partition=done.directory.name, outcome=done.cleaned.outcome,
+        "summary" if is_alone else "partition", dry_run=dry_run, partition=done.directory.name,
+        outcome=done.cleaned.outcome,
         first_dirty_offset=done.cleaned.first_dirty_offset, end_offset=done.cleaned.end_offset,
         first_uncleanable_offset=done.plan.first_uncleanable_offset, dirty_ratio=done.plan.ratio,
         rounds=done.cleaned.rounds, keys=done.cleaned.keys, bytes_before=done.cleaned.bytes_before,
         bytes_after=done.cleaned.bytes_after,
-        apply=report.applying() if dry_run and done.cleaned.outcome != "nothing" else None,
+        apply=report.applying() if dry_run and is_alone and done.cleaned.outcome != "nothing" else None,
         proven_keys=done.proven_keys,
     )
 
@@ -86,8 +131,6 @@ def _text(done: Compaction, *, dry_run: bool) -> Iterable[str]:
     )
     if done.proven_keys is not None:
         yield f"proven: the log holds only the last record of each of {report.count_of(done.proven_keys, 'key')}"
-    if dry_run:
-        yield report.dry_run_text(is_needed=True)
 
 
 def _row(group: CleanedGroup) -> list[str]:

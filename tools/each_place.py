@@ -6,10 +6,14 @@ from pathlib import Path
 
 import click
 
-from seglog.errors import SeglogError, UnknownPolicyError
+from seglog.errors import CompactedTopicError, InvalidRecordError, SeglogError, UnknownPolicyError
 
 from . import report
 from .targets import Place, resolve
+
+# A wrong setting is wrong for all of them; but one that is missing may be told for the others, and not all are
+# compacted, or have records without a key.
+_OF_ONE_PLACE = (UnknownPolicyError, CompactedTopicError, InvalidRecordError)
 
 
 class EachPlace:
@@ -55,8 +59,7 @@ class EachPlace:
             if self._progress is not None:
                 self._progress.wipe()
             error = report.as_seglog_error(e)
-            # (A wrong setting is wrong for all of them, one that is missing may be told for the others.)
-            is_usage = error.exit_status == click.UsageError.exit_code and not isinstance(error, UnknownPolicyError)
+            is_usage = error.exit_status == click.UsageError.exit_code and not isinstance(error, _OF_ONE_PLACE)
             if len(self._places) == 1 or is_usage or isinstance(error, stops):
                 raise
             if place.in_log_dir and not os.path.lexists(place.directory):

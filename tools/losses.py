@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from seglog.errors import SeglogError
 from seglog.upkeep.recover import Recovery, recover
-from seglog.verification.findings import RECOVER, Finding, Report
+from seglog.verification.findings import RECOVER, REORDER, Finding, Report
 
 from . import report as say
 from .targets import Place
@@ -14,23 +14,31 @@ from .targets import Place
 _COPY = "make a copy first"
 
 
+# Bytes after the last batch, which both ways out remove: an unfinished write, and zeros that were never overwritten.
+_TAILS = ("torn_tail", "zero_tail")
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryLosses:
-    """What the two ways out of damage lose: records and bytes of .log files. `is_exact`: else at least so many."""
+    """What the two ways out of damage lose: records and bytes of .log files. `is_exact`: else at least so many.
+    `broker_may_refuse`: it may also fail to open the log, or keep it as it is."""
 
     quarantine_records: int
     quarantine_bytes: int
     broker_records: int
     broker_bytes: int
     is_exact: bool
+    broker_may_refuse: bool = False
 
 
 def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> RecoveryLosses | None:
-    """What `seglog recover` would lose of a partition with damage, and what a broker. None if nothing is damaged, or if
-    something stops a recovery. Costs two dry runs."""
-    damage = [finding for finding in report.findings if finding.fix == RECOVER]
-    if place.only is not None or not damage:
+    """What `seglog recover` would lose of a partition with damage, and what a broker. None if nothing would be cut, or
+    if something stops a recovery. Costs two dry runs, unless only the tail goes."""
+    damage = [finding for finding in report.findings if finding.fix in (RECOVER, REORDER)]
+    if place.only is not None:
         return None
+    if not damage:
+        return _losses_of_tail([finding for finding in report.findings if finding.code in _TAILS])
     try:
         ours, brokers = (
             recover(place.directory, mode=mode, config=dict(settings)) for mode in ("quarantine", "truncate")
@@ -39,18 +47,34 @@ def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> R
         return None     # what stops a recovery is a finding, or will be its error
     quarantined, is_exact = _lost_records(ours, damage)
     cut, is_cut_exact = _lost_records(brokers, damage)
-    return RecoveryLosses(quarantined, ours.lost_bytes, cut, brokers.lost_bytes, is_exact and is_cut_exact)
+    return RecoveryLosses(
+        quarantined, ours.lost_bytes, cut, brokers.lost_bytes, is_exact and is_cut_exact,
+        any(finding.fix == REORDER for finding in damage),
+    )
+
+
+def _losses_of_tail(tails: Sequence[Finding]) -> RecoveryLosses | None:
+    if not tails:
+        return None
+    torn = [finding for finding in tails if finding.code == "torn_tail"]
+    records = sum(one.last_offset - (one.offset or 0) + 1 for one in torn if one.last_offset is not None)
+    size_bytes = sum(finding.size_bytes or 0 for finding in tails)
+    is_exact = all(one.last_offset is not None for one in torn)
+    return RecoveryLosses(records, size_bytes, records, size_bytes, is_exact)
 
 
 def with_advice(report: Report, place: Place, losses: RecoveryLosses | None) -> Report:
     """The report whose findings of damage say what `seglog recover` would lose, and what a broker."""
     if losses is not None:
         command = f"`seglog recover {shlex.quote(str(place.directory))} --mode quarantine --apply`"
-        advice = (
+        ours = (
             f"{command} loses {records_text(losses.quarantine_records, losses)} "
-            f"{'record' if losses.quarantine_records == 1 and losses.is_exact else 'records'}; a broker would lose "
-            f"{records_text(losses.broker_records, losses)}; {_COPY}"
+            f"{'record' if losses.quarantine_records == 1 and losses.is_exact else 'records'}"
         )
+        broker = f"a broker would lose {records_text(losses.broker_records, losses)}"
+        if losses.broker_may_refuse:
+            broker = "a broker may fail to open the log, or serve it as it is"
+        advice = f"{ours}; {broker}; {_COPY}"
         report.findings[:] = [_advised(finding, advice) for finding in report.findings]
     return report
 
@@ -60,7 +84,7 @@ def records_text(count: int, losses: RecoveryLosses) -> str:
 
 
 def _advised(finding: Finding, advice: str) -> Finding:
-    return replace(finding, advice=advice) if finding.fix == RECOVER else finding
+    return replace(finding, advice=advice) if finding.fix in (RECOVER, REORDER) else finding
 
 
 def _lost_records(recovery: Recovery, damage: Sequence[Finding]) -> tuple[int, bool]:

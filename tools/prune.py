@@ -28,16 +28,19 @@ _REASONS = {
               "nothing.")
 @click.option("--total-bytes", type=SizeType(), metavar="SIZE",
               help="Limit for all partitions together: the oldest segments are deleted, but never the last of a log.")
+@click.option("--delete-compacted", "may_delete_compacted", is_flag=True,
+              help="Let --config cleanup.policy=delete concern compacted topics, too. Their keys go with the segments.")
 @config_option
 @json_option
 def command(
-    paths: Sequence[Path], applies: bool | None, total_bytes: int | None, settings: Sequence[tuple[str, str]],
-    as_json: bool,
+    paths: Sequence[Path], applies: bool | None, total_bytes: int | None, may_delete_compacted: bool,
+    settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Delete old segments of the partitions at PATH by Kafka's rules. cleanup.policy, retention.ms and retention.bytes
     are taken from --config, else from what is kept with the log, else from the cluster's metadata in the log dir
     (KRaft). Without retention.ms and retention.bytes, only segments before the log start offset are deleted; with one
-    of them, a partition whose cleanup.policy is unknown is refused.
+    of them, a partition whose cleanup.policy is unknown is refused, and so is a compacted one if --config says
+    cleanup.policy=delete.
 
     Without --apply, show a dry run, which only reads: status 1 if something would be deleted. Otherwise, a partition
     must not be open elsewhere; a log that a process has open with these settings deletes old segments by itself.
@@ -56,7 +59,9 @@ def command(
     if total_bytes is not None:
         # One decision covers all of them, so an error in one ends the command.
         directories = [place.directory for place in chosen]
-        of = {Path(os.path.abspath(path)): config.with_policy(path, always=True) for path in directories}
+        of = {Path(os.path.abspath(path)): config.with_policy(
+            path, always=True, may_delete_compacted=may_delete_compacted
+        ) for path in directories}
         for one in retain(directories, config=of.__getitem__, total_bytes=total_bytes, dry_run=dry_run):
             done.append(one)
             _print(one, as_json=as_json)
@@ -66,7 +71,7 @@ def command(
                 report.note(f"{place.name} is another name of a partition that was already processed")
                 continue
             with places.reading(place):
-                of_place = config.with_policy(place.directory)
+                of_place = config.with_policy(place.directory, may_delete_compacted=may_delete_compacted)
                 for one in retain([place.directory], config=of_place, dry_run=dry_run):
                     done.append(one)
                     _print(one, as_json=as_json)

@@ -31,6 +31,11 @@ class Place:
         """The path that was asked for."""
         return self.directory if self.only is None else self.only
 
+    def topic_partition(self) -> tuple[str, int] | None:
+        """What its name says; None if it is no partition's."""
+        parsed = names.parse_partition_dir(self.directory.resolve().name)
+        return None if parsed is None else (parsed.topic, parsed.partition)
+
     def labels(self) -> dict[str, str]:
         """The labels of its metrics."""
         where = self.directory.resolve()
@@ -86,6 +91,13 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
             "no segment (<20 digits>.log) in the directory, in those directly below it, or in log dirs there", file=path
         )
     return places
+
+
+def log_dirs(path: Path) -> Sequence[Path]:
+    """The log dirs that a path is, or is above; none if it is a partition directory or a file."""
+    if not path.is_dir() or names.has_segments(path):
+        return []
+    return [path] if _partitions_in(path, marked=False, unreadable=True) else _log_dirs_in(path)
 
 
 def _log_dirs_in(path: Path) -> Sequence[Path]:

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from seglog.config import LogConfig
-from seglog.errors import UnknownPolicyError
+from seglog.errors import CompactedTopicError, UnknownPolicyError
 from seglog.format import names
 from seglog.reading.arguments import key_name
 from seglog.reading.gaps import is_told_compacted
@@ -55,16 +55,37 @@ class TopicConfig:
         self._problems = len(self._directories.problems)
         return told
 
-    def with_policy(self, directory: Path, *, always: bool = False) -> dict[str, object]:
-        """The same, if retention would delete nothing, or its policy is known. Raises UnknownPolicyError.
+    def known_policy(self, directory: Path) -> str | None:
+        """The cleanup.policy of a partition's topic, whatever was typed: as kept with the log, or as the cluster has
+        it, or "compact" if traces say so. None if nothing says it."""
+        kept = read_settings(directory).get(POLICY)
+        if kept is not None:
+            return kept
+        told = self._directories.told(directory).get(POLICY)
+        if told is not None:
+            return told.value
+        return "compact" if is_told_compacted(directory.resolve(), LogConfig()) else None
+
+    def with_policy(
+        self, directory: Path, *, always: bool = False, may_delete_compacted: bool = False
+    ) -> dict[str, object]:
+        """The same, if retention would delete nothing, or its policy is known. Raises UnknownPolicyError, and
+        CompactedTopicError if the typed policy deletes what the known one compacts, unless `may_delete_compacted`.
 
         `always`: retention deletes whatever these settings say.
         """
         settings = self.of(directory)
-        if self._is_known(directory, settings):
+        known = self.known_policy(directory)
+        typed = next((str(value) for key, value in self.typed.items() if key_name(key) == POLICY), None)
+        if typed is not None:
+            if "delete" in typed and known == "compact" and not may_delete_compacted:
+                raise CompactedTopicError(
+                    f"the topic is compacted, and --config {POLICY}={typed} would delete its old segments",
+                    file=directory,
+                )
             return settings
-        if is_told_compacted(directory.resolve(), LogConfig()):
-            return {**settings, POLICY: "compact"}
+        if known is not None:
+            return {**settings, POLICY: known}
         kept = read_settings(directory)
         spoken = {key_name(key) for key in settings} | kept.keys()
         if not always and not spoken & {"retention.ms", "retention.bytes"}:
@@ -81,10 +102,6 @@ class TopicConfig:
             return {}
         told = told_settings(metadata, topic, node_id)
         return {key: one.value for key, one in told.items() if key in self._wanted}
-
-    @staticmethod
-    def _is_known(directory: Path, settings: Mapping[str, object]) -> bool:
-        return POLICY in map(key_name, settings) or POLICY in read_settings(directory)
 
 
 def _words(told: Mapping[str, ToldSetting]) -> str:

@@ -1,15 +1,21 @@
 """`seglog verify`: check whether a log is intact: a line for each finding, and what to do."""
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from seglog.verification.findings import Report, Severity
+from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.stored_groups import StoredGroups
+from seglog.errors import SeglogError
+from seglog.verification.disk_check import commit_beyond_end, missing_partitions
+from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.verify import LEVELS
+from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 from . import report as say
 from .cli import Command
@@ -18,7 +24,7 @@ from .findings import check, finding_text, fixes, has_unreadable, print_finding
 from .index_files import show_indexes
 from .losses import RecoveryLosses, losses_of, with_advice
 from .options import NumberType, config_option, json_option, metrics_option, paths_argument, progress_option
-from .targets import Place
+from .targets import Place, log_dirs
 from .textfile import Gauge, write_textfile
 
 # Below this, the time taken says more about the start of Python than about the log.
@@ -89,6 +95,7 @@ def command(
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)
     places = EachPlace(paths, as_json=as_json)
+    commits = _commits(places)
     report: Report | None = None
     rows: list[_Row] = []
     with places.progress("verifying", enabled=not no_progress) as progress:
@@ -97,6 +104,9 @@ def command(
                 report = check(
                     place, level, dict(settings), progress=progress.of(place),
                     witness_every=witness_every or int(witness),
+                )
+                report.findings += commit_beyond_end(
+                    place.directory, report.log_end_offset or 0, commits.get(place.topic_partition(), {})
                 )
                 losses = losses_of(report, place, dict(settings))
                 report = with_advice(report, place, losses)
@@ -111,12 +121,24 @@ def command(
                         say.print_json("partition", partition=place.name, **_sums(report), **_lost_fields(losses))
                 elif not only_summary:
                     print("\n".join(_text(place, report, len(report.findings) if shows_all else _FOLD)))
+        for place, finding in _missing(paths):
+            report = Report(str(place.directory), level, findings=[finding])
+            rows.append(_Row(place, report, None))
+            _add(total, report)
+            progress.wipe()
+            if as_json:
+                if not only_summary:
+                    print_finding(place, finding)
+                say.print_json("partition", partition=place.name, **_sums(report))
+            elif not only_summary:
+                print("\n".join((say.paint(place.name, "bold") + "   missing", *finding_text(finding))))
     if metrics_file is not None:
         write_textfile(metrics_file, "verify", _gauges(rows, places.unread, time.monotonic() - began))
     if as_json:
-        alone = report if len(places) == 1 else None
+        alone = report if len(places) == 1 and len(rows) == 1 else None
         say.print_json(
             "summary", level=level, partitions=len(places), **_sums(total), unread=places.unread,
+            missing_partitions=sum(finding.code == "partition_missing" for finding in total.findings),
             witnessed=total.witnessed, log_start_offset=alone and alone.log_start_offset,
             log_end_offset=alone and alone.log_end_offset, suggest=fixes(total.findings, paths),
         )
@@ -125,6 +147,31 @@ def command(
             print(_table(rows))
         print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
     return places.status(found=not total.ok)
+
+
+def _commits(places: EachPlace) -> Mapping[TopicPartition | None, Mapping[str, int]]:
+    """The committed offsets of groups by partition, as far as __consumer_offsets is here and can be read."""
+    stored = StoredGroups()
+    for place in places:
+        where = place.topic_partition()
+        if where is not None and where[0] == OFFSETS_TOPIC and place.only is None:
+            # (Its own check reports what is wrong with it.)
+            with suppress(SeglogError, OSError), place.open() as partition:
+                stored.add_partition(partition.batches())
+    found: dict[TopicPartition | None, dict[str, int]] = {}
+    for name, group in stored.groups().items():
+        for partition_of in group.offsets.partitions():
+            commit = group.offsets.get(partition_of)
+            if commit is not None:
+                found.setdefault(partition_of, {})[name] = commit.offset
+    return found
+
+
+def _missing(paths: Iterable[Path]) -> Iterable[tuple[Place, Finding]]:
+    for path in paths:
+        for log_dir in log_dirs(path):
+            for finding in missing_partitions(log_dir).values():
+                yield Place(Path(finding.file), in_log_dir=True), finding
 
 
 def _add(total: Report, report: Report) -> None:
@@ -194,6 +241,7 @@ def _loss_cells(losses: RecoveryLosses | None) -> tuple[str, str]:
         return "", ""
     at_least = "" if losses.is_exact else "at least "
     return (
+        "may fail to open it" if losses.broker_may_refuse else
         f"{at_least}{say.count_of(losses.broker_records, 'record')}, {say.size(losses.broker_bytes)}",
         f"{at_least}{say.count_of(losses.quarantine_records, 'record')}, {say.size(losses.quarantine_bytes)}",
     )

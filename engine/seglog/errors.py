@@ -161,7 +161,8 @@ class UnfinishedChangeError(SeglogError):
     """The directory is in the middle of a change: a compaction died before its new segments (`.swap` files) took the
     place of the old ones, so the files with the usual names are not the whole log. Readers see the log as the change
     would leave it, if every `.swap` file is whole; this error says that one is damaged, or cannot be checked where it
-    is stored. `seglog recover --apply` completes the change, and so does a broker that starts on the directory."""
+    is stored. `seglog recover --mode quarantine --apply` completes the change, and so does a broker that starts on the
+    directory."""
 
     code = "unfinished_change"
     hint = (
@@ -219,6 +220,13 @@ class UnknownPolicyError(InvalidArgumentError):
 
     code = "unknown_policy"
     hint = "pass --config cleanup.policy=delete, or compact, whichever the topic has"
+
+
+class CompactedTopicError(InvalidArgumentError):
+    """Settings would delete old segments of a topic that is compacted: they hold keys that are nowhere else."""
+
+    code = "compacted_topic"
+    hint = "leave out cleanup.policy, or pass --delete-compacted if the keys may go"
 
 
 class InvalidTimestampError(SeglogError, ValueError):

@@ -116,11 +116,15 @@ def test_a_wrong_size_costs_its_batch_alone(check, size):
 
 def test_a_tail_has_no_run_behind_it(check):
     parts = batches(0, 2, 4)
-    for tail in (parts[2][:-1], parts[2][:11], bytes(5000), b"garbage" * 10):
+    # The header of a batch that is cut short says its last offset, if it is there.
+    for tail, last_offset in (
+        (parts[2][:-1], 5), (parts[2][:27], 5), (parts[2][:26], -1), (parts[2][:11], -1), (bytes(5000), -1),
+        (b"garbage" * 10, -1),
+    ):
         found = check([*parts[:2], tail])
         assert not found.has_run_behind_damage
         assert (found.next_offset, found.sound_bytes) == (4, len(parts[0]) + len(parts[1]))
-        assert found.damages[0].last_offset == -1
+        assert found.damages[0].last_offset == last_offset
 
 
 def test_the_indexes_are_those_of_what_lies_before_the_damage(check):

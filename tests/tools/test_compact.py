@@ -36,12 +36,50 @@ def test_a_dry_run_says_what_would_stay_and_changes_nothing(tmp_path):
     assert (after["bytes_after"], after["keys"]) == (summary["bytes_after"], 12)
 
 
+# So that the log that keeps its settings does not compact itself, but the command does.
+LATER = {"min.compaction.lag.ms": 10**12}
+NOW = ["--config", "min.compaction.lag.ms=0"]
+
+
+def test_of_a_log_dir_the_compacted_topics_are_compacted(tmp_path):
+    """Red: "no segment file in the directory", status 4."""
+    kinds = {"table-0": "compact", "table-1": "compact,delete", "orders-0": "delete", "unknown-0": None}
+    for name, policy in kinds.items():
+        with engine.open(written(tmp_path / name)) as log:
+            if policy is not None:
+                log.configure({"cleanup.policy": policy, **LATER})
+    before = {name: files(tmp_path / name) for name in kinds}
+    result = seglog("compact", tmp_path, *NOW, status=1)
+    assert "unknown-0 is left alone: its cleanup.policy is unknown" in result.stderr
+    assert "2 compacted partitions" in result.stdout
+    assert f"To do it: seglog compact {tmp_path} {' '.join(NOW)} --apply\n" in result.stdout
+    assert {name: files(tmp_path / name) for name in kinds} == before
+    lines = seglog_json("compact", tmp_path, *NOW, "--apply")
+    assert [line["partition"] for line in lines if line["type"] == "partition"] == ["table-0", "table-1"]
+    assert lines[-1]["partitions"] == 2
+    assert lines[-1]["bytes_after"] < lines[-1]["bytes_before"]
+    for name in ("orders-0", "unknown-0"):
+        assert files(tmp_path / name) == before[name]
+    # What is typed decides where nothing is known, and changes nothing else.
+    lines = seglog_json("compact", tmp_path, *NOW, "--config", "cleanup.policy=compact", "--apply")
+    assert [line["partition"] for line in lines if line["type"] == "partition"] == ["table-0", "table-1", "unknown-0"]
+
+
+def test_one_compacted_partition_that_fails_does_not_stop_the_others(tmp_path):
+    for name in ("table-0", "table-1"):
+        with engine.open(written(tmp_path / name, keyless=name == "table-0")) as log:
+            log.configure({"cleanup.policy": "compact", **LATER})
+    result = seglog("compact", tmp_path, *NOW, "--apply", status=7)
+    assert "without a key" in result.stderr
+    assert "table-1" in result.stdout
+
+
 def test_an_empty_log_has_no_open_transaction_and_an_empty_directory_stays_so(tmp_path):
     with engine.open(tmp_path / "orders-0"):
         pass
     assert "the active segment begins at 0" in seglog("compact", "--apply", tmp_path / "orders-0").stdout
     (tmp_path / "none-0").mkdir()
-    assert "no segment file" in seglog("compact", "--apply", tmp_path / "none-0", status=4).stderr
+    assert "no segment" in seglog("compact", "--apply", tmp_path / "none-0", status=4).stderr
     assert not list((tmp_path / "none-0").iterdir())
 
 

@@ -198,8 +198,36 @@ def test_what_the_cluster_says_of_a_topic_decides(of_kraft):
 
 def test_a_setting_that_was_typed_counts_before_the_clusters(of_kraft):
     assert "dry run: nothing to do" in seglog("prune", of_kraft / "orders-0", "--config", "retention.ms=-1").stdout
-    result = seglog("prune", of_kraft / "table-0", *DELETE, "--config", "retention.ms=1", status=1)
+
+
+@pytest.mark.parametrize("how", [["--config", "retention.ms=1"], ["--total-bytes", "9"]])
+def test_a_compacted_topic_is_not_deleted_because_of_what_was_typed(of_kraft, how):
+    """Red: the typed policy won in silence, and the keys went."""
+    path = of_kraft / "table-0"
+    before = files(path)
+    result = seglog("prune", path, *DELETE, *how, "--apply", status=2)
+    assert "the topic is compacted" in result.stderr
+    assert "--delete-compacted" in result.stderr
+    assert files(path) == before
+    result = seglog("prune", path, *DELETE, "--config", "retention.ms=1", "--delete-compacted", status=1)
     assert "older than retention.ms" in result.stdout
+
+
+def test_of_a_log_dir_only_the_compacted_topics_are_refused(of_kraft):
+    result = seglog("prune", of_kraft, *DELETE, "--config", "retention.ms=1", status=7)
+    assert result.stderr.count("[compacted_topic]") == 4
+    assert "orders-0" in result.stdout
+
+
+@pytest.mark.parametrize("sign", ["kept", "trace"])
+def test_a_policy_that_is_kept_or_left_by_a_cleaner_is_known_too(tmp_path, sign):
+    path = written(tmp_path / "orders-0")
+    if sign == "kept":
+        with engine.open(path) as log:
+            log.configure({"cleanup.policy": "compact"})
+    else:
+        (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 5\n")
+    assert "compacted_topic" in seglog("prune", path, *DELETE, "--config", "retention.ms=1", status=2).stderr
 
 
 def test_the_metadata_log_is_left_alone_by_name_too(of_kraft):

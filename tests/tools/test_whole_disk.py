@@ -137,6 +137,83 @@ def test_a_summary_of_index_files_is_refused(disk):
     assert "--indexes lists index files" in seglog("verify", disk, "--indexes", "--summary", status=2).stderr
 
 
+def test_a_partition_and_segments_that_are_gone_are_not_in_order(disk):
+    """Red: "all in order", status 0."""
+    shutil.copy(log_of(disk / "good-0", 3), log_of(disk / "bad-0", 3))
+    for base_offset in (0, 18):
+        for path in (disk / "good-0").glob(f"{base_offset:020}.*"):
+            path.unlink()
+    shutil.rmtree(disk / "good-1")
+    lines = seglog("verify", disk, "--summary", status=1).stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["good-0", "good-1"]
+    assert "2 warnings" in lines[2]
+    assert "1 warning" in lines[3]
+    text = seglog("verify", disk, status=1).stdout
+    assert "good-1   missing\n" in text
+    assert all(f"[{code}]" in text for code in ("start_missing", "end_missing", "partition_missing"))
+    assert seglog_json("verify", disk, status=1)[-1]["missing_partitions"] == 1
+    # A single partition does not ask for the others.
+    assert "good-1" not in seglog("verify", disk / "good-0", status=1).stdout
+
+
+def test_a_commit_above_the_end_of_a_log_is_found(tmp_path):
+    data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")
+    assert seglog_json("verify", data)[-1]["warnings"] == 0
+    # As if the last segments were gone, and nothing else knew the end.
+    path = data / "orders-1"
+    shutil.rmtree(path)
+    with engine.open(path) as log:
+        log.append(b"another")
+    for checkpoint in data.glob("*-checkpoint"):
+        checkpoint.unlink()
+    log = log_of(data / "orders-0", 0)
+    for old in (data / "orders-0").glob("*0020.*"):
+        old.unlink()
+    log.write_bytes(b"")
+    found = [line for line in seglog_json("verify", data, status=1) if line.get("code") == "commit_beyond_end"]
+    assert [(line["partition"], line["offset"], line["last_offset"]) for line in found] == [("orders-0", 0, 10)]
+    assert "by the group 'simple', and 4 others" in found[0]["expected"]
+
+
+def test_a_torn_tail_is_among_what_would_be_lost(disk):
+    """Red: empty columns."""
+    log = log_of(disk / "good-0", 18)
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes()[:-3])
+    lines = {line["partition"]: line for line in seglog_json("verify", disk, "--summary", status=1)[:-1]}
+    lost = {"records": 1, "bytes": size - 3}
+    assert lines["good-0"]["broker_loses"] == lines["good-0"]["quarantine_loses"] == lost
+    recovered = seglog_json("recover", disk, "--mode", "truncate", "--partition", "good-0", status=1)
+    assert recovered[-1]["lost_bytes"] == size - 3
+    assert (recovered[0]["first_offset"], recovered[0]["last_offset"]) == (18, 18)
+
+
+@pytest.mark.parametrize("mode", ["truncate", "quarantine"])
+def test_recover_names_the_offsets_that_verify_names(disk, mode):
+    """Red: "from 3 on"."""
+    finding = seglog_json("verify", disk / "bad-0", status=1)[0]
+    lost = seglog_json("recover", disk / "bad-0", "--mode", mode, status=1)[0]
+    assert (finding["offset"], finding["last_offset"]) == (lost["first_offset"], lost["last_offset"]) == (3, 5)
+
+
+def test_an_offset_that_goes_back_has_a_way_out(disk):
+    path = log_of(disk / "bad-0", 3)
+    flip(path, 80)                          # whole again
+    with engine.open(disk / "bad-0") as log:
+        log.append(b"more")
+    last = log_of(disk / "bad-0", 18)
+    raw = bytearray(last.read_bytes())
+    second = len(raw) // 2
+    raw[second : second + 8] = (18).to_bytes(8, "big")
+    last.write_bytes(raw)
+    text = seglog("verify", disk / "bad-0", status=1).stdout
+    assert "[offset_back]" in text
+    assert "--mode quarantine --apply` loses 1 record; a broker may fail to open the log, or serve it as it is" in text
+    assert "may fail to open it" in seglog("verify", disk, "--summary", status=1).stdout
+    seglog("recover", disk / "bad-0", "--mode", "quarantine", "--apply", status=1)
+    seglog("verify", disk / "bad-0")
+
+
 # --- recover ---------------------------------------------------------------------------------------
 
 

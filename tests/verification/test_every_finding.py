@@ -262,8 +262,33 @@ def miscounted(directory):
     return partition
 
 
+def first_segment_removed(directory):
+    partition = written(directory, _0=[of_one(0)], _2=[of_one(2)])
+    for path in partition.glob(f"{FIRST}.*"):
+        path.unlink()
+    return partition
+
+
+def damaged_and_recovered(directory):
+    partition = golden(directory)
+    log = first_log(partition)
+    patch(log, 100, bytes([log.read_bytes()[100] ^ 1]))
+    seglog.recover(partition, mode="quarantine", apply=True)
+    return partition
+
+
+def quarantine_damaged(directory):
+    partition = damaged_and_recovered(directory)
+    added(b"{}")(partition / "quarantine/index.json")
+    return partition
+
+
 MAKERS = {
     "unreadable": changed(f"{FIRST}.log", directory_for_file),
+    "start_missing": first_segment_removed,
+    "end_missing": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n2\n0 0\n1 99999\n")),
+    "quarantined": damaged_and_recovered,
+    "quarantine_corrupt": quarantine_damaged,
     "epochs_corrupt": changed("leader-epoch-checkpoint", lambda path: path.write_text("0\n1\n")),
     "timeindex_none": of_0_10_0,
     "crc_mismatch": changed(f"{FIRST}.log", lambda path: patch(path, 100, bytes([path.read_bytes()[100] ^ 1]))),
@@ -457,7 +482,8 @@ def test_a_kernel_that_differs_from_the_witness(tmp_path, monkeypatch):
 
 
 def test_every_code_is_provoked_here():
-    assert sorted([*MAKERS, *LEDGER_DAMAGES, *ENTRIES, "witness_differs"]) == sorted(KINDS)
+    elsewhere = ["witness_differs", *(code for code, kind in KINDS.items() if kind.found_in == "disk_check.py")]
+    assert sorted([*MAKERS, *LEDGER_DAMAGES, *ENTRIES, *elsewhere]) == sorted(KINDS)
     assert sorted([*LEDGER_DAMAGES, *ENTRIES]) == [
         *sorted(code for code, kind in KINDS.items() if kind.found_in in CHECKS),
     ]

@@ -426,9 +426,8 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
         raise CorruptRecordError(
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
             file=checked[slot].path, position=damage.start, offset=damage.first_offset,
-            hint="`seglog recover` lists what would be lost; seglog.recovery.mode=quarantine keeps what follows the "
-            "damage, "
-            "seglog.recovery.mode=truncate ends the log here as Kafka does",
+            hint="`seglog recover --mode quarantine` lists what would be lost; seglog.recovery.mode=quarantine keeps "
+            "what follows the damage, seglog.recovery.mode=truncate ends the log here as Kafka does",
         )
 
 

@@ -50,7 +50,7 @@ def rewritten_from(
             damage = check.damages[0]
             raise CorruptRecordError(
                 damage.reason, file=segment.path, position=position + damage.start, offset=damage.first_offset,
-                hint="the segment was not changed; `seglog recover` lists the damage",
+                hint="the segment was not changed; `seglog recover --mode quarantine` lists the damage",
             )
         aborted = segment.transaction_index
         indexes = segment.dialect.index_files(

@@ -39,12 +39,14 @@ _SAME_LEADER = -2
 
 @dataclass(slots=True)
 class PartitionReplicas:
-    """Who holds a partition; `leader`: -1 for none."""
+    """Who holds a partition; `leader`: -1 for none. `directories`: the ids of the log dirs of the replicas (KIP-858);
+    empty if the cluster does not keep them."""
 
     replicas: list[int]
     isr: list[int]
     leader: int
     leader_epoch: int
+    directories: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class ClusterMetadata:
                 topic = self._by_id.get(record.topic_id)
                 if topic is not None:
                     topic.partitions[record.partition_id] = PartitionReplicas(
-                        record.replicas, record.isr, record.leader, record.leader_epoch
+                        record.replicas, record.isr, record.leader, record.leader_epoch, record.directories
                     )
             case PartitionChangeRecord():
                 topic = self._by_id.get(record.topic_id)
@@ -110,6 +112,8 @@ def _change(state: PartitionReplicas, record: PartitionChangeRecord) -> None:
         state.isr = record.isr
     if record.replicas is not None:
         state.replicas = record.replicas
+    if record.directories is not None:
+        state.directories = record.directories
     if record.leader != _SAME_LEADER:
         state.leader = record.leader
         state.leader_epoch += 1

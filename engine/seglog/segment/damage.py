@@ -4,6 +4,7 @@ from pathlib import Path
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
+from seglog.format.batch_layout import LAST_OFFSET_DELTA_POS, LOG_OVERHEAD, MAGIC_POS, SIZE_POS
 from seglog.format.compression import Decompress
 from seglog.segment.batches import first_offset_of
 from seglog.segment.positions import LostRange
@@ -39,3 +40,20 @@ def lost_range(
         last_offset=-1 if following is None else first_offset_of(following) - 1,
         reason=reason,
     )
+
+
+def last_offset_of_final(raw: memoryview) -> int | None:
+    """The last offset of a damaged batch by its header, if it is the last one of a .log whose bytes from there on these
+    are; None if more may follow it, or if its header is not whole. The header may be what is damaged."""
+    if len(raw) <= MAGIC_POS:
+        return None
+    size_bytes = int.from_bytes(raw[SIZE_POS:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+    if size_bytes < len(raw):
+        return None
+    offset = int.from_bytes(raw[:SIZE_POS], "big", signed=True)
+    if raw[MAGIC_POS] < 2:     # a message, or a wrapper, whose offset is that of its last message
+        return offset
+    if len(raw) < LAST_OFFSET_DELTA_POS + 4:
+        return None
+    delta = int.from_bytes(raw[LAST_OFFSET_DELTA_POS : LAST_OFFSET_DELTA_POS + 4], "big", signed=True)
+    return offset + delta if delta >= 0 else None

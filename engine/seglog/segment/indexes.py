@@ -89,6 +89,7 @@ def time_ranges_bytes(
     if end != segment.size_bytes:
         raise CorruptRecordError(
             "the log ends with part of a batch", file=segment.path, position=end,
-            hint="`seglog recover --apply` removes it; time ranges can be built only from an intact log",
+            hint="`seglog recover --mode quarantine --apply` removes it; time ranges can be built only from an intact "
+            "log",
         )
     return builder.finish()

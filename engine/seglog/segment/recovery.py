@@ -26,6 +26,7 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
 from seglog.late_import import late
 from seglog.segment.batches import first_offset_of
+from seglog.segment.damage import last_offset_of_final
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.positions import LostRange
 from seglog.segment.roll import RELATIVE_OFFSET_MAX
@@ -261,10 +262,21 @@ class _Walk:
         else:
             reason = GOES_BACK
         if not 0 <= resume < len(table):
-            self._lose(batch.position, table.end, -1, reason, is_misplaced=True)
+            self._lose(batch.position, table.end, self._last_of_misplaced(table, slot), reason, is_misplaced=True)
             return len(table)
         self._lose(batch.position, table[resume].position, _begin(table[resume]) - 1, reason, is_misplaced=True)
         return resume
+
+    def _last_of_misplaced(self, table: BatchTable, slot: int) -> int:
+        """The last offset that the batches from `slot` on would have in their place, if they are the last ones of the
+        file; -1 if that is not known."""
+        if table.end < self.size_bytes or (self.damages and self.damages[-1].stop == table[slot].position):
+            return -1
+        batches = [table[n] for n in range(slot, len(table))]
+        if any(batch.magic != 2 for batch in batches):
+            return -1
+        last = self.next_offset + sum(batch.last_offset - batch.base_offset + 1 for batch in batches) - 1
+        return last if last < min(self.end_offset, self.max_offset + 1) else -1
 
     def _last_jumped(self, table: BatchTable, slot: int) -> bool:
         """Whether the last batch taken is out of order, and not the one at `slot`.
@@ -305,12 +317,22 @@ class _Walk:
         if table.stop == Status.BAD_MAGIC and (end := self._take_as_v2(position)):
             return end
         resume = self._next_batch(table)
-        last_offset = -1
         if resume < self.size_bytes:
             following = scan(self.window, resume, max_batches=1, decompress=self._decompress)[0]
             last_offset = max(first_offset_of(following) - 1, self.next_offset)
+        else:
+            last_offset = self._last_offset_at_end(table)
         self._lose(position, resume, last_offset, words(table.stop))
         return resume
+
+    def _last_offset_at_end(self, table: BatchTable) -> int:
+        """The last offset that may be in the damage between the table and the end of the file: by the header of a
+        single batch, else by the segment that follows; -1 if nothing says it."""
+        if table.stop in (Status.BAD_CRC, Status.SHORT) and not self._dialect.is_tagged:
+            last = last_offset_of_final(memoryview(self.window)[table.end :])
+            if last is not None and self.next_offset <= last < min(self.end_offset, self.max_offset + 1):
+                return last
+        return -1 if self.end_offset == names.MAX_OFFSET else self.end_offset - 1
 
     def _take_as_v2(self, position: int) -> int:
         """Take a batch that is v2 except for a magic above 2; return the position after it, 0 if it is not one."""

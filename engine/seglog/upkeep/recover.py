@@ -23,7 +23,7 @@ from seglog.fs.staging import Staging, remove_leftovers
 from seglog.loading.loader import LoadPlan, Repair, plan_load
 from seglog.reading.arguments import checked_path
 from seglog.segment.positions import LostRange
-from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.state.checkpoints import TopicPartition, read_offset_checkpoint
 from seglog.state.directory_dialect import DIALECT_SETTING, directory_dialect
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.log_dir_state import LogDirState
@@ -110,7 +110,7 @@ def recover(
             log_dir.make_dirty(directory)
             done = _done(plan, fs, now_ms, source, source, mode, backups)
             if (where := names.parse_partition_dir(source.name)) is not None and not where.mark:
-                log_dir.put_offset(names.RECOVERY_POINT_CHECKPOINT, (where.topic, where.partition), done.log_end_offset)
+                _put_end(log_dir, (where.topic, where.partition), done.log_end_offset)
             log_dir.make_clean(directory)
             return done
     if out is None:
@@ -145,6 +145,14 @@ def _done(
 ) -> Recovery:
     plan.apply(fs, now_ms)
     return _told(plan, source, target, mode, backups)
+
+
+def _put_end(log_dir: LogDirState, where: TopicPartition, end: int) -> None:
+    """The recovery point is the end now, and the high watermark is not above it, as a broker leaves both."""
+    lines: dict[str, int | None] = {names.RECOVERY_POINT_CHECKPOINT: end}
+    if (log_dir.offset(names.REPLICATION_CHECKPOINT, where) or 0) > end:
+        lines[names.REPLICATION_CHECKPOINT] = end
+    log_dir.put_offsets(where, lines)
 
 
 def _told(plan: LoadPlan, source: Path, target: Path | None, mode: str, backups: tuple[Path, ...]) -> Recovery:

@@ -46,6 +46,14 @@ RECOVER = (
     "make a "
     "copy first"
 )
+# The same for batches whose offsets are in the wrong order: a broker either cannot open the log, or keeps them.
+REORDER = (
+    "`seglog recover --mode quarantine --apply` removes only what is out of order; a broker may fail to open the log, "
+    "or serve it as it is; make a copy first"
+)
+_RESTORE = (
+    "restore the files from a copy or another replica; a broker starts on what is left and notices nothing"
+)
 _REBUILD = "seglog index rebuild --apply"
 _STATS = "seglog index stats"
 _COPY = "restore the ledger from a copy; intact entries can be read"
@@ -63,6 +71,13 @@ _OF_PARTITIONS = {
         "segment_gap_compacted": Kind(
             _N, "offsets between segments are in none of them, as compaction and `seglog erase` leave it",
             "nothing: the settings, the cleaner's checkpoint or holes in the log say that records were removed"),
+        "quarantined": Kind(
+            _N, "`seglog recover` took damaged bytes out of the log: their offsets are missing, and the bytes are in "
+                "quarantine/",
+            "nothing; a replica or a backup may still have the records"),
+        "quarantine_corrupt": Kind(
+            _W, "the index of quarantine/ (from seglog; brokers ignore it) does not parse or fails its checksum",
+            "move the directory quarantine/ away: the log does not need it"),
         "timeindex_none": Kind(_N, "messages have timestamps, but there is no .timeindex at all, as with Kafka 0.10.0",
                                "nothing: 0.10.1 and later create them when they load the log"),
     }),
@@ -75,15 +90,14 @@ _OF_PARTITIONS = {
             "with another replica", "deep"),
         "garbage_tail": Kind(_E, "bytes after the last batch are not a batch", RECOVER),
         "offset_back": Kind(_E, "a batch starts at or below the last offset before it; no checksum covers this field",
-                            "a broker refuses the log or truncates it here; make a copy first"),
+                            REORDER),
         "offset_below_base": Kind(_E, "a batch starts below its segment's base offset", RECOVER),
         "offset_span": Kind(_E, "an offset is more than 2^31-1 above the segment's base, so no index can hold it",
                             "a broker splits the segment when it loads it"),
         "segment_gap": Kind(
             _W, "no segment holds these offsets: files are missing, or were cut short. No sign says that the topic is "
                 "compacted",
-            "restore the files from a copy or another replica; a broker starts on what is left and notices nothing. "
-            "If the topic is compacted, pass --config cleanup.policy=compact"),
+            f"{_RESTORE}. If the topic is compacted, pass --config cleanup.policy=compact"),
         "segment_overlap": Kind(_E, "a segment starts below the end of the one before it", RECOVER),
         "epoch_back": Kind(
             _N, "a leader epoch is below an earlier one, or contradicts other batches and the "
@@ -101,6 +115,24 @@ _OF_PARTITIONS = {
                              "nothing to do; docs/formats/tagged_message.md lists the defaults"),
         "large_batch": Kind(_N, "a batch is larger than max.message.bytes",
                             "nothing, unless you have to append it again"),
+    }),
+    **_found_in("missing_check.py", {
+        "start_missing": Kind(
+            _W, "the first segments are gone, but the leader epochs still begin with them: retention does not leave "
+                "that. Those of a tiered topic may be in remote storage",
+            _RESTORE),
+        "end_missing": Kind(
+            _W, "the log ends below an offset that it once had: its last segments are gone, or were cut short",
+            _RESTORE),
+    }),
+    **_found_in("disk_check.py", {
+        "partition_missing": Kind(
+            _W, "a partition that belongs in this log dir is not there, or has no .log", _RESTORE.replace(
+                "starts on what is left and notices nothing", "that starts creates an empty one")),
+        "commit_beyond_end": Kind(
+            _W, "a group of consumers committed an offset above the end of the log: records are gone, or the topic was "
+                "deleted and created again",
+            "if the log's end is right, reset the offsets of the group"),
     }),
     **_found_in("witness_check.py", {
         "witness_differs": Kind(

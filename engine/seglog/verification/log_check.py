@@ -15,8 +15,9 @@ from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
-from seglog.format.batch_layout import ATTRIBUTES_POS, LAST_OFFSET_DELTA_POS, MAGIC_POS
+from seglog.format.batch_layout import ATTRIBUTES_POS, MAGIC_POS
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
+from seglog.segment.damage import last_offset_of_final
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.batch_time_check import BatchTimeCheck
@@ -264,8 +265,10 @@ class LogWalk:
         if status == Status.BAD_CRC:
             batch = scan(segment.window, position, max_batches=1)[0]
             found, expected = _checksums(batch)
-            if last is None and self.next_offset <= batch.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                last = batch.last_offset        # by its header, which may be what is damaged
+            if last is None and not segment.dialect.is_tagged:
+                told = last_offset_of_final(memoryview(segment.window)[position:])
+                if told is not None and self.next_offset <= told <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                    last = told
         self._find(code, file, position, self.next_offset, size_bytes=end - position,
                    found=found, expected=expected, last_offset=last)
         return end
@@ -281,7 +284,7 @@ class LogWalk:
             offset = int.from_bytes(tail[:8], "big", signed=True) if len(tail) >= 8 else self.next_offset
             magic = tail[MAGIC_POS] if len(tail) > MAGIC_POS else 0
             if magic <= 2 and self.next_offset <= offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                last = None if segment.dialect.is_tagged else _last_offset_of_torn(tail, offset)
+                last = None if segment.dialect.is_tagged else last_offset_of_final(tail)
                 self._find(
                     "torn_tail", file, position, self.next_offset, size_bytes=size - position, last_offset=last
                 )
@@ -295,18 +298,6 @@ class LogWalk:
         finding = Finding(code, file, position, offset, size_bytes, found, expected, last_offset)
         self.findings.append(finding)
         return finding
-
-
-def _last_offset_of_torn(tail: memoryview, offset: int) -> int | None:
-    """Return the last offset of a batch that is cut short, by its header; None if that is cut, too."""
-    if len(tail) <= MAGIC_POS:
-        return None
-    if tail[MAGIC_POS] < 2:     # a message, or a wrapper, whose offset is that of its last message
-        return offset
-    if len(tail) < LAST_OFFSET_DELTA_POS + 4:
-        return None
-    delta = int.from_bytes(tail[LAST_OFFSET_DELTA_POS : LAST_OFFSET_DELTA_POS + 4], "big", signed=True)
-    return offset + delta if delta >= 0 else None
 
 
 def _checksums(batch: RecordBatch) -> tuple[str, str]:

@@ -11,18 +11,14 @@ import enum
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
-from seglog.errors import StorageError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
-from seglog.fs.mapping import read_file
-from seglog.fs.partition_locks import names_of
-from seglog.state.checkpoints import TopicPartition, parse_offsets_or_none
-from seglog.state.clean_marks import TAKEN_MARK
 from seglog.state.clean_partitions import CleanPartitions
 from seglog.verification.findings import Finding
+from seglog.verification.log_dir_checkpoints import LogDirCheckpoints
 
 # Of indexes that are rebuilt from the log.
 _REBUILT = frozenset((
@@ -31,11 +27,6 @@ _REBUILT = frozenset((
 ))
 # In the last segment, all that is left of a broker that died; also in a copy that was made while it ran.
 _UNFINISHED = frozenset(("index_zero_tail", "timeindex_empty"))
-# Files of a log dir that a broker or a seglog writer has used.
-_LOG_DIR_FILES = (
-    names.CLEAN_SHUTDOWN, TAKEN_MARK, names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT,
-    names.REPLICATION_CHECKPOINT,
-)
 
 
 class Stop(enum.Enum):
@@ -50,10 +41,7 @@ class NextStart:
     """The next start on a partition directory that no process has open. `bases`: of its segments, in order."""
 
     def __init__(self, directory: Path, bases: Sequence[int]) -> None:
-        self._place = next(
-            (place for place in names_of(directory) if any((place.parent / file).exists() for file in _LOG_DIR_FILES)),
-            None,
-        )
+        self._checkpoints = LogDirCheckpoints(directory)
         self._bases = bases
 
     def repairs(self, finding: Finding) -> bool:
@@ -77,40 +65,17 @@ class NextStart:
     @cached_property
     def stop(self) -> Stop:
         """How the last process stopped."""
-        if self._place is None:
+        place = self._checkpoints.place
+        if place is None:
             return Stop.UNKNOWN
-        if self._is_metadata_log:
+        if self._checkpoints.is_metadata_log:
             return Stop.UNCLEAN
-        is_clean = CleanPartitions(OsFileSystem(), self._place.parent).is_clean(self._place)
-        return Stop.CLEAN if is_clean else Stop.UNCLEAN
-
-    @property
-    def _is_metadata_log(self) -> bool:
-        assert self._place is not None
-        parsed = names.parse_partition_dir(self._place.name)
-        return parsed is not None and parsed.topic == names.METADATA_TOPIC
+        return Stop.CLEAN if CleanPartitions(OsFileSystem(), place.parent).is_clean(place) else Stop.UNCLEAN
 
     @cached_property
     def _first_recovered(self) -> int:
-        """The base offset of the segment with the recovery point: an unclean start recovers from it on."""
-        slot = bisect_right(self._bases, self._recovery_point) - 1
+        """The base offset of the segment with the recovery point: an unclean start recovers from it on. As in Kafka,
+        the recovery point is 0 if the log dir's checkpoint does not say it."""
+        recovery_point = self._checkpoints.offset(names.RECOVERY_POINT_CHECKPOINT) or 0
+        slot = bisect_right(self._bases, recovery_point) - 1
         return self._bases[max(slot, 0)]
-
-    @property
-    def _recovery_point(self) -> int:
-        """The offset that the log dir's checkpoint says; 0, as in Kafka, if it does not say it or cannot be read."""
-        assert self._place is not None
-        parsed = names.parse_partition_dir(self._place.name)
-        if parsed is None or self._is_metadata_log:
-            return 0
-        path = self._place.parent / names.RECOVERY_POINT_CHECKPOINT
-        try:
-            offsets = _parsed(read_file(path), path)
-        except (FileNotFoundError, StorageError):
-            return 0
-        return offsets.get((parsed.topic, parsed.partition), 0)
-
-
-@lru_cache(2)       # of each partition of a log dir it is the same file
-def _parsed(raw: bytes, path: Path) -> dict[TopicPartition, int]:
-    return parse_offsets_or_none(raw, path) or {}

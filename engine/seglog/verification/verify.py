@@ -29,9 +29,12 @@ from seglog.reading.partition import Partition
 from seglog.reading.settings import LogSettings
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
+from seglog.state.quarantine import DIRECTORY as QUARANTINE
+from seglog.state.quarantine import INDEX_FILE, QuarantinedRange, read_quarantine
 from seglog.verification.findings import Finding, Report
 from seglog.verification.index_check import IndexCheck
 from seglog.verification.log_check import Level, LogWalk
+from seglog.verification.missing_check import MissingCheck
 from seglog.verification.moving_files import LOOKS, MovingFiles, identity_of_segment, size_of
 from seglog.verification.next_start import NextStart
 from seglog.verification.other_files import find_in_other_files, wrote_no_time_indexes
@@ -109,6 +112,7 @@ class _PartitionCheck:
         self._epochs: LeaderEpochs | None = None
         self._walk = LogWalk(level, self._config, None, [], partition.log_start_offset)
         self._transactions = TransactionCheck([])
+        self._quarantined: Sequence[QuarantinedRange] = ()
         self._finder = GapFinder(partition.path, self._config, partition._current())
         self._tell(self._read_epochs)
 
@@ -193,12 +197,15 @@ class _PartitionCheck:
         report.log_start_offset = max(self._partition.log_start_offset, *self._bases[:1], 0)
         report.log_end_offset = walk.next_offset
         report.findings[:] = map(walk.judge_epoch, report.findings)
+        self._tell(self._read_quarantine)
         self._judge_gaps()
         self._tell(lambda: find_in_other_files(
             self._directory, expects_epochs=walk.seen_epoch, foreign=self._partition._foreign_files))
         if self._moving.live or self._moving.has_moved():
             report.findings[:] = [finding for finding in report.findings if not self._is_in_progress(finding)]
         else:
+            if self._partition.only is None and walk.knows_end:
+                report.findings += MissingCheck(self._directory).find(self._bases, self._epochs, walk.next_offset)
             start = NextStart(self._directory, self._bases)
             report.findings[:] = [
                 replace(finding, is_repaired=True) if start.repairs(finding) else finding for finding in report.findings
@@ -209,14 +216,42 @@ class _PartitionCheck:
                 report.findings[:] = [finding for finding in report.findings if finding not in missing]
                 report.findings.append(Finding("timeindex_none", str(self._directory)))
 
+    def _read_quarantine(self) -> list[Finding]:
+        index = self._directory / QUARANTINE / INDEX_FILE
+        try:
+            self._quarantined = ranges = read_quarantine(self._directory)
+        except StorageError as e:
+            return [Finding("unreadable", str(index), found=e.what)]
+        except (CorruptCheckpointError, UnsupportedVersionError) as e:
+            return [Finding("quarantine_corrupt", str(index), found=e.what)]
+        return [
+            Finding("quarantined", str(index.with_name(one.file)), offset=one.first_offset, size_bytes=one.size_bytes,
+                    last_offset=None if one.last_offset < 0 else one.last_offset,
+                    found=f"{one.size_bytes} bytes of {one.segment}: {one.reason}")
+            for one in ranges
+        ]
+
     def _judge_gaps(self) -> None:
-        """In a compacted log, gaps between segments are what compaction leaves: one note for all of them."""
+        """What is in quarantine explains its gap. In a compacted log, gaps between segments are what compaction leaves:
+        one note for all of them."""
+        self.report.findings[:] = [
+            finding for finding in self.report.findings
+            if finding.code != "segment_gap" or not self._is_quarantined(finding)
+        ]
         gaps = [finding for finding in self.report.findings if finding.code == "segment_gap"]
         if gaps and (self._walk.seen_hole or self._finder.is_compacted):
             self.report.findings[:] = [finding for finding in self.report.findings if finding.code != "segment_gap"]
             self.report.findings.append(replace(
                 gaps[0], code="segment_gap_compacted", file=str(self._directory), found=_gaps_in_words(gaps)
             ))
+
+    def _is_quarantined(self, gap: Finding) -> bool:
+        """Whether all offsets of the gap are those of ranges in quarantine."""
+        next_offset = gap.offset or 0
+        for one in sorted(self._quarantined, key=lambda one: one.first_offset):
+            if one.first_offset <= next_offset:
+                next_offset = max(next_offset, one.last_offset + 1)
+        return next_offset > (gap.last_offset or 0)
 
     def _is_in_progress(self, finding: Finding) -> bool:
         """Whether it is a writer's work in progress: writers remove leftovers of crashes at opening."""

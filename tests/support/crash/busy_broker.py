@@ -4,9 +4,9 @@
 
 Kafka's order of steps: a batch, then its index entries (the active segment's indexes are mapped at full size, zeros
 behind the entries); a roll adds the closing time entry and trims both; retention renames .log, .index, .timeindex to
-`.deleted`, one after the other, and removes them later. With `lock` it holds the log dir's .lock, as a broker does.
-Prints "ready" when the first segment is there, then the number of rolls when stdin is closed. The file `pulse`, beside
-LOG_DIR, tells whether it got on meanwhile.
+`.deleted`, one after the other, lets the leader epochs begin with the next segment, and removes the files later. With
+`lock` it holds the log dir's .lock, as a broker does. Prints "ready" when the first segment is there, then the number
+of rolls when stdin is closed. The file `pulse`, beside LOG_DIR, tells whether it got on meanwhile.
 """
 import fcntl
 import mmap
@@ -80,11 +80,18 @@ def delete(stem):
     return gone
 
 
+def put_epochs(directory, start):
+    """CheckpointFile.write"""
+    path = directory / "leader-epoch-checkpoint"
+    path.with_suffix(".tmp").write_text(f"0\n1\n0 {start}\n")
+    os.replace(path.with_suffix(".tmp"), path)
+
+
 def main(directory, lock):
     if lock:
         held = open(directory.parent / ".lock", "w")        # noqa: SIM115 - held until the process ends
         fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    put_epochs(directory, 0)
     offset, rolls = 0, 0
     segments, deleted = deque(), deque()
     pulse = Pulse(directory.parent.parent / "pulse")
@@ -105,6 +112,7 @@ def main(directory, lock):
                 print("ready", flush=True)
         if len(segments) > KEPT:
             deleted.append((time.monotonic() + DELETE_DELAY_S, delete(segments.popleft())))
+            put_epochs(directory, int(segments[0].name))
         while deleted and deleted[0][0] < time.monotonic():
             for path in deleted.popleft()[1]:
                 os.unlink(path)
