@@ -125,7 +125,7 @@ class Connection:
         self._last_turn = turns
         is_stopped = False
         try:
-            while not is_stopped and (frame := frames.next()) is not None:
+            while (frame := frames.next()) is not None:
                 self._traffic.received_bytes += len(frame) + 4
                 answering = self._requests.answer(
                     frame, authentication, self._client_host, self._host, self._port, self.peer
@@ -142,6 +142,8 @@ class Connection:
                     break
                 self._answered(answer)
                 is_stopped = self._answered_at > until_s or authentication.has_failed
+                if is_stopped or frames.is_empty:
+                    break
         finally:
             is_sent = self._send_at_once()
         if is_sent and self._pending is not None and self._plain is not None:

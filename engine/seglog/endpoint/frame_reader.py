@@ -57,7 +57,8 @@ class RequestMemory:
 
     def give_back(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
         while self._waiting and not 0 < self._limit_bytes <= self.used_bytes:
@@ -72,6 +73,7 @@ class FrameReader:
 
         room ── a stream reads into it ── came ── next ── a frame ── done
 
+    is_empty        nothing came after the frame that was done: another `next` gives none
     limit_bytes     no frame may be larger
     least_bytes     nor smaller
     lacks_memory    `next` gives nothing before `reserve`
@@ -86,6 +88,7 @@ class FrameReader:
         self._taken_bytes = 0
         self._lacking_bytes = 0
         self._is_lent = False               # a frame, until it is done
+        self.is_empty = True
         # A frame that is larger than the buffer, how many bytes it has in the end, and how many have come.
         self._large: bytearray | None = None
         self._large_bytes = self._large_end = 0
@@ -146,6 +149,9 @@ class FrameReader:
                 larger[self._start : self._end] = self._buffer[self._start : self._end]
                 self._buffer = larger
         self._is_lent = False
+        self.is_empty = self._start == self._end
+        if self.is_empty:
+            self._needed_bytes = _SIZE.size
 
     def room(self) -> memoryview:
         """Where the next bytes go; none until the last frame is done. What `_needed_bytes` counts fits into it."""

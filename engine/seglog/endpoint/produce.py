@@ -2,8 +2,9 @@
 
     acks=0      no answer; an error closes the connection, since the client can learn of it in no other way
     acks=1      answered when the batch is written
-    acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (endpoint.durability)
+    acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (loop.durability)
 """
+import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -45,6 +46,7 @@ ACKS_ALL = -1
 _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it may write to Kafka's internal topics
 _FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
 _LZ4_HEADER_BYTES = 7
+_SIZE = struct.Struct(">i")
 
 # Clients of every version retry NOT_ENOUGH_REPLICAS, but do not expect a coordinator's errors here.
 # (AddPartitionsToTxnManager)
@@ -190,9 +192,7 @@ class Produce:
                 if error:
                     _refuse(row, _VERIFIED_LATER.get(error, error))
                     return None
-            if records[MAGIC_POS] == 2 and not log._has_room_for(
-                _int(records, PRODUCER_ID_POS, 8), self._producers_max
-            ):
+            if records[MAGIC_POS] == 2 and not log._has_room_for(records, self._producers_max):
                 _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
                 return None
             if checked is None:
@@ -215,14 +215,15 @@ class Produce:
             return None
         row.base_offset = written.result.first_offset
         row.log_start_offset = log.log_start_offset
-        return _Appended(row, log, written)
+        return tuple.__new__(_Appended, (row, log, written))        # (quicker, as in log.append)
 
     def _waits(self, acks: int, done: list[_Appended]) -> list[_Appended]:
         """What the answer waits for, so that it is as durable as `acks` asks; of the rest, the rows are completed."""
         durability = self._durability
         if durability.fsync != "batch":
             for appended in done:
-                _tell_time(appended)
+                if _has_time_of_log(appended.log):
+                    _tell_time(appended)
             return []
         waits = []
         for appended in done:
@@ -241,7 +242,7 @@ class Produce:
         def told(appended: _Appended, error: BaseException | None) -> None:
             nonlocal left
             try:
-                if error is None:
+                if error is None and _has_time_of_log(appended.log):
                     _tell_time(appended)
             except SeglogError as failure:
                 error = failure
@@ -313,7 +314,9 @@ def _weight_bytes(log: Log, records: memoryview) -> int:
     if len(records) <= LOW_ATTRIBUTES_POS:
         return len(records)
     magic = records[MAGIC_POS]
-    weight = max(len(records), _inflated_bytes(log, records))
+    weight = len(records)
+    if records[LOW_ATTRIBUTES_POS if magic == 2 else MESSAGE_ATTRIBUTES_POS] & CODEC_MASK:
+        weight = max(weight, _inflated_bytes(log, records))
     config = log.config
     is_built_again = config.compression_type != "producer" or config.message_format_version not in (None, magic)
     return weight * _BUILT_AGAIN if is_built_again else weight
@@ -382,7 +385,7 @@ def _fault_of(records: memoryview, version: int) -> tuple[Errors, str] | None:
         return Errors.INVALID_RECORD, f"Produce v{version} requires record batches v2, not v{magic}"
     if len(records) < V2_HEADER_SIZE:
         return Errors.CORRUPT_MESSAGE, f"a batch of {len(records)} bytes is shorter than its header of {V2_HEADER_SIZE}"
-    if LOG_OVERHEAD + _int(records, SIZE_POS, 4) != len(records):
+    if LOG_OVERHEAD + _SIZE.unpack_from(records, SIZE_POS)[0] != len(records):
         return Errors.INVALID_RECORD, f"Produce v{version} requires exactly one batch for each partition"
     attributes = records[LOW_ATTRIBUTES_POS]
     if attributes & CODEC_MASK == CODEC_ZSTD and version < _FIRST_WITH_ZSTD:
@@ -402,7 +405,6 @@ def _has_time_of_log(log: Log) -> bool:
 
 def _tell_time(appended: _Appended) -> None:
     """With LogAppendTime, tell the producer which timestamp its records got."""
-    if _has_time_of_log(appended.log):
-        batch = next(iter(appended.log.batches(start=appended.written.result.first_offset)), None)
-        if batch is not None:
-            appended.row.log_append_time_ms = batch.max_timestamp
+    batch = next(iter(appended.log.batches(start=appended.written.result.first_offset)), None)
+    if batch is not None:
+        appended.row.log_append_time_ms = batch.max_timestamp

@@ -99,9 +99,10 @@ class Requests:
             elif key in BEFORE:
                 response = self._of_connection(key, version, request, authentication)
             else:
-                context = RequestContext(
+                # (Each request needs one: `tuple.__new__` takes a third of the time of `RequestContext(...)`.)
+                context = tuple.__new__(RequestContext, (
                     version, header.client_id, client_host, host, port, authentication.principal, peer, self.security,
-                    work)
+                    work))
                 try:
                     response = await self.handlers[key](request, context)
                 except (ProtocolError, OSError):
@@ -131,7 +132,8 @@ class Requests:
                 raise
             return _own_versions(error.header), 0
         finally:
-            work.end()
+            if work.is_heavy:
+                work.end()
 
     def _count_lacking(self, header: RequestHeader) -> None:
         which = header.request_api_key, header.request_api_version

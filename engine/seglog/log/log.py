@@ -28,6 +28,7 @@ from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, SystemClock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import LogClosedError, SeglogError
+from seglog.format.batch_layout import PRODUCER_ID_POS
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
@@ -210,10 +211,14 @@ class Log(Followable, Unclosed):
         """The producers that the log remembers, each with its last batch."""
         return self._tail.change(lambda: self._tail.producers.entries())
 
-    def _has_room_for(self, producer_id: int, producers_max: int) -> bool:
-        """Whether the log remembers this producer, or fewer than so many once those that have expired are gone."""
+    def _has_room_for(self, batch: memoryview, producers_max: int) -> bool:
+        """Whether the log remembers the producer of a v2 batch, or fewer than so many once those that have expired are
+        gone."""
         tail = self._tail
-        if len(tail.producers) >= producers_max and producer_id >= 0 and producer_id not in tail.producers:
+        if len(tail.producers) < producers_max:
+            return True
+        producer_id = int.from_bytes(batch[PRODUCER_ID_POS : PRODUCER_ID_POS + 8], "big", signed=True)
+        if producer_id >= 0 and producer_id not in tail.producers:
             if time.monotonic() - tail.forgot_at > _FORGETS_EVERY_S:
                 tail.change(tail.forget_expired)
             return len(tail.producers) < producers_max
