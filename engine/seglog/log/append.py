@@ -1,9 +1,10 @@
 """Appending to a log: records, columns or ready batches, and the checks before they are written.
 
-    encode, or check, the batch ── check its producer ── write (log.tail) ── share a sync (fsync="batch")
+    encode, or check, the batch ── write ── share a sync (fsync="batch")
+                                     ├── quiet: LogTail.write, one call of a kernel (_kernels.quiet_tail)
+                                     └── else, with the lock: LogAppender._write ── LogTail.write_locked
 
-A refused append changes nothing. A quiet append, as nearly all are, is one call of a kernel (_kernels.quiet_tail); the
-others hold the lock of the tail. A batch that was made or checked outside the lock is made or checked again if the
+A refused append changes nothing. A batch that was made or checked outside the lock is made or checked again if the
 configuration changed meanwhile (log.configuring).
 """
 from collections.abc import Iterable, Sequence
@@ -46,7 +47,9 @@ class AppendResult(NamedTuple):
 class CheckedBatch(NamedTuple):
     """A ready batch that was checked and not yet appended: what `Log.check_batch` returns."""
 
-    given: bytes | memoryview
+    given: bytes | memoryview | BatchTable
+    keeps_offsets: bool             # as a follower's
+    leader_epoch: int | None        # that it shall begin; None: the log's
     now_ms: int
     place: tuple[int, int]          # the offset and the leader epoch that it has
     encoder: BatchEncoder
@@ -189,74 +192,61 @@ class LogAppender:
     ) -> AppendResult | PendingAppend[AppendResult]:
         if leader_epoch is not None:
             check_leader_epoch(leader_epoch)
-        view = raw if type(raw) is bytes else _viewed(raw)
-        return self._append_ready(view, assign_offsets, leader_epoch, wait, from_coordinator)
-
-    def check_batch(self, raw: "Buffer") -> CheckedBatch:
-        view = raw if type(raw) is bytes else _viewed(raw)
-        now_ms = self._now_ms()
-        tail = self._tail
-        tail.check()
-        place, encoder = (tail.next_offset, tail.leader_epoch), self._encoder
-        return CheckedBatch(view, now_ms, place, encoder, *self._checked(view, True, *place, now_ms, encoder))
-
-    def append_checked(self, checked: CheckedBatch, wait: bool) -> AppendResult | PendingAppend[AppendResult]:
-        self._tail.check()
-        return self._put(True, None, wait, False, *checked)
+        checked = self._check(raw if type(raw) is bytes else _viewed(raw), not assign_offsets, leader_epoch)
+        return self.append_checked(checked, wait, from_coordinator)
 
     def append_table(self, table: BatchTable) -> None:
         """Append batches that keep their offsets, as a follower does. Their checksums were checked, and their bytes do
         not change: they are written without a copy."""
-        self._append_ready(table, False, None, True)
+        self.append_checked(self._check(table, True, None), True)
 
-    def _append_ready(
-        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, wait: bool,
-        from_coordinator: bool = False,
-    ) -> AppendResult | PendingAppend[AppendResult]:
-        now_ms = self._now_ms()
-        tail = self._tail
-        tail.check()
-        # Checked without the lock, because it may take long; placed again if another append came in between.
-        place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
-        encoder = self._encoder
-        assigned, origin = self._checked(given, assign_offsets, *place, now_ms, encoder)
-        return self._put(
-            assign_offsets, leader_epoch, wait, from_coordinator, given, now_ms, place, encoder, assigned, origin)
+    def check_batch(self, raw: "Buffer") -> CheckedBatch:
+        return self._check(raw if type(raw) is bytes else _viewed(raw), False, None)
 
-    def _put(
-        self, assign_offsets: bool, leader_epoch: int | None, wait: bool, from_coordinator: bool,
-        given: bytes | memoryview | BatchTable, now_ms: int, place: tuple[int, int], encoder: BatchEncoder,
-        assigned: Assigned, origin: Origin,
+    def append_checked(
+        self, checked: CheckedBatch, wait: bool, from_coordinator: bool = False
     ) -> AppendResult | PendingAppend[AppendResult]:
-        """Write a ready batch that was checked for `place`, and wait for it."""
-        tail = self._tail
+        tail, assigned = self._tail, checked.assigned
         if from_coordinator:
-            origin = Origin.COORDINATOR
+            checked = checked._replace(origin=Origin.COORDINATOR)
         elif (      # Fast path.
-            leader_epoch is None and self._linger is None
-            and tail.write(assigned, encoder, wait, not assign_offsets) >= 0
+            self._linger is None and checked.leader_epoch is None
+            and tail.write(assigned, checked.encoder, wait, checked.keeps_offsets) >= 0
         ):
             if assigned.rebuilt:
-                self._count(given, assigned)
+                self._count(checked.given, assigned)
             else:
                 self._in_place[assigned.magic].add(len(assigned.table))
             if self._flushes:
                 tail.flush_if_due(wait)
-            result = AppendResult(assigned.first_offset, assigned.last_offset)
-            return result if wait else PendingAppend(result, tail.number)
-        result, number = tail.change(
-            self._write_checked, given, assign_offsets, leader_epoch, now_ms, place, encoder, assigned, origin
-        )
-        tail.acknowledge(number, wait)
-        return result if wait else PendingAppend(result, number)
+            # (`tuple.__new__` takes a third of the time of a NamedTuple's own.)
+            result = tuple.__new__(AppendResult, (assigned.first_offset, assigned.last_offset, False))
+            return result if wait else tuple.__new__(PendingAppend, (result, tail.number))
+        written = tail.change(self._write, checked, checked.encoder, checked.now_ms, True)
+        assert written is not None
+        tail.acknowledge(written.number, wait)
+        return written.result if wait else written
 
-    def _checked(
-        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, next_offset: int, epoch: int, now_ms: int,
+    def _check(
+        self, given: bytes | memoryview | BatchTable, keeps_offsets: bool, leader_epoch: int | None
+    ) -> CheckedBatch:
+        """Check a ready batch without the lock, because that may take long. It is placed again if another append comes
+        in between."""
+        tail, encoder = self._tail, self._encoder
+        now_ms = self._now_ms()
+        tail.check()
+        place = tail.next_offset, tail.leader_epoch if leader_epoch is None else leader_epoch
+        return tuple.__new__(CheckedBatch, (        # quicker, as above
+            given, keeps_offsets, leader_epoch, now_ms, place, encoder,
+            *self._assigned(given, keeps_offsets, *place, now_ms, encoder)))
+
+    def _assigned(
+        self, given: bytes | memoryview | BatchTable, keeps_offsets: bool, next_offset: int, epoch: int, now_ms: int,
         encoder: BatchEncoder,
     ) -> tuple[Assigned, Origin]:
         """A ready batch with its offsets, and its origin."""
         try:
-            if not assign_offsets or isinstance(given, BatchTable):
+            if keeps_offsets or isinstance(given, BatchTable):
                 return encoder.followed(given, next_offset), Origin.REPLICATION
             from_coordinator = _is_control(given)
             assigned = encoder.assigned(
@@ -308,31 +298,70 @@ class LogAppender:
                 return last if wait else tuple.__new__(PendingAppend, (last, tail.number))
         if wait is None:
             return NOT_AT_ONCE
-        last, number = tail.change(self._write_made, encoder, batches, now_ms, atomic)
-        if last < 0:
+        written = tail.change(self._write, batches, encoder, now_ms, atomic)
+        if written is None:
             return None
-        tail.acknowledge(number, wait)
-        return last if wait else PendingAppend(last, number)
+        tail.acknowledge(written.number, wait)
+        last = written.result.last_offset
+        return last if wait else PendingAppend(last, written.number)
 
     # --- with the lock ---------------------------------------------------------------------------
 
-    def _write_made(
-        self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
-    ) -> tuple[int, int]:
+    def _write(
+        self, given: Sequence[EncodedBatch] | CheckedBatch, encoder: BatchEncoder, now_ms: int, atomic: bool
+    ) -> PendingAppend[AppendResult] | None:
+        """Write batches that were made here, or a ready one. None: they were made with a configuration that is no
+        longer the log's, and nothing was written."""
         tail = self._tail
         tail.write_lingering()
-        if encoder is not self._encoder:
-            return -1, tail.number
-        if isinstance(encoder, MessageEncoder):
-            return self._write_old(encoder, batches, now_ms, atomic)
-        for made in batches:
-            tail.write_made(made, now_ms)
-        return tail.next_offset - 1, tail.number
+        batches: Sequence[EncodedBatch | Assigned]
+        origin, update = Origin.CLIENT, None
+        if isinstance(given, CheckedBatch):
+            assigned, origin = self._placed(given), given.origin
+            if assigned.has_producer:
+                found = tail.producers.prepare(assigned.table, origin)
+                if isinstance(found, Duplicate):
+                    return PendingAppend(AppendResult(found.first_offset, found.last_offset, True), tail.number)
+                update = found
+            if given.leader_epoch is not None and given.leader_epoch > tail.leader_epoch:
+                tail.set_epoch(given.leader_epoch)
+            first, batches = assigned.first_offset, (assigned,)
+        elif encoder is not self._encoder:
+            return None
+        else:
+            first, batches = tail.next_offset, given
+            if isinstance(encoder, MessageEncoder):
+                batches = self._in_old_format(given, encoder, now_ms, atomic)
+        for batch in batches:
+            tail.write_locked(batch, now_ms, origin, update)
+        if isinstance(given, CheckedBatch):
+            self._count(given.given, assigned)
+        return PendingAppend(AppendResult(first, tail.next_offset - 1), tail.number)
 
-    def _write_old(
-        self, encoder: MessageEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool
-    ) -> tuple[int, int]:
-        """Write our batches as messages of v0 or v1: all are made before the first one is written."""
+    def _placed(self, checked: CheckedBatch) -> Assigned:
+        """A ready batch at the log's end; checked again if that is necessary."""
+        tail, assigned = self._tail, checked.assigned
+        epoch = tail.leader_epoch if checked.leader_epoch is None else checked.leader_epoch
+        if epoch < tail.leader_epoch:
+            raise InvalidArgumentError(
+                f"leader epoch {epoch} is below the log's epoch {tail.leader_epoch}", file=tail.path,
+                hint="leader epochs only increase: pass this epoch or a later one, or none",
+            )
+        is_good = checked.encoder is self._encoder      # else the configuration was changed meanwhile
+        if is_good and checked.place != (tail.next_offset, epoch):
+            try:
+                assigned.place(tail.next_offset, epoch)
+            except InvalidArgumentError:    # it keeps its own offsets, or they are in compressed bytes
+                is_good = False
+        if not is_good:
+            assigned, _ = self._assigned(
+                checked.given, checked.keeps_offsets, tail.next_offset, epoch, checked.now_ms, self._encoder)
+        return assigned
+
+    def _in_old_format(
+        self, batches: Sequence[EncodedBatch], encoder: MessageEncoder, now_ms: int, atomic: bool
+    ) -> list[Assigned]:
+        """Our batches as messages of v0 or v1: all are made before the first one is written."""
         tail = self._tail
         stored: list[Assigned] = []
         for made in batches:
@@ -341,9 +370,7 @@ class LogAppender:
                 stored.append(encoder.stored(made, first, now_ms, tail.leader_epoch))
             else:
                 stored += encoder.stored_in_pieces(made, first, now_ms, tail.leader_epoch)
-        for assigned in stored:
-            tail.write_checked(assigned, Origin.CLIENT, now_ms, None)
-        return tail.next_offset - 1, tail.number
+        return stored
 
     def _let_linger(
         self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
@@ -366,39 +393,6 @@ class LogAppender:
             return offset, tail.number + 1
         tail.write_lingering()
         return offset, tail.number
-
-    def _write_checked(
-        self, given: bytes | memoryview | BatchTable, assign_offsets: bool, leader_epoch: int | None, now_ms: int,
-        place: tuple[int, int], encoder: BatchEncoder, assigned: Assigned, origin: Origin,
-    ) -> tuple[AppendResult, int]:
-        """Write a ready batch that was checked for `place`."""
-        tail = self._tail
-        tail.write_lingering()
-        epoch = tail.leader_epoch if leader_epoch is None else leader_epoch
-        if epoch < tail.leader_epoch:
-            raise InvalidArgumentError(
-                f"leader epoch {epoch} is below the log's epoch {tail.leader_epoch}", file=tail.path,
-                hint="leader epochs only increase: pass this epoch or a later one, or none",
-            )
-        is_good = encoder is self._encoder      # else the configuration was changed meanwhile
-        if is_good and place != (tail.next_offset, epoch):
-            try:
-                assigned.place(tail.next_offset, epoch)
-            except InvalidArgumentError:    # it keeps its own offsets, or they are in compressed bytes
-                is_good = False
-        if not is_good:
-            assigned, _ = self._checked(given, assign_offsets, tail.next_offset, epoch, now_ms, self._encoder)
-        update = None
-        if assigned.has_producer:
-            found = tail.producers.prepare(assigned.table, origin)
-            if isinstance(found, Duplicate):
-                return AppendResult(found.first_offset, found.last_offset, is_duplicate=True), tail.number
-            update = found
-        if epoch > tail.leader_epoch:
-            tail.set_epoch(epoch)
-        tail.write_checked(assigned, origin, now_ms, update)
-        self._count(given, assigned)
-        return AppendResult(assigned.first_offset, assigned.last_offset), tail.number
 
     def _count(self, given: bytes | memoryview | BatchTable, assigned: Assigned) -> None:
         stored = assigned.table[0]

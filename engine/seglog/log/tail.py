@@ -90,14 +90,15 @@ class LogTail(WriteGate, QuietTail):
         self.producers: ProducerState
         self.forgot_at = 0.0        # when producers that had expired were forgotten
         self.fences: dict[int, int] = {}        # the last epoch that was given to each producer: log.transactions
-        # Called with the lock, with the transactions that have begun: (producer id, first offset).
-        self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
         self.recovery_point = RecoveryPoint(hold)
         self.is_changed = False                 # since opening
-        self.on_roll: Callable[[], None] | None = None      # with the lock, after a roll
-        self.on_full: Callable[[], None] | None = None      # the log became read-only because the disk is full
+        # What must happen in the same step as a change, with the lock. LogTransactions and LogRetainer set these: they
+        # are built on this tail, which has loaded by then, and most logs have nothing that retention could do.
+        self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None  # (producer id, first offset): began
+        self.on_roll: Callable[[], None] | None = None
+        self.on_full: Callable[[], None] | None = None      # without the lock: read-only, because the disk is full
         self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
         self._published: PublishedEnd           # the same one, or, with fsync="batch", its durable part
         self.listeners = Listeners(shown)
@@ -229,7 +230,7 @@ class LogTail(WriteGate, QuietTail):
         with self.changing():
             made = linger.batch.taken
             assert made is not None
-            self.write_made(made, now_ms)
+            self.write_locked(made, now_ms)
             linger.batch.taken = None
 
     def before_change(self) -> None:
@@ -261,55 +262,34 @@ class LogTail(WriteGate, QuietTail):
 
     # --- with the lock: writing ------------------------------------------------------------------
 
-    def write_made(self, made: EncodedBatch, now_ms: int) -> None:
-        """Write one batch that seglog made, at the next offset."""
-        made.place(self.next_offset, self.leader_epoch)
-        first, last, max_timestamp = made.base_offset, made.last_offset, made.max_timestamp
+    def write_locked(
+        self, batch: EncodedBatch | Assigned, now_ms: int, origin: Origin = Origin.CLIENT, update: Update | None = None
+    ) -> None:
+        """Write a batch that seglog made, at the next offset, or the batches of one append that were checked; `update`
+        their producers. `write` is for those that need none of this: nearly all."""
+        if isinstance(batch, EncodedBatch):
+            batch.place(self.next_offset, self.leader_epoch)
+            first, last, size_bytes, is_one = batch.base_offset, batch.last_offset, len(batch), True
+            base_offset = first
+        else:
+            first, last, table = batch.first_offset, batch.last_offset, batch.table
+            size_bytes, is_one = table.end - table[0].position, len(table) == 1
+            if last - first > RELATIVE_OFFSET_MAX:
+                raise InvalidArgumentError(
+                    f"one segment cannot hold batches from offset {first} to {last}", file=self.path,
+                    hint="append the batches after the hole in a separate call",
+                )
+            is_unopened = origin is Origin.REPLICATION and table[0].magic in (0, 1)
+            base_offset = new_base_offset(None if is_unopened else first, last, self.next_offset)
         active = GROWING_FILES.appender_of(self)
-        if active.should_roll(len(made), max_timestamp, last, now_ms):
-            active = self.roll_at(first)
-        if self.is_epoch_due:
-            shielded(self._begin, self.leader_epoch, first)
-        if not self.is_unordered and self.durable_offset != self.next_offset:
-            self._begin_unordered()
-        with self.changing():
-            if not active.append_quietly(made, first, last, max_timestamp):
-                active.append_batch(made, first, last, max_timestamp)
-                self._end.at = active.end
-            self.next_offset = last + 1
-            self.follows = False
-            self.number += 1
-            if not self.publishes_synced:
-                self.announce()
-
-    def write_checked(self, assigned: Assigned, origin: Origin, now_ms: int, update: Update | None) -> None:
-        """Write batches that were checked, and update their producers."""
-        first = assigned.first_offset
-        last = assigned.last_offset
-        table = assigned.table
-        if last - first > RELATIVE_OFFSET_MAX:
-            raise InvalidArgumentError(
-                f"one segment cannot hold batches from offset {first} to {last}", file=self.path,
-                hint="append the batches after the hole in a separate call",
-            )
-        size = table.end - table[0].position
-        active = GROWING_FILES.appender_of(self)
-        follows = origin is Origin.REPLICATION and table[0].magic in (0, 1)
-        base_offset = new_base_offset(None if follows else first, last, self.next_offset)
-        if active.should_roll(size, assigned.max_timestamp, last, now_ms):
+        if active.should_roll(size_bytes, batch.max_timestamp, last, now_ms):
             active = self.roll_at(base_offset)
-        if origin is Origin.REPLICATION:
-            latest = self.epoch_cache.latest
-            if not self.is_changed or assigned.max_epoch > (-1 if latest is None else latest):
-                shielded(begin_epochs_of, assigned, self._begin)
-            self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
-        elif self.is_epoch_due:
-            shielded(self._begin, self.leader_epoch, first)
-        if not self.is_unordered and (self.durable_offset != self.next_offset or len(table) > 1):
+        self._begin_epochs(batch, first, origin)
+        if not self.is_unordered and (self.durable_offset != self.next_offset or not is_one):
             self._begin_unordered()
         with self.changing() as change:
             try:
-                active = self._append_table(active, assigned, base_offset)
+                active = self._write_to(active, batch, base_offset)
             except InvalidArgumentError:
                 change.refused()        # nothing was written
                 raise
@@ -327,18 +307,30 @@ class LogTail(WriteGate, QuietTail):
                 self.announce()
                 self.producers.on_high_watermark_updated(self.next_offset)
 
-    def _append_table(self, active: SegmentAppender, assigned: Assigned, base_offset: int) -> SegmentAppender:
-        """Write batches of one append; to a new segment if they need more index entries than are left.
+    def _begin_epochs(self, batch: EncodedBatch | Assigned, first_offset: int, origin: Origin) -> None:
+        """Record the epochs that begin with a batch, or within batches that bring their own."""
+        if origin is Origin.REPLICATION and isinstance(batch, Assigned):
+            latest = self.epoch_cache.latest
+            if not self.is_changed or batch.max_epoch > (-1 if latest is None else latest):
+                shielded(begin_epochs_of, batch, self._begin)
+            self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
+        elif self.is_epoch_due:
+            shielded(self._begin, self.leader_epoch, first_offset)
+
+    def _write_to(
+        self, active: SegmentAppender, batch: EncodedBatch | Assigned, base_offset: int
+    ) -> SegmentAppender:
+        """Write to the active segment; to a new one if the batches need more index entries than are left.
 
         Raises InvalidArgumentError if no segment has that many.
         """
         try:
-            active.append(assigned.raw, assigned.table)
+            _append_to(active, batch)
         except InvalidArgumentError:
             if active.size_bytes == 0:
                 raise
             active = self.roll_at(base_offset)
-            active.append(assigned.raw, assigned.table)
+            _append_to(active, batch)
         return active
 
     def write_entries(self) -> None:
@@ -603,3 +595,10 @@ class LogTail(WriteGate, QuietTail):
         self.files_lock.renew()
         self.ranges = RangesWriter(self.fs, self.path, self.shown, self.files_lock)
         self.renew()
+
+
+def _append_to(active: SegmentAppender, batch: EncodedBatch | Assigned) -> None:
+    if isinstance(batch, Assigned):
+        active.append(batch.raw, batch.table)
+    else:
+        active.append_batch(batch, batch.base_offset, batch.last_offset, batch.max_timestamp)

@@ -195,7 +195,7 @@ class LogTransactions:
         )
         update = tail.producers.prepare(assigned.table, Origin.COORDINATOR)
         assert not isinstance(update, tuple)
-        tail.write_checked(assigned, Origin.COORDINATOR, now_ms, update)
+        tail.write_locked(assigned, now_ms, Origin.COORDINATOR, update)
         return assigned.first_offset
 
     def _abort_overdue(self) -> int | None:
