@@ -15,6 +15,7 @@ from seglog.late_import import late
 from seglog.log.log import Log
 from seglog.logger import Logger
 from seglog.reading.arguments import check_mapping, checked_config
+from seglog.reading.cluster_settings import settings_beside
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
 
@@ -50,7 +51,7 @@ def open(
     """
     return Log(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
-        retention=_expired, keeper_of=_cleaner_of_its_own,
+        retention=_expired, keeper_of=_cleaner_of_its_own, told=settings_beside,
     )
 
 

@@ -127,10 +127,10 @@ def test_metadata_that_cannot_be_used_is_said_and_keeps_logs(data, caplog, damag
                 file.unlink()
         said = "the cluster's metadata cannot be read"
     else:
-        from seglog.endpoint import cluster_settings
+        from seglog.reading import topic_settings
 
-        told = cluster_settings.told_settings
-        monkeypatch.setattr(cluster_settings, "told_settings", lambda metadata, topic, node: {
+        told = topic_settings.told_settings
+        monkeypatch.setattr(topic_settings, "told_settings", lambda metadata, topic, node: {
             key: one._replace(value="many") if key == "segment.bytes" else one
             for key, one in told(metadata, topic, node).items()})
         said = "table: its settings in the cluster's metadata are not used"
@@ -142,10 +142,10 @@ def test_metadata_that_cannot_be_used_is_said_and_keeps_logs(data, caplog, damag
 
 
 def test_a_clusters_setting_beyond_the_servers_limit_is_the_servers(data, monkeypatch, caplog):
-    from seglog.endpoint import cluster_settings
+    from seglog.reading import topic_settings
     from seglog.reading.topic_settings import ToldSetting
 
-    monkeypatch.setattr(cluster_settings, "told_settings", lambda *_: {
+    monkeypatch.setattr(topic_settings, "told_settings", lambda *_: {
         "compression.zstd.level": ToldSetting("22", "topic"), "cleanup.policy": ToldSetting("compact", "topic")})
     with seglog.serve(data) as server, WireClient(server):
         assert server.log("table").settings["compression.zstd.level"].value == 3

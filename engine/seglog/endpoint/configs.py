@@ -30,7 +30,7 @@ from seglog.wire.messages import (
 
 _TOPIC, _BROKER = 2, 4                                          # ConfigResource.Type
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
-_SOURCES = {"kept": _KEPT, "given": _STATIC, "default": _DEFAULT}
+_SOURCES = {"kept": _KEPT, "cluster": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.OpType
 # How Kafka names the record formats.

@@ -27,7 +27,6 @@ from seglog.coordinators.topic_errors import (
     TopicExistsError,
 )
 from seglog.endpoint import topic_creation, topic_deletion
-from seglog.endpoint.cluster_settings import POLICY, ClusterSettings
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
 from seglog.endpoint.topic_deletion import Deletion
@@ -47,12 +46,13 @@ from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.reading.arguments import checked_config, key_name
+from seglog.reading.cluster_settings import POLICY
 from seglog.reading.settings import LogSettings, Setting, checked_changes, settings_of_new_log
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.kept_settings import read_settings, settings_to_bytes
 from seglog.state.leader_epochs import LeaderEpochs
-from seglog.state.partition_metadata import PartitionMetadata
+from seglog.state.partition_metadata import PartitionMetadata, id_of_topic
 
 # Kafka's internal topics (Topic.INTERNAL_TOPICS): clients may read them, and only a broker writes to them.
 INTERNAL_TOPICS = frozenset(names.BROKER_TOPICS)
@@ -124,7 +124,7 @@ class Topics:
         self._is_closing = False
         self._log_dir = log_dir
         self._log_config = log_config
-        self._cluster = ClusterSettings(log_dir.path, log_config)
+        self._cluster = log_dir._cluster_settings
         self.limits = OperatorLimits(log_config)
         self._limited: set[str] = set()     # topics that were said to be opened with them
         self._fs = fs
@@ -748,7 +748,7 @@ class Topics:
     def _config_for(self, topic: str, kept: Mapping[str, str]) -> dict[str, object]:
         """The settings that a log of this topic is opened with, if it has stored those in `kept`."""
         served = self._topics.get(topic)
-        told = self._cluster.of(topic, None if served is None else served.topic_id, kept)
+        told = self._cluster.of(topic, None if served is None else served.topic_id, kept, self._log_config)
         config = {name: value for name, value in {**self._log_config, **told}.items() if name not in kept}
         own = {**told, **kept}
         if beyond := self.limits.instead(own):
@@ -785,10 +785,7 @@ class Topics:
         return self._log_dir.path / names.partition_dir(topic, partition)
 
     def _id_of(self, topic: str, partition: int) -> bytes:
-        try:
-            return PartitionMetadata.read(self._directory(topic, partition) / names.PARTITION_METADATA).topic_id.bytes
-        except (FileNotFoundError, CorruptCheckpointError):
-            return ZERO_ID
+        return id_of_topic(self._directory(topic, partition))
 
 
 def _flat(name: str) -> str:

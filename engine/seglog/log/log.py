@@ -46,7 +46,7 @@ from seglog.reading.arguments import checked_config, checked_path, misplaced_err
 from seglog.reading.following import Followable, FollowedLog
 from seglog.reading.notices import Listening, checked_callback, checked_token
 from seglog.reading.open_logs import OPEN_LOGS, open_logs
-from seglog.reading.settings import LogSettings
+from seglog.reading.settings import Given, LogSettings
 from seglog.reading.times import Time
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from seglog.log.stats import DirectorySizes, LogStats
     from seglog.reading.partition import Partition
 
+
+ToldSettings = Callable[[Path, Given], tuple[Given, Mapping[str, str]]]
 
 # How often at most a log that remembers too many producers looks for those that have expired.
 _FORGETS_EVERY_S = 1.0
@@ -101,9 +103,11 @@ class Log(Followable, Unclosed):
         log_dir: LogDirState | None = None,
         retention: "Retention" = keep_all,
         keeper_of: KeeperOf = lambda config: None,
+        told: ToldSettings | None = None,
     ) -> None:
         """See `seglog.open`. `log_dir`: the state of the `LogDir` that opens it. `retention`: the rule for what the log
-        deletes by itself; `keeper_of`: gives the keeper that runs it (log.keeper)."""
+        deletes by itself; `keeper_of`: gives the keeper that runs it (log.keeper). `told`: given the directory and
+        `config`, returns what counts of it, and what the topic's cluster says (reading.cluster_settings)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self._fs = fs or OsFileSystem()
@@ -119,7 +123,11 @@ class Log(Followable, Unclosed):
             hold = taken[0]
             self.path, self.topic, self.partition = hold.path, hold.topic, hold.partition
             listed = file_names(hold.path)
-            self.settings = LogSettings(hold.path, config, settings, listed)
+            of_cluster: Mapping[str, str] = {}
+            if told is not None:
+                config, of_cluster = told(hold.path, config)
+                settings = checked_config(config, fsync, leader_epoch)
+            self.settings = LogSettings(hold.path, config, settings, listed, of_cluster)
             self.config = self.settings.config
             self._dialect, self._foreign_files = self.settings.settle_dialect(self._fs, listed)
             tail = self._tail = LogTail(

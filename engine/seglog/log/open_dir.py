@@ -31,6 +31,7 @@ from seglog.log.keeper import Keeper
 from seglog.log.log import Log
 from seglog.log.retaining import keep_all
 from seglog.reading.arguments import checked_config, checked_path
+from seglog.reading.cluster_settings import ClusterSettings
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way
@@ -72,6 +73,7 @@ class LogDir(OpenHandle):
         make_directories(self._fs, self.path)
         self._retention = retention
         self.cleaner = keeper
+        self._cluster_settings = ClusterSettings(self.path)
         self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
         self._logs_most = _LOGS_BEFORE_A_LOOK       # at this number, closed logs are dropped
@@ -125,6 +127,7 @@ class LogDir(OpenHandle):
                 fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
                 log_dir=self._state,
                 retention=self._retention, keeper_of=lambda config: self.cleaner,
+                told=partial(self._cluster_settings.of_log, is_for_all=config is None),
             )
             return log
 

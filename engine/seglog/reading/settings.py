@@ -1,12 +1,12 @@
 """Where a log's settings come from, and how they are changed later.
 
-    default  <  kept with the log (.seglog.config)  <  given at opening
+    default  <  the topic's, as a broker's cluster has it  <  kept with the log (.seglog.config)  <  given at opening
 
 message.format.version is kept as soon as it is given, so that the next opening does not write another format into the
 log. All other settings are kept only by `Log.configure`.
 """
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOG = Logger(__name__)
 _KEPT_WHEN_GIVEN = "message.format.version"
+Given = Mapping[str, object] | LogConfig | None
 _ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
 
 
@@ -35,34 +36,36 @@ class Setting(NamedTuple):
     """One setting of a log: its value, where the value comes from, and whether seglog uses it."""
 
     value: object
-    source: Literal["default", "kept", "given"]
+    source: Literal["default", "cluster", "kept", "given"]
     is_used: bool = True
 
 
 class LogSettings(Mapping[str, Setting]):
-    """Every setting of an open log: its value, whether that is the default, kept or given at opening, and whether
-    seglog uses it. Changed by one thread at a time."""
+    """Every setting of an open log: its value, whether that is the default, the cluster's, kept or given at opening,
+    and whether seglog uses it. Changed by one thread at a time."""
 
     def __init__(
-        self, path: "Path", given: Mapping[str, object] | LogConfig | None, config: LogConfig,
-        listed: Listed = None,
+        self, path: "Path", given: Given, config: LogConfig,
+        listed: Listed = None, told: Mapping[str, str] | None = None,
     ) -> None:
         """`config`: `given` with Kafka's defaults. `listed`: the `file_names` of the directory, if it was just listed.
+        `told`: valid settings that come before the defaults only (reading.cluster_settings).
 
         Raises what `read_settings` raises, and InvalidConfigError if a kept setting is not valid (any more)."""
         self._path = path
-        self._given = _given_names(given, config)
+        self._given = frozenset(given_settings(given))
         self._others = {
             name: as_text(value) for spelling, value in (given.items() if isinstance(given, Mapping) else ())
             if (name := key_name(spelling)) in OTHER_TOPIC_SETTINGS and value is not None
         }
         self._opened_with = config
+        self._told = told or {}
         self.kept = read_settings(path)
         self.config = self._with_kept(self.kept, file_names(path) if listed is None else listed)
 
     def _with_kept(self, kept: Mapping[str, str], listed: Sequence[str]) -> LogConfig:
         values = {}
-        for name, text in kept.items():
+        for name, text in {**self._told, **kept}.items():
             if name in _ATTRIBUTES and name not in self._given:
                 attribute, key = _ATTRIBUTES[name]
                 try:
@@ -134,7 +137,9 @@ class LogSettings(Mapping[str, Setting]):
                 return Setting(self._others[name], "given", is_used=False)
             return Setting(self.kept[name], "kept", is_used=False)
         value = getattr(self.config, _ATTRIBUTES[name][0])
-        return Setting(value, "given" if name in self._given else "kept" if name in self.kept else "default")
+        if name in self._given:
+            return Setting(value, "given")
+        return Setting(value, "kept" if name in self.kept else "cluster" if name in self._told else "default")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*_ATTRIBUTES, *self.kept, *self._others]))
@@ -182,12 +187,23 @@ def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
     return checked
 
 
-def _given_names(given: Mapping[str, object] | LogConfig | None, config: LogConfig) -> frozenset[str]:
-    if given is None:
-        return frozenset()
-    if isinstance(given, Mapping):
-        return frozenset(map(key_name, given))
-    return _names_unlike_default(config)
+def given_settings(given: Given) -> dict[str, object]:
+    """The settings that are given, by their names."""
+    if isinstance(given, LogConfig):
+        unlike = _names_unlike_default(given)
+        return {name: value for name, value in given.items() if name in unlike}
+    return {key_name(name): value for name, value in (given or {}).items()}
+
+
+def without_settings(given: Given, left_out: Collection[str]) -> Given:
+    """What is given, without settings of these names."""
+    if given is None or not left_out:
+        return given
+    if isinstance(given, LogConfig):
+        default = LogConfig()
+        return replace(given, **{
+            attribute: getattr(default, attribute) for name in left_out for attribute, _ in [_ATTRIBUTES[name]]})
+    return {name: value for name, value in given.items() if key_name(name) not in left_out}
 
 
 @functools.lru_cache(64)        # the logs of a log dir share one

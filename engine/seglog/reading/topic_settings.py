@@ -6,12 +6,15 @@
 
 What none of them says is unknown here: `server.properties` may say it, which is in no log dir.
 """
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
 from seglog.errors import CorruptSettingsError, SeglogError
 from seglog.format import names
+from seglog.fs.refusals import refusals
 from seglog.reading.cluster_metadata import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -21,6 +24,8 @@ from seglog.reading.cluster_metadata import (
     read_cluster_metadata,
 )
 from seglog.state.kept_settings import read_settings
+from seglog.state.partition_metadata import id_of_topic
+from seglog.wire.json_form import uuid_text
 
 Source = Literal["topic", "broker", "brokers"]
 
@@ -45,7 +50,10 @@ BROKER_NAMES = {
     "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
     "local.retention.ms": "log.local.retention.ms", "local.retention.bytes": "log.local.retention.bytes",
 }
-_KNOWN = {key.name for _, key in keys(LogConfig)} | set(OTHER_TOPIC_SETTINGS)
+_OURS = {key.name for _, key in keys(LogConfig)}
+# Those that logs here are opened with. Not message.format.version: brokers with KRaft ignore it, a log would keep it.
+OF_LOGS = BROKER_NAMES.keys() & _OURS
+_KNOWN = _OURS | set(OTHER_TOPIC_SETTINGS)
 
 
 class ToldSetting(NamedTuple):
@@ -69,6 +77,17 @@ def told_settings(metadata: ClusterMetadata, topic: str, node_id: str) -> dict[s
     return dict(sorted(found.items()))
 
 
+def settings_of_topic(
+    metadata: ClusterMetadata, topic: str, topic_id: bytes, node_id: str
+) -> dict[str, ToldSetting] | None:
+    """The same; None if the cluster has no such topic, or one of that name with another id. `topic_id`: zeros if it is
+    unknown."""
+    state = metadata.topics.get(topic)
+    if state is None or (any(topic_id) and state.topic_id != uuid_text(topic_id)):
+        return None
+    return told_settings(metadata, topic, node_id)
+
+
 class DirectorySettings:
     """The settings of partition directories, from the metadata log of the log dir that each is in. One object for a
     command: it reads each metadata log once."""
@@ -85,7 +104,7 @@ class DirectorySettings:
             found = None
             try:
                 directory = metadata_directory(where)
-                found = None if directory is None else read_cluster_metadata(directory)
+                found = None if directory is None else _read_unchanged(directory, _signature(directory))
             except SeglogError as error:
                 self.problems.append(error)
             self._read[where] = found, (node_of(where) or ("", ""))[1]
@@ -98,11 +117,23 @@ class DirectorySettings:
         directory = directory.resolve()
         parsed = names.parse_partition_dir(directory.name)
         metadata, node_id = self.metadata(directory.parent)
-        if parsed is None or metadata is None or parsed.topic not in metadata.topics:
+        if parsed is None or metadata is None:
             return {}
+        told = settings_of_topic(metadata, parsed.topic, id_of_topic(directory), node_id)
         try:
             kept = read_settings(directory)
         except CorruptSettingsError:
             kept = {}       # opening the log says so
-        told = told_settings(metadata, parsed.topic, node_id)
-        return {key: setting for key, setting in told.items() if key in _KNOWN and key not in kept}
+        return {key: setting for key, setting in (told or {}).items() if key in _KNOWN and key not in kept}
+
+
+@lru_cache(1)
+def _read_unchanged(directory: Path, signature: tuple[tuple[str, int, int], ...]) -> ClusterMetadata:
+    """The metadata of a log dir whose partitions are opened one by one is read once."""
+    return read_cluster_metadata(directory)
+
+
+def _signature(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """What changes if a file of the metadata log does."""
+    with refusals("list", directory), os.scandir(directory) as entries:
+        return tuple(sorted((entry.name, (status := entry.stat()).st_size, status.st_mtime_ns) for entry in entries))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from seglog.errors import CorruptCheckpointError
+from seglog.format.names import PARTITION_METADATA
 from seglog.fs.mapping import read_file
 from seglog.state.text_files import decode, parse_int
 
@@ -62,6 +63,14 @@ def parse_topic_id(text: str, file: str | os.PathLike[str] | None = None) -> uui
     if len(raw) != 16:
         raise CorruptCheckpointError(f"{text[:80]!r} is not a topic id (base64url of 16 bytes)", file=file)
     return uuid.UUID(bytes=raw)
+
+
+def id_of_topic(directory: Path) -> bytes:
+    """The topic id of a partition directory; zeros if it has none."""
+    try:
+        return PartitionMetadata.read(directory / PARTITION_METADATA).topic_id.bytes
+    except (FileNotFoundError, CorruptCheckpointError):
+        return bytes(16)
 
 
 def format_topic_id(topic_id: uuid.UUID) -> str:
