@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -24,12 +24,18 @@ from seglog.errors import SeglogError, StorageError
 
 from . import terminal
 
+if TYPE_CHECKING:
+    import logging
+
 SCHEMA = 1
 INTERRUPTED = 130
 PARTIAL = 7
 
 # Files up to this size are read in well below a second: they get no progress line.
 _PATIENCE_S = 1.0
+# Log lines that wait for a terminal, and for how long the last of them are waited for.
+_LINES_WAITING_MAX = 1000
+_LAST_LINES_S = 1.0
 _REDRAW_S = 0.1
 _BAR = 20
 _PROSE_WIDTH = 79
@@ -330,19 +336,84 @@ def verbosely() -> Iterator[None]:
     import logging
     import resource
 
-    logger, handler = logging.getLogger("seglog"), logging.StreamHandler()
-    before, began, cpu_began = logger.level, time.monotonic(), time.process_time()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    began, cpu_began = time.monotonic(), time.process_time()
+    handler = logging.StreamHandler()
+    handler.setFormatter(_log_lines("%(levelname)s %(name)s: %(message)s"))
+    try:
+        with _shown_by(handler, logging.DEBUG if terminal.wishes.verbose > 1 else logging.INFO):
+            yield
+    finally:
+        took, cpu = 1000 * (time.monotonic() - began), 1000 * (time.process_time() - cpu_began)
+        memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        note(f"took {duration(took)}, {duration(cpu)} of CPU; at most {size(memory_bytes)} of memory")
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Show the engine's warnings on stderr meanwhile, with the time, unless --quiet or -v was given.
+
+    A thread writes them. A terminal that was stopped (^S), or a pipe that nobody empties, stops only this thread: then
+    a number of lines wait, and later ones are left out.
+    """
+    import logging
+    import queue
+    import threading
+
+    if terminal.wishes.quiet or terminal.wishes.verbose:
+        yield
+        return
+    descriptor = sys.stderr.fileno()
+    waiting: queue.Queue[str | None] = queue.Queue(_LINES_WAITING_MAX)
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with suppress(queue.Full):
+                waiting.put_nowait(self.format(record))
+
+    def write() -> None:
+        with suppress(OSError):     # stderr was closed
+            while (line := waiting.get()) is not None:
+                left = f"{line}\n".encode(errors="backslashreplace")
+                while left:     # not by sys.stderr: the end of the process would wait for its lock
+                    left = left[os.write(descriptor, left):]
+
+    handler = Handler()
+    handler.setFormatter(_log_lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    writer = threading.Thread(target=write, name="seglog warnings", daemon=True)
+    writer.start()
+    try:
+        with _shown_by(handler, logging.WARNING):
+            yield
+    finally:
+        with suppress(queue.Full):
+            waiting.put_nowait(None)
+        writer.join(_LAST_LINES_S)
+
+
+def _log_lines(form: str) -> "logging.Formatter":
+    """A formatter whose lines are printable: paths and reasons come from disks and clients."""
+    import logging
+
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return "\n".join(printable(line) for line in super().format(record).split("\n"))
+
+    return Lines(form)
+
+
+@contextmanager
+def _shown_by(handler: "logging.Handler", level: int) -> Iterator[None]:
+    import logging
+
+    logger = logging.getLogger("seglog")
+    before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if terminal.wishes.verbose > 1 else logging.INFO)
+    logger.setLevel(level)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        took, cpu = 1000 * (time.monotonic() - began), 1000 * (time.process_time() - cpu_began)
-        memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        note(f"took {duration(took)}, {duration(cpu)} of CPU; at most {size(memory_bytes)} of memory")
 
 
 def _one_line(text: str) -> str:

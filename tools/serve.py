@@ -84,6 +84,7 @@ def command(
     until ^C or SIGTERM, and then closes every log.
     """
     end = _EndBySignal()
+    click.get_current_context().with_resource(report.warnings_shown())
     is_new = not directory.exists()
     server = serve(
         directory, listen=listen, topics=dict(topics), config=_settings(properties, dict(settings)), fsync=fsync,

@@ -1,4 +1,5 @@
 """`seglog serve`, as a process."""
+import contextlib
 import ctypes
 import json
 import os
@@ -14,7 +15,14 @@ import pytest
 
 import seglog
 from seglog.errors import LogLockedError
-from seglog.wire.messages import DescribeConfigsRequest, MetadataRequest
+from seglog.wire.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    MetadataRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 from support.serve_process import ServeProcess
 from support.waiting import line_of, wait_for
 from support.wire_client import WireClient
@@ -66,7 +74,7 @@ def test_a_signal_that_another_thread_receives_ends_it(tmp_path):
     with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as server:
         others = {int(task.name) for task in Path(f"/proc/{server.process.pid}/task").iterdir()} - {server.process.pid}
         assert ctypes.CDLL(None).tgkill(server.process.pid, min(others), signal.SIGTERM) == 0
-        server.out, server.err = server.process.communicate(timeout=60)
+        server.out, _ = server.process.communicate(timeout=60)
         assert (server.process.returncode, server.out, server.err) == (0, "", "")
 
 
@@ -110,10 +118,10 @@ def test_a_brokers_properties_are_taken_whole(tmp_path):
             rows = client.ask(of(resources=[of.DescribeConfigsResource(
                 resource_type=2, resource_name="orders", configuration_keys=None)]), 4).results[0].configs
         assert server.end(signal.SIGTERM) == 0
+        without, unknown = server.err.splitlines()
     found = {row.name: row.value for row in rows}
     assert (found["retention.ms"], found["retention.bytes"], found["segment.bytes"]) == (
         "604800000", "7000000", "2000000")
-    without, unknown = server.err.splitlines()
     assert without.startswith(f"{tmp_path / 'mine'}: no effect here: ")
     assert {"listeners", "log.dirs", "num.io.threads", "offsets.topic.replication.factor"} <= set(
         without.rpartition(": ")[2].split(", "))
@@ -203,3 +211,98 @@ def test_a_port_that_is_taken_is_an_error_of_the_system(tmp_path):
             capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert "cannot listen" in done.stderr
+
+
+# --- what it logs -----------------------------------------------------------------------------
+
+
+def log_lines(server):
+    """What it has logged when it ends, without the times."""
+    assert server.end(signal.SIGTERM) == 0
+    return [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "", line) for line in server.err.splitlines()]
+
+
+def test_the_security_log_is_shown(tmp_path):
+    """Whoever is at the terminal of a server sees who deletes and who is refused."""
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--topic", "orders:1") as server:
+        with WireClient(server) as client:
+            deleted = DeleteTopicsRequest(topic_names=["orders"], timeout_ms=20_000)
+            assert not client.ask(deleted, 4).responses[0].error_code
+        with socket.create_connection((server.host, server.port)) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert sock.recv(1) == b""
+        lines = log_lines(server)
+    assert [line for line in lines if "deleted topic" in line] == [
+        "WARNING seglog.security: 'User:ANONYMOUS' from /127.0.0.1 deleted topic 'orders'"]
+    assert sum(line.startswith("WARNING seglog.security: closed the connection of /127.0.0.1") for line in lines) == 1
+
+
+def test_a_failed_login_is_shown_without_the_password(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("ada:secret\n")
+    arguments = ["--listen", "127.0.0.1:0", "--sasl-users", str(users), "--config",
+                 "connection.failed.authentication.delay.ms=0"]
+    with ServeProcess(tmp_path / "data", *arguments) as server:
+        with WireClient(server) as client:
+            client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            client.ask(SaslAuthenticateRequest(auth_bytes=b"\0ada\x1b[31m\0wrong-password"), 1)
+        lines = log_lines(server)
+        assert "password" not in server.err
+    assert lines == ["WARNING seglog.security: login failed: 'ada\\x1b[31m' from /127.0.0.1"]
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A log dir with a log that was not closed, and has a bad batch in its middle."""
+    with seglog.open(tmp_path / "data/orders-0") as log:
+        for n in range(3):
+            log.append(b"v%d" % n)
+        file = log.path / "00000000000000000000.log"
+        size = file.stat().st_size
+    with open(file, "r+b") as opened:
+        opened.seek(size // 2)
+        opened.write(b"\xff")
+    for mark in [*(tmp_path / "data").glob(".kafka_cleanshutdown"), *(tmp_path / "data").glob("*/.seglog.clean*")]:
+        mark.unlink()
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(("mode", "words"), [
+    ("quarantine", "WARNING seglog."), ("fail", "WARNING seglog.endpoint.topics: orders-0 is not served")])
+def test_what_is_wrong_with_a_log_is_shown(damaged, mode, words):
+    arguments = ["--listen", "127.0.0.1:0", "--config", f"seglog.recovery.mode={mode}"]
+    with ServeProcess(damaged, *arguments) as server:
+        wait_for(lambda: words in server.err)
+        lines = log_lines(server)
+    assert any(line.startswith(words) and "orders-0" in line for line in lines), lines
+
+
+def test_quiet_shows_no_log(tmp_path):
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--topic", "orders:1", "--quiet") as server:
+        with WireClient(server) as client:
+            client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=20_000), 4)
+        assert log_lines(server) == []
+
+
+def test_a_log_that_nobody_takes_does_not_stop_the_server(tmp_path):
+    """As of a terminal after ^S, or a pipe whose reader sleeps: lines wait, and those that find no room are left out.
+    """
+    read, write = os.pipe()
+    try:
+        with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", stderr=write) as server:
+            os.set_blocking(write, False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(write, bytes(4096))
+            os.set_blocking(write, True)
+            with WireClient(server) as client:
+                for _ in range(3):
+                    client.ask(DeleteTopicsRequest(topic_names=["none"], timeout_ms=20_000), 4)
+                    client.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(
+                        name="t", num_partitions=1, replication_factor=1)], timeout_ms=20_000), 5)
+                    assert not client.ask(
+                        DeleteTopicsRequest(topic_names=["t"], timeout_ms=20_000), 4).responses[0].error_code
+            assert server.end(signal.SIGTERM) == 0
+    finally:
+        os.close(read)
+        os.close(write)

@@ -1,4 +1,5 @@
-"""The security log: who logged in, what was refused, deleted and configured. It is shown by default (warnings).
+"""The security log: who logged in, what was refused, deleted and configured. They are warnings, which `seglog serve`
+shows by default.
 
 What clients send is escaped: a name cannot forge a line, nor send escape sequences to a terminal.
 """

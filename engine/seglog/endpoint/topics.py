@@ -252,14 +252,17 @@ class Topics:
         """Open every log, one after another, in the background: retention and compaction act on open logs only."""
         for name, partition in self._found:
             if (name, partition) not in self._logs:
-                with contextlib.suppress(SeglogError):      # requests that need the log report the error
-                    await self._in_worker(self._open_quietly, name, partition)
+                await self._in_worker(self._open_early, name, partition)
         self._found = []
         self.is_opening = False
 
-    def _open_quietly(self, name: str, partition: int) -> None:
-        if self.is_made(name, partition):
-            self.log(name, partition)
+    def _open_early(self, name: str, partition: int) -> None:
+        """Before a request needs it. Requests get the error, too, but their clients may not show it."""
+        try:
+            if self.is_made(name, partition):
+                self.log(name, partition)
+        except SeglogError as error:
+            _LOG.warning("%s-%d is not served: %s", name, partition, error)
 
     # --- durable ---------------------------------------------------------------------------------
 
@@ -341,8 +344,7 @@ class Topics:
             for topic in topics:
                 for partition in range(topic.partitions):
                     if self._topics.get(topic.name) is topic and self.open_log(topic.name, partition) is None:
-                        with contextlib.suppress(SeglogError):      # requests that need the log report the error
-                            await self._in_worker(self._open_quietly, topic.name, partition)
+                        await self._in_worker(self._open_early, topic.name, partition)
 
     def _begin(self, work: "Coroutine[Any, Any, None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
