@@ -42,6 +42,8 @@ _REFUSALS = {
     errno.ENOSYS: ("this system cannot do that", "use a newer kernel"),
     errno.EINVAL: ("this file system cannot do that", "use a local file system such as ext4 or xfs"),
 }
+# What a process may need besides its maps, for what it reads there: the rows of a scan, stacks of its threads.
+_BESIDE_MAPS_BYTES = 128 << 20
 _ELSE_HINT = "see the message of the operating system"
 
 
@@ -70,13 +72,13 @@ def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
         return None
     if used_bytes + file_bytes <= limit_bytes:
         return None
-    # A scan maps a segment twice: where it plans, and where it reads.
-    needed_kib = -(-(used_bytes + 2 * file_bytes) // 1024)
+    # Whoever goes on from one segment to the next has both for a moment; a scan that plans ahead has a third.
+    needed_kib = -(-(used_bytes + 3 * file_bytes + _BESIDE_MAPS_BYTES) // 1024)
     return (
         f"a file of {file_bytes >> 20} MiB does not fit into the address space of this process, which is limited to "
         f"{limit_bytes >> 20} MiB (RLIMIT_AS), {used_bytes >> 20} MiB of it in use",
-        f"files are mapped as a whole: raise the limit to at least {needed_kib} KiB (`ulimit -v {needed_kib}`) or "
-        "remove it (`ulimit -v unlimited`); limit resident memory by a cgroup instead",
+        f"files are mapped as a whole, up to three of them at a time: {needed_kib} KiB are enough (`ulimit -v "
+        f"{needed_kib}`), or remove the limit (`ulimit -v unlimited`); limit resident memory by a cgroup instead",
     )
 
 

@@ -250,5 +250,16 @@ class OpenSegments:
                 oldest.let_go()
 
 
+    def let_all_go(self) -> None:
+        """Have every segment let go of its files, for the next one that needs address space."""
+        while True:
+            try:
+                segment = self._ring.popleft()()
+            except IndexError:
+                return
+            if segment is not None:
+                segment.let_go()
+
+
 # One for the process: three maps for each segment, of the 65 530 that Linux allows a process.
 OPEN_SEGMENTS = OpenSegments(limit=256)

@@ -8,6 +8,7 @@ A Segment keeps its files mapped from the first use to `close()`, or until too m
 (open_files.OpenSegments); batches, records and views taken from it stay valid after that, since they keep the map
 alive. Of a growing segment, readers see what its PublishedEnd says, in the same map.
 """
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +27,7 @@ from seglog.errors import (
     CorruptRecordError,
     LogClosedError,
     SeglogError,
+    StorageError,
 )
 from seglog.format import names
 from seglog.format.compression import Decompress, decompressor
@@ -45,7 +47,7 @@ from seglog.segment.lazy_attribute import lazy_attribute
 from seglog.segment.open_files import OPEN_SEGMENTS, SegmentFiles, replaced
 from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.positions import BatchPosition, LostRange, TimestampOffset
-from seglog.segment.published_end import PublishedEnd
+from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.small_log import largest_in_headers
 from seglog.segment.tag_defaults import TagDefaults
 from seglog.segment.time_ranges import TimeRanges, read_time_ranges
@@ -180,10 +182,10 @@ class Segment:
         if later is None:
             try:
                 self._refuse_if_gone()
-                later = SegmentFiles(
-                    self.path, self.base_offset, self._access.dialect, end=end, owned=self._access.owned,
-                    reserve_bytes=self._access.reserve_bytes, walk=self._walk,
-                )
+                later = self._map_files(end)
+                if later is None:
+                    OPEN_SEGMENTS.let_all_go()
+                    later = self._new_files(end)
                 self._refuse_if_gone()      # what was opened may be a file that took over its name
             except SeglogError:
                 kept = self._files
@@ -199,6 +201,21 @@ class Segment:
         if files is None:
             OPEN_SEGMENTS.opened(self)
         return later
+
+    def _map_files(self, end: End | None) -> SegmentFiles | None:
+        """The files; None if the process can map nothing more, because of `ulimit -v` or vm.max_map_count."""
+        try:
+            return self._new_files(end)
+        except StorageError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            return None
+
+    def _new_files(self, end: End | None) -> SegmentFiles:
+        return SegmentFiles(
+            self.path, self.base_offset, self._access.dialect, end=end, owned=self._access.owned,
+            reserve_bytes=self._access.reserve_bytes, walk=self._walk,
+        )
 
     def _refuse_if_gone(self) -> None:
         if self._closed:
