@@ -55,6 +55,7 @@ GROUPS = {
         "backup": "Back up logs while they are in use: create, ls, check, forget, prune.",
         "restore": "Restore partitions from a backup.",
         "serve": "Let Kafka clients produce to and consume from a log dir.",
+        "users": "List, add or remove the users of a log dir that is served, for SCRAM.",
         "cursors": "List the named readers of a log, or move one to another offset.",
     },
     "Queue": {

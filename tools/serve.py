@@ -65,7 +65,9 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.option("--tls-key", type=PATH, help="The file with the private key, if it is not in --tls-cert.")
 @click.option("--tls-client-ca", type=PATH,
               help="Accept only clients with a certificate of these authorities: a file with their certificates.")
-@click.option("--sasl-users", type=PATH, help="Require a password (SASL PLAIN): a file with lines `name:password`.")
+@click.option("--sasl-users", type=PATH,
+              help="Require a password (SASL PLAIN or SCRAM): a file with lines `name:password`. Users that are "
+              "stored with the log dir: see `seglog users`.")
 @click.option("--http", metavar="HOST:PORT",
               help="Serve a web page with topics, groups and lag at this address, and metrics for Prometheus at "
               "/metrics.")

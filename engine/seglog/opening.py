@@ -115,7 +115,8 @@ def serve(
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
     free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serve.md). `config`:
     Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md). `fsync`:
-    as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN.
+    as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN
+    and SCRAM, beside the users that are stored with the log dir.
     `advertise`: the address to tell clients, if it is not the one that they connected to; for several listeners a list,
     such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics.
 
@@ -142,13 +143,14 @@ def serve(
         raise InvalidArgumentError(
             f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
     server_config = ServerConfig.of(server)
+    listeners = listeners_of(
+        listen, advertise, protocols_of(server_config.listener_security_protocol_map), has_users=users is not None,
+        tls=tls, insecure=insecure)
+    has_users = users is not None or any(one.protocol.has_sasl for one in listeners)
     options = ServerOptions(
-        listeners=listeners_of(
-            listen, advertise, protocols_of(server_config.listener_security_protocol_map), users=users, tls=tls,
-            insecure=insecure),
-        users=users, tls=tls, config=server_config, coordinators=CoordinatorConfig.of(coordinators), log_config=log,
-        topics=dict(topics or {}),
-        http=None if http is None else checked_page(http, users=users, tls=tls, insecure=insecure),
+        listeners=listeners, users=users, tls=tls, config=server_config,
+        coordinators=CoordinatorConfig.of(coordinators), log_config=log, topics=dict(topics or {}),
+        http=None if http is None else checked_page(http, has_users=has_users, tls=tls, insecure=insecure),
     )
     # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)

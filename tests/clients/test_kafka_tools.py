@@ -100,3 +100,22 @@ def test_the_performance_tools_count_what_they_were_told_to(server, tool):
     assert int(printed.splitlines()[-1].split(",")[4]) == 20_000
     offsets = tool("GetOffsetShell", "--bootstrap-server", server.bootstrap_servers, "--topic", "measured")
     assert sum(int(line.split(":")[2]) for line in offsets.splitlines()) == 20_000
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_java_clients_log_in_by_scram_and_are_told_of_a_wrong_password(server, tool, tmp_path, mechanism):
+    def settings(password):
+        file = tmp_path / f"{password}.properties"
+        file.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="alice" password="{password}";\n')
+        return file
+
+    listen = "SASL_PLAINTEXT://127.0.0.1:0"
+    with seglog.serve(tmp_path / "data", listen=listen, users={"alice": "secret"}, topics={"orders": 1}) as guarded:
+        where = "--bootstrap-server", guarded.bootstrap_servers
+        sent = lines(tool("VerifiableProducer", *where, "--topic", "orders", "--max-messages", 100,
+                          "--producer.config", settings("secret")))
+        assert sent[-1]["acked"] == 100
+        tool("TopicCommand", *where, "--list", "--command-config", settings("wrong"), status=1)

@@ -48,7 +48,6 @@ FAILURES = {
     "0081_admin CreateAcls": NO_ACLS,
     "0081_admin DescribeAcls": NO_ACLS,
     "0081_admin DeleteAcls": NO_ACLS,
-    "0081_admin UserScramCredentials": "there is no SCRAM",
     "0092_mixed_msgver":
         "librdkafka 2.5.0 to 2.15.0 give messages of v0 and v1 without key and value (its issue 5549), and 0.10.0.0 is "
         "a setting that a broker of 3.9.1 has, too, but does not heed",

@@ -169,8 +169,8 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
 # What these print is another thing on another machine, or at another time (how old the oldest job is).
 NO_EXAMPLE = (
     ["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["completion"], ["man"], ["spark", "convert"],
-    ["spark", "fetch"], ["spark", "sink"], ["restore"], ["queue", "ls"], ["queue", "stats"],
-    *(["backup", name] for name in ("create", "ls", "check", "forget", "prune")),
+    ["spark", "fetch"], ["spark", "sink"], ["restore"], ["queue", "ls"], ["queue", "stats"], ["users", "ls"],
+    ["users", "add"], ["users", "rm"], *(["backup", name] for name in ("create", "ls", "check", "forget", "prune")),
 )
 
 

@@ -67,6 +67,8 @@ from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerSnapshot
+from seglog.state.users import FILE_NAME as USERS_FILE
+from seglog.state.users import Credential, Mechanism, write_users
 from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
 from seglog.wire.internal_topics import decode_key, decode_metadata, decode_value
@@ -680,6 +682,16 @@ def cluster_id():
     return f"Of a log dir that was served:\n\n{text}"
 
 
+def users():
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    credential = Credential.of_password(Mechanism.SCRAM_SHA_256, b"pencil", salt)
+    with tempfile.TemporaryDirectory() as log_dir:
+        write_users(OsFileSystem(), Path(log_dir), {"user": {Mechanism.SCRAM_SHA_256: credential}})
+        raw = (Path(log_dir) / USERS_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"A user `user` with the password `pencil` and the salt of RFC 7677's example:\n\n{text}"
+
+
 def creation():
     topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
     with tempfile.TemporaryDirectory() as log_dir:
@@ -869,6 +881,7 @@ EXAMPLES = {
     "log_settings.md": {"log-settings": log_settings},
     "producer_ids.md": {"producer-ids": producer_ids},
     "cluster_id.md": {"cluster-id": cluster_id},
+    "users.md": {"users": users},
     "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},

@@ -236,7 +236,7 @@ def test_who_has_a_password_is_served_and_nobody_else(in_memory):
     with served_with(in_memory, users={"alice": "secret"}) as server:
         with WireClient(server) as client:
             assert not client.ask(ApiVersionsRequest(), 0).error_code
-            assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).mechanisms == ["PLAIN"]
+            assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).mechanisms[0] == "PLAIN"
             assert not client.ask(plain("alice", "secret"), 2).error_code
             assert produced(client).base_offset == 0
         for name, password in (("alice", "wrong"), ("bob", "secret"), ("bob", "")):
@@ -252,7 +252,8 @@ def test_who_has_a_password_is_served_and_nobody_else(in_memory):
             assert client.is_closed()
         with WireClient(server) as client:
             answer = client.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-            assert (answer.error_code, answer.mechanisms) == (Errors.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+            assert (answer.error_code, answer.mechanisms) == (
+                Errors.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 
 
 def test_the_oldest_handshake_is_followed_by_a_bare_token(in_memory):

@@ -314,7 +314,7 @@ OF_SHELLS = {("completion",), ("man",)}
 # What takes a store of backups: tests/tools/test_backup.py.
 OF_BACKUPS = {("restore",), *(("backup", name) for name in ("create", "ls", "check", "forget", "prune"))}
 # What runs until it is ended: tests/endpoint.
-OF_SERVERS = {("serve",)}
+OF_SERVERS = {("serve",), ("users", "ls"), ("users", "add"), ("users", "rm")}
 # What shows here that there is something to do: status 1.
 DRY_RUNS = {("convert",), ("index", "rebuild")}
 # These do not take a partition directory, a log dir and a .log alike.

@@ -2,7 +2,6 @@
 import ipaddress
 import socket
 import ssl
-from collections.abc import Mapping
 
 from seglog.errors import InvalidArgumentError
 from seglog.logger import Logger
@@ -25,12 +24,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def checked_listen(
-    text: str, *, users: Mapping[str, str] | None, tls: ssl.SSLContext | None, insecure: bool
+    text: str, *, has_users: bool, tls: ssl.SSLContext | None, insecure: bool
 ) -> tuple[str, int]:
-    """Parse an address to listen on. Beyond loopback, clients must be authenticated, by users or by certificates that
+    """Parse an address to listen on. Beyond loopback, clients must be authenticated, as users or by certificates that
     `tls` requires, and encrypted, unless `insecure`. Raises InvalidArgumentError."""
     host, port = parse_address(text)
-    lacking = _lacking(users, tls)
+    lacking = _lacking(has_users, tls)
     if not lacking or is_loopback(host):
         return host, port
     danger = "read along, passwords too" if lacking == ["TLS"] else "read, write and delete everything"
@@ -48,10 +47,10 @@ def checked_listen(
     return host, port
 
 
-def _lacking(users: Mapping[str, str] | None, tls: ssl.SSLContext | None) -> list[str]:
+def _lacking(has_users: bool, tls: ssl.SSLContext | None) -> list[str]:
     """What a server would need beyond loopback."""
     lacking = []
-    if users is None and (tls is None or tls.verify_mode is not ssl.CERT_REQUIRED):
+    if not has_users and (tls is None or tls.verify_mode is not ssl.CERT_REQUIRED):
         lacking.append("authentication")
     if tls is None:
         lacking.append("TLS")
@@ -67,11 +66,11 @@ def _is_host(host: str) -> bool:
 
 
 def checked_page(
-    text: str, *, users: Mapping[str, str] | None, tls: ssl.SSLContext | None, insecure: bool
+    text: str, *, has_users: bool, tls: ssl.SSLContext | None, insecure: bool
 ) -> tuple[str, int]:
     """The same for the web page. It asks for passwords only where nobody can read along, even if `insecure`."""
-    host, port = checked_listen(text, users=users, tls=tls, insecure=insecure)
-    if users is not None and tls is None and not is_loopback(host):
+    host, port = checked_listen(text, has_users=has_users, tls=tls, insecure=insecure)
+    if has_users and tls is None and not is_loopback(host):
         raise InvalidArgumentError(
             f"the page at {text} would ask for passwords that anyone could read on their way",
             hint="use TLS, or serve the page on 127.0.0.1",

@@ -60,7 +60,7 @@ class NoEffect(NamedTuple):
 
 NO_EFFECT = (
     NoEffect("the log dir is the argument", ("log.dir", "log.dirs", "metadata.log.dir")),
-    NoEffect("addresses, TLS and users are options: `--listen`, `--advertise`, `--tls-cert`, `--sasl-users`", (
+    NoEffect("options say what addresses, TLS and users are: `--listen`, `--advertise`, `--tls-cert`, `--sasl-users`", (
         "listeners", "advertised.listeners", "listener.name.*", "ssl.*", "sasl.*",
         "early.start.listeners", "security.providers", "connections.max.reauth.ms", "delegation.token.*",
         "password.encoder.*", "principal.builder.class",

@@ -9,6 +9,7 @@ does not take its answers, and other clients are not affected.
 """
 import asyncio
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -35,6 +36,7 @@ _LOG = Logger(__name__)
 _STUCK_S = 5.0
 # For so long requests are handled before the loop goes on, if more have come; the connections that send share it.
 _TURN_S = 0.002
+_SIZE = struct.Struct(">i")
 
 
 class Connection:
@@ -233,7 +235,8 @@ class Connection:
         """Answer a request before authentication, tell who has logged in, and delay the answer to a wrong password."""
         authentication, security = self._authentication, self._requests.security
         if authentication.takes_tokens:
-            answer: Answer | PendingResponse = ([b"\0\0\0\0"] if authentication.takes(bytes(frame)) else None), 0
+            token = authentication.take(bytes(frame))
+            answer: Answer | PendingResponse = (None if token is None else [_SIZE.pack(len(token)) + token]), 0
         else:
             answer = await self._requests.answer(
                 frame, authentication, self._client_host, self._host, self._port, self.peer)

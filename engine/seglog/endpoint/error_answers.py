@@ -213,6 +213,14 @@ def _describe_transactions(request: m.DescribeTransactionsRequest, error: Errors
     ])
 
 
+def _alter_users(request: m.AlterUserScramCredentialsRequest, error: Errors) -> Any:
+    names = dict.fromkeys([*(one.name for one in request.deletions), *(one.name for one in request.upsertions)])
+    return m.AlterUserScramCredentialsResponse(results=[
+        m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(user=name, error_code=error)
+        for name in names
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -237,4 +245,5 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_users,
 }

@@ -56,13 +56,13 @@ class Listener(NamedTuple):
 
 def listeners_of(
     listen: str | Sequence[str], advertise: str | Sequence[str] | None, protocols: Mapping[str, Protocol], *,
-    users: Mapping[str, str] | None, tls: ssl.SSLContext | None, insecure: bool,
+    has_users: bool, tls: ssl.SSLContext | None, insecure: bool,
 ) -> list[Listener]:
     """The listeners that a user asks for, checked as `checked_listen` does. `protocols`: by names that are no protocol.
-    Raises InvalidArgumentError."""
+    `has_users`: whether a listener without a name asks for a login. Raises InvalidArgumentError."""
     advertised = _advertised(advertise)
     by_default = next(
-        one for one in Protocol if (one.has_tls, one.has_sasl) == (tls is not None, users is not None))
+        one for one in Protocol if (one.has_tls, one.has_sasl) == (tls is not None, has_users))
     found: dict[str, Listener] = {}
     for text in _texts(listen, "listen"):
         name, address = _parted(text)
@@ -74,10 +74,8 @@ def listeners_of(
         if protocol.has_tls and tls is None:
             raise InvalidArgumentError(
                 f"{text}: {protocol.name} needs a certificate", hint="--tls-cert; in Python, tls=")
-        if protocol.has_sasl and users is None:
-            raise InvalidArgumentError(f"{text}: {protocol.name} needs users", hint="--sasl-users; in Python, users=")
         host, port = checked_listen(
-            address, users=users if protocol.has_sasl else None, tls=tls if protocol.has_tls else None,
+            address, has_users=protocol.has_sasl, tls=tls if protocol.has_tls else None,
             insecure=insecure)
         found[name] = Listener(name, protocol, host, port)
     if not found:

@@ -36,6 +36,18 @@ def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(work())
 
 
+def lock_server(fs: FileSystem, log_dir: Path) -> Lock:
+    """Only one server may use a log dir: with two, neither would know the other's groups, transactions and users.
+    Raises LogLockedError."""
+    try:
+        return lock_file(fs, log_dir / _LOCK_NAME, EXCLUSIVE)
+    except LogLockedError as error:
+        raise LogLockedError(
+            f"another server uses this log dir: {error.what}", file=error.file,
+            hint="stop that server, or connect your clients to it",
+        ) from error
+
+
 class LocalServer:
     """The result of `seglog.serve`. `with` or `async with` starts it, once.
 
@@ -270,7 +282,7 @@ class LocalServer:
                 await loop.run_in_executor(None, self._close, await opening)
             raise
         try:
-            self._lock = self._locked(log_dir)
+            self._lock = lock_server(self._fs, log_dir.path)
             server = Server(log_dir, self._fs, self._fsync, self._options)
             await server.start()
         except BaseException:
@@ -283,16 +295,6 @@ class LocalServer:
         assert self._log_dir is not None
         await self._server.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._close, self._log_dir)
-
-    def _locked(self, log_dir: LogDir) -> Lock:
-        """Only one server may use a log dir: with two, neither would know the other's groups and transactions."""
-        try:
-            return lock_file(self._fs, log_dir.path / _LOCK_NAME, EXCLUSIVE)
-        except LogLockedError as error:
-            raise LogLockedError(
-                f"another server uses this log dir: {error.what}", file=error.file,
-                hint="stop that server, or connect your clients to it",
-            ) from error
 
     def _close(self, log_dir: LogDir) -> None:
         try:

@@ -20,10 +20,10 @@ from html import escape
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from seglog.endpoint.authentication import takes_password
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.topics import Topics
+from seglog.endpoint.users import Users
 from seglog.errors import SeglogError
 from seglog.fs.refusals import storage_error
 from seglog.metrics import PROCESS, Exposition
@@ -65,11 +65,11 @@ class Page:
 
     def __init__(
         self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Sequence[ShownGroup]],
-        name: Callable[[], str], *, users: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None,
+        name: Callable[[], str], *, users: Users | None = None, tls: ssl.SSLContext | None = None,
         names: Sequence[str] = (), security: SecurityLog | None = None,
     ) -> None:
-        """`groups` returns the current groups; `name` the address at which clients find the server. `users`: passwords
-        by name; None: it asks for none. `names`: of this host, besides localhost."""
+        """`groups` returns the current groups; `name` the address at which clients find the server. `users`: None: it
+        asks for no password. `names`: of this host, besides localhost."""
         self._users = users
         self._tls = tls
         self._names = frozenset(one.lower() for one in ("localhost", *names))
@@ -158,7 +158,7 @@ class Page:
         if self._users is None:
             return None
         name, password = _credentials(fields.get("authorization", ""))
-        if takes_password(self._users, name, password):
+        if await self._users.knows(name, password):
             return None
         if name:
             self._security.login_failed(f"/{writer.get_extra_info('peername')[0]}", name)

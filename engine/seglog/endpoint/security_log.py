@@ -44,6 +44,9 @@ class SecurityLog:
             "configured", "%s from %s configured topic %s: %s", escaped(principal), client_host, escaped(topic),
             escaped(changes))
 
+    def users_changed(self, client_host: str, principal: str, names: object) -> None:
+        self._write("users", "%s from %s changed the users %s", escaped(principal), client_host, escaped(names))
+
     def _write(self, kind: str, line: str, *arguments: str) -> None:
         second = int(self._now_s())
         if self._second.get(kind) != second:

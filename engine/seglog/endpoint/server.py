@@ -40,8 +40,10 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topic_admin import TopicAdmin
 from seglog.endpoint.topics import NewTopic, Topics
 from seglog.endpoint.transaction_requests import TransactionRequests
+from seglog.endpoint.user_admin import UserAdmin
+from seglog.endpoint.users import Users
 from seglog.endpoint.workload import HeavyWork
-from seglog.errors import SeglogError
+from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
@@ -66,7 +68,7 @@ class ServerOptions:
     """How clients reach a server, and which ones may.
 
     listeners       where it listens; port 0: any free one
-    users           passwords by name, for SASL PLAIN; None: no authentication
+    users           passwords by name, for SASL, beside the users that are stored with the log dir
     tls             None: plain
     log_config      for settings of logs that a topic does not have itself
     topics          numbers of partitions by topic name, created at the start unless they exist
@@ -105,6 +107,8 @@ class Server:
         """Start listening. Raises StorageError if the address is not available, and what creating the topics raises."""
         loop = asyncio.get_running_loop()
         options = self._options
+        self._users = await loop.run_in_executor(None, Users, options.users, self._fs, self._log_dir.path)
+        _check_users(options.listeners, self._users)
         self._durability = Durability(loop, self._fsync)
         self.topics = Topics(
             self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF},
@@ -137,6 +141,7 @@ class Server:
             GroupCommits(self.groups).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
+            UserAdmin(self._users).HANDLERS,
             heavy=self._heavy, answers=self._answers,
         )
         self.traffic.requests, self.traffic.lacking = self.requests.counts, self.requests.lacking
@@ -160,7 +165,8 @@ class Server:
         if options.http is not None:
             first = self.listening[0]
             page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{first.host}:{first.port}",
-                users=options.users, tls=options.tls, security=self.requests.security,
+                users=self._users if options.users is not None or _asks_for_users(options.listeners) else None,
+                tls=options.tls, security=self.requests.security,
                 names=[options.http[0], *(one.advertised[0] for one in options.listeners if one.advertised)])
             await page.start(*options.http)
             self.page = page
@@ -283,7 +289,7 @@ class Server:
         here = sock.getsockname()[:2]
         connection = Connection(
             stream, self.requests, options.config, self._memory, self._converters, self.traffic,
-            Authentication(options.users if protocol.has_sasl else None, principal), client_host,
+            Authentication(self._users if protocol.has_sasl else None, principal), client_host,
             listener.advertised or (here[0], here[1]),
             Peer(sock.fileno()), lambda: self._logging_in.pop(task, None),
         )
@@ -306,6 +312,21 @@ class Server:
                     connection.idle_s(now) > max_s or (self._answers.is_short and connection.is_stuck(now))
                 ):
                     task.cancel()
+
+
+def _asks_for_users(listeners: Sequence[Listener]) -> bool:
+    return any(one.protocol.has_sasl for one in listeners)
+
+
+def _check_users(listeners: Sequence[Listener], users: Users) -> None:
+    """Raises InvalidArgumentError if nobody could log in."""
+    if users or not all(one.protocol.has_sasl for one in listeners):
+        if users.stored and not _asks_for_users(listeners):
+            _LOG.warning("the log dir has users, and no listener asks for them: name one SASL_PLAINTEXT or SASL_SSL")
+        return
+    raise InvalidArgumentError(
+        "every listener asks for a login, and there are no users",
+        hint="seglog users add, --sasl-users, or in Python users=; or another listener, over which a client makes some")
 
 
 def _connections_room() -> int:

@@ -24,16 +24,17 @@ _COPY_BYTES = 8 << 20
 
 def write_atomically(
     fs: FileSystem, path: AnyPath, *buffers: "Buffer", backup: AnyPath | None = None, sync_names: bool = True,
-    like: AnyPath | None = None,
+    like: AnyPath | None = None, mode: int | None = None,
 ) -> None:
     """Replace the contents of `path` by `buffers`, durably; after a crash it holds the old bytes or the new ones.
 
     With `backup` (in the same directory) the old file, if there was one, is kept under that name, replacing an older
     backup; `path` names a whole file at every moment. `sync_names=False`: it is durable only when the caller has synced
     the directory, once for several files. `like`: a file whose permissions a new one gets, for bytes that stood there.
+    `mode`: the permissions, whatever the old file had.
     """
     path = os.fspath(path)
-    file = _new_scratch(fs, path, like)
+    file = _new_scratch(fs, path, like, mode)
     try:
         for buffer in buffers:
             file.append_bytes(buffer)
@@ -238,11 +239,12 @@ def _sync_name(fs: FileSystem, directory: str) -> None:
             raise
 
 
-def _new_scratch(fs: FileSystem, path: str, like: AnyPath | None) -> WritableFile:
+def _new_scratch(fs: FileSystem, path: str, like: AnyPath | None, wanted_mode: int | None) -> WritableFile:
     """A new file `<path>.tmp`, which whoever may open `path` may open."""
     scratch = path + SCRATCH_SUFFIX
-    old = _regular_file(path) or (None if like is None else _regular_file(like))
-    mode = 0o666 if old is None else 0o600      # before it has those of the old one, nobody else can open it
+    old = None if wanted_mode is not None else _regular_file(path) or (None if like is None else _regular_file(like))
+    # Before it has those of the old one, nobody else can open it.
+    mode = wanted_mode or (0o666 if old is None else 0o600)
     try:
         file = fs.create(scratch, mode=mode)
     except StorageError as error:

@@ -50,6 +50,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -3304,6 +3306,155 @@ class OffsetDeleteResponse(KafkaMessage):
             self.error_code = error_code
 
 
+class DescribeUserScramCredentialsRequest(KafkaMessage):
+    API_KEY = 50
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("users",)
+    FIELDS = (
+        "Users []UserName 0+ null"
+    )
+
+    def __init__(self, users: list[DescribeUserScramCredentialsRequest.UserName] | None = UNSET) -> None:
+        self.users = [] if users is UNSET else users
+
+    class UserName(KafkaStruct):
+        __slots__ = ("name",)
+        FIELDS = (
+            "Name string 0+"
+        )
+
+        def __init__(self, name: str = "") -> None:
+            self.name = name
+
+
+class DescribeUserScramCredentialsResponse(KafkaMessage):
+    API_KEY = 50
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Results []DescribeUserScramCredentialsResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is UNSET else results
+
+    class DescribeUserScramCredentialsResult(KafkaStruct):
+        __slots__ = ("user", "error_code", "error_message", "credential_infos")
+        FIELDS = (
+            "User string 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null|"
+            "CredentialInfos []CredentialInfo 0+"
+        )
+
+        def __init__(
+            self, user: str = "", error_code: int = 0, error_message: str | None = "",
+            credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = UNSET,
+        ) -> None:
+            self.user = user
+            self.error_code = error_code
+            self.error_message = error_message
+            self.credential_infos = [] if credential_infos is UNSET else credential_infos
+
+    class CredentialInfo(KafkaStruct):
+        __slots__ = ("mechanism", "iterations")
+        FIELDS = (
+            "Mechanism int8 0+|"
+            "Iterations int32 0+"
+        )
+
+        def __init__(self, mechanism: int = 0, iterations: int = 0) -> None:
+            self.mechanism = mechanism
+            self.iterations = iterations
+
+
+class AlterUserScramCredentialsRequest(KafkaMessage):
+    API_KEY = 51
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("deletions", "upsertions")
+    FIELDS = (
+        "Deletions []ScramCredentialDeletion 0+|"
+        "Upsertions []ScramCredentialUpsertion 0+"
+    )
+
+    def __init__(
+        self, deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = UNSET,
+        upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = UNSET,
+    ) -> None:
+        self.deletions = [] if deletions is UNSET else deletions
+        self.upsertions = [] if upsertions is UNSET else upsertions
+
+    class ScramCredentialDeletion(KafkaStruct):
+        __slots__ = ("name", "mechanism")
+        FIELDS = (
+            "Name string 0+|"
+            "Mechanism int8 0+"
+        )
+
+        def __init__(self, name: str = "", mechanism: int = 0) -> None:
+            self.name = name
+            self.mechanism = mechanism
+
+    class ScramCredentialUpsertion(KafkaStruct):
+        __slots__ = ("name", "mechanism", "iterations", "salt", "salted_password")
+        FIELDS = (
+            "Name string 0+|"
+            "Mechanism int8 0+|"
+            "Iterations int32 0+|"
+            "Salt bytes 0+|"
+            "SaltedPassword bytes 0+"
+        )
+
+        def __init__(
+            self, name: str = "", mechanism: int = 0, iterations: int = 0, salt: bytes = b"",
+            salted_password: bytes = b"",
+        ) -> None:
+            self.name = name
+            self.mechanism = mechanism
+            self.iterations = iterations
+            self.salt = salt
+            self.salted_password = salted_password
+
+
+class AlterUserScramCredentialsResponse(KafkaMessage):
+    API_KEY = 51
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Results []AlterUserScramCredentialsResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0,
+        results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is UNSET else results
+
+    class AlterUserScramCredentialsResult(KafkaStruct):
+        __slots__ = ("user", "error_code", "error_message")
+        FIELDS = (
+            "User string 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null"
+        )
+
+        def __init__(self, user: str = "", error_code: int = 0, error_message: str | None = "") -> None:
+            self.user = user
+            self.error_code = error_code
+            self.error_message = error_message
+
+
 class DescribeClusterRequest(KafkaMessage):
     API_KEY = 60
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
@@ -3684,6 +3835,8 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     45: AlterPartitionReassignmentsRequest,
     46: ListPartitionReassignmentsRequest,
     47: OffsetDeleteRequest,
+    50: DescribeUserScramCredentialsRequest,
+    51: AlterUserScramCredentialsRequest,
     60: DescribeClusterRequest,
     61: DescribeProducersRequest,
     65: DescribeTransactionsRequest,
@@ -3728,6 +3881,8 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     45: AlterPartitionReassignmentsResponse,
     46: ListPartitionReassignmentsResponse,
     47: OffsetDeleteResponse,
+    50: DescribeUserScramCredentialsResponse,
+    51: AlterUserScramCredentialsResponse,
     60: DescribeClusterResponse,
     61: DescribeProducersResponse,
     65: DescribeTransactionsResponse,

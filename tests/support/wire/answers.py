@@ -37,6 +37,7 @@ KEYS = (
     "partition",
     "group_id",
     "resource_name",
+    "user",
 )
 
 

@@ -312,6 +312,59 @@ class WholeConversation(Conversation):
 
     # --- topics ------------------------------------------------------------------------------
 
+    def on_users(self):
+        A, D = m.AlterUserScramCredentialsRequest, m.DescribeUserScramCredentialsRequest
+
+        def made(name="alice", mechanism=1, iterations=4096, salt=b"salted", password=None):
+            password = bytes(32 if mechanism == 1 else 64) if password is None else password
+            return A.ScramCredentialUpsertion(
+                name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=password)
+
+        def gone(name="alice", mechanism=1):
+            return A.ScramCredentialDeletion(name=name, mechanism=mechanism)
+
+        def described(label, *names):
+            users = [D.UserName(name=name) for name in names] if names else None
+            self.say(label, D(users=users), 0)
+
+        def altered(label, *changes):
+            self.say(label, A(
+                deletions=[one for one in changes if isinstance(one, A.ScramCredentialDeletion)],
+                upsertions=[one for one in changes if isinstance(one, A.ScramCredentialUpsertion)]), 0)
+
+        described("no users yet")
+        described("a user that is not there", "alice")
+        altered("nothing")
+        altered("one", made())
+        altered("another mechanism", made(mechanism=2, iterations=16384))
+        altered("two users", made("bob"), made("carol", 2))
+        time.sleep(1)       # until the broker has what its controller wrote
+        described("all")
+        self.say("none by name", D(users=[]), 0)
+        described("by name", "alice", "bob")
+        described("by name, one not there", "alice", "nobody")
+        described("one twice", "alice", "alice", "bob")
+        described("by no name", "")
+        altered("again", made(iterations=8192))
+        altered("no name", made(""))
+        altered("an unknown mechanism", made(mechanism=7))
+        altered("mechanism 0", made(mechanism=0))
+        altered("too few iterations", made(iterations=4095))
+        altered("too many iterations", made(iterations=16385))
+        altered("one bad of two of a user", made(), made(mechanism=2, iterations=1))
+        altered("one bad of two users", made("dora"), made("bob", iterations=1))
+        altered("the same twice", made(), made())
+        altered("made and gone at once", gone("bob"), made("bob"))
+        altered("gone and not there", gone("nobody"))
+        altered("gone, of no name", gone(""))
+        altered("gone, of an unknown mechanism", gone(mechanism=7))
+        altered("gone twice at once", gone("bob"), gone("bob"))
+        altered("one mechanism gone, the other made", gone("alice", 1), made("alice", 2))
+        altered("gone", gone("bob"))
+        time.sleep(1)
+        described("all that are left")
+        altered("the last ones gone", gone("alice", 2), gone("carol", 2), gone("dora"))
+
     def on_administration(self):
         """What a single node without an authorizer says to an administrator of a cluster."""
         self.topic("administered", 2)

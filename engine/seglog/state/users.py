@@ -1,0 +1,164 @@
+"""The users of a log dir: what a server knows of their passwords for SCRAM (RFC 5802). docs/formats/users.md
+
+No password can be read from it. But who has a user's keys can try passwords without asking the server, and pretend to
+be the server: so only its owner can read the file.
+"""
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seglog.errors import CorruptSettingsError, InvalidArgumentError, SeglogError
+from seglog.format.checked_json import format_json, parse_json
+from seglog.fs.aside import write_atomically
+from seglog.fs.files import FileSystem
+from seglog.fs.mapping import read_file
+from seglog.logger import Logger
+
+FILE_NAME = ".seglog.users"
+FORMAT = "seglog-users"
+VERSION = 1
+
+# Kafka's limits (ScramMechanism, ScramControlManager); its clients send 4 096 unless they are told otherwise.
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+SALT_BYTES_MAX = 255
+NAME_LENGTH_MAX = 255
+USERS_MAX = 10_000      # an entry takes a kilobyte, and the file is written as a whole
+
+_HINT = "restore the file from a backup; or remove it, and add the users again (seglog users add)"
+_LOG = Logger(__name__)
+
+
+class Mechanism(Enum):
+    """A mechanism of SCRAM. The value is Kafka's number for it (ScramMechanism)."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        return "sha256" if self is Mechanism.SCRAM_SHA_256 else "sha512"
+
+    @property
+    def hash_bytes(self) -> int:
+        return hashlib.new(self.hash_name).digest_size
+
+    def mac(self, key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, self.hash_name)
+
+    def hash(self, data: bytes) -> bytes:
+        return hashlib.new(self.hash_name, data).digest()
+
+
+class Credential(NamedTuple):
+    """What a server knows of a password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def of_salted(cls, mechanism: Mechanism, salt: bytes, salted_password: bytes, iterations: int) -> "Credential":
+        """From a password that the client has salted already, as AlterUserScramCredentials sends it."""
+        client_key = mechanism.mac(salted_password, b"Client Key")
+        return cls(
+            salt, mechanism.hash(client_key), mechanism.mac(salted_password, b"Server Key"), iterations)
+
+    @classmethod
+    def of_password(
+        cls, mechanism: Mechanism, password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_MIN
+    ) -> "Credential":
+        """It takes milliseconds, on purpose."""
+        salt = secrets.token_bytes(16) if salt is None else salt
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
+        return cls.of_salted(mechanism, salt, salted, iterations)
+
+    def fits(self, mechanism: Mechanism, password: bytes) -> bool:
+        """Whether this is the password. It takes milliseconds."""
+        made = self.of_password(mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
+
+
+# By user name; each has one mechanism or two.
+StoredUsers = Mapping[str, Mapping[Mechanism, Credential]]
+
+
+def read_users(log_dir: Path) -> StoredUsers:
+    """The users of a log dir; none if there is no file. Raises CorruptSettingsError, UnsupportedVersionError,
+    StorageError."""
+    path = log_dir / FILE_NAME
+    try:
+        mode = os.lstat(path).st_mode
+        raw = read_file(path)
+    except FileNotFoundError:
+        return {}
+    if not stat.S_ISREG(mode):
+        raise CorruptSettingsError("the users of a log dir must be in a regular file", file=path, hint=_HINT)
+    if stat.S_IMODE(mode) & 0o077:
+        _LOG.warning("%s can be read or written by others than its owner: chmod 600", path)
+    try:
+        return parse_json(raw, FORMAT, VERSION, path, _users, CorruptSettingsError)
+    except CorruptSettingsError as error:
+        raise CorruptSettingsError(error.what, file=path, hint=_HINT) from error
+
+
+def write_users(fs: FileSystem, log_dir: Path, users: StoredUsers) -> None:
+    """Replace the users of a log dir, durably; only the owner can read the file. Raises InvalidArgumentError if there
+    are too many, StorageError."""
+    if len(users) > USERS_MAX:
+        raise InvalidArgumentError(f"a log dir has at most {USERS_MAX} users")
+    entries = {
+        name: {mechanism.sasl_name: {
+            "iterations": one.iterations, "salt": one.salt.hex(), "stored_key": one.stored_key.hex(),
+            "server_key": one.server_key.hex(),
+        } for mechanism, one in credentials.items()}
+        for name, credentials in users.items()
+    }
+    write_atomically(fs, log_dir / FILE_NAME, format_json(FORMAT, VERSION, users=entries), mode=0o600)
+
+
+def checked_user_name(name: str) -> str:
+    """Raises InvalidArgumentError for one that no user can have."""
+    if not isinstance(name, str) or not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
+        raise InvalidArgumentError(
+            f"no user can have the name {name!r:.100}", hint=f"1 to {NAME_LENGTH_MAX} printable characters")
+    return name
+
+
+def _users(body: dict[str, Any]) -> dict[str, dict[Mechanism, Credential]]:
+    found = {}
+    for name, credentials in body["users"].items():
+        try:
+            checked_user_name(name)
+        except SeglogError as error:
+            raise ValueError(error.what) from None
+        found[name] = {mechanism: _credential(mechanism, entry) for text, entry in credentials.items()
+                       for mechanism in (Mechanism[text.replace("-", "_")],)}
+        if not found[name]:
+            raise ValueError(f"{name!r} has no credentials")
+    if len(found) > USERS_MAX:
+        raise ValueError(f"more than {USERS_MAX} users")
+    return found
+
+
+def _credential(mechanism: Mechanism, entry: Mapping[str, Any]) -> Credential:
+    made = Credential(
+        bytes.fromhex(entry["salt"]), bytes.fromhex(entry["stored_key"]), bytes.fromhex(entry["server_key"]),
+        entry["iterations"])
+    if type(made.iterations) is not int or not ITERATIONS_MIN <= made.iterations <= ITERATIONS_MAX:
+        raise ValueError(f"{made.iterations!r} iterations, expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    if not 0 < len(made.salt) <= SALT_BYTES_MAX:
+        raise ValueError(f"a salt of {len(made.salt)} bytes")
+    if {len(made.stored_key), len(made.server_key)} != {mechanism.hash_bytes}:
+        raise ValueError(f"keys of {mechanism.sasl_name} have {mechanism.hash_bytes} bytes")
+    return made
