@@ -1,8 +1,9 @@
-"""`python -m benches`: measures every ratio of docs/benchmarks.md in one run.
+"""`python -m benches`: measures seglog beside its peers, in one run.
 
-    python -m benches [--records N] [--keys N] [--repetitions N] [--only TEXT] [--java] [--json FILE]
+    python -m benches [--quick] [--all] [--java] [--only TEXT] [--records N] [--repetitions N] [--json FILE]
 
-CI runs it with `--records 2000 --repetitions 1`, only to check that it works; for figures use the defaults.
+Without options it takes a few minutes on a quiet machine. docs/benchmarks.md shows one such run, and benches/README.md
+says what the cases measure and what their goals are.
 """
 import argparse
 import sys
@@ -34,49 +35,64 @@ from benches import (
 )
 from benches.runner import Bench
 
+QUICK = {"records": 100_000, "repetitions": 2}
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records, two rounds: about a minute")
+    parser.add_argument("--all", action="store_true", help="also memory, and costs at growing sizes: about an hour")
+    parser.add_argument("--java", action="store_true", help="also beside Kafka's own classes: needs Java 17 and Maven")
+    parser.add_argument("--only", default="", help="cases whose name holds this, those of --all among them")
     parser.add_argument("--records", type=int, default=1_000_000, help="in the uncompressed segments")
     parser.add_argument("--keys", type=int, help="of the log whose compaction's memory is measured; as many as records")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--only", default="", help="cases whose name holds this")
-    parser.add_argument("--java", action="store_true", help="also beside Kafka's own classes: needs Java 17 and Maven")
-    parser.add_argument("--json", help="write a line a result to this file")
-    parser.add_argument("--markdown", help="write the table of docs/benchmarks.md to this file")
+    parser.add_argument("--json", help="write the run to this file: the machine, and every figure")
     options = parser.parse_args()
+    if options.quick:
+        parser.set_defaults(**QUICK)
+        options = parser.parse_args()
     bench = Bench(options.repetitions, options.only)
     with tempfile.TemporaryDirectory() as directory:
-        reading.run(bench, Path(directory), options.records)
-        converting.run(bench, options.records, with_java=options.java)
-        encoding.run(bench, options.records)
-        validating.run(bench, options.records)
-        appending.run(bench, Path(directory), options.records)
-        following.run(bench, Path(directory), options.records)
-        event_loop.run(bench, Path(directory), options.records)
-        format_versions.run(bench, Path(directory), options.records, with_java=options.java)
-        looking_up.run(bench, Path(directory), options.records)
-        opening.run(bench, Path(directory), options.records)
-        backup.run(bench, Path(directory), options.records)
-        serving.run(bench, Path(directory), options.records, with_java=options.java)
-        ledgers.run(bench, Path(directory), options.records)
-        compaction.run(bench, Path(directory), options.records, with_java=options.java)
-        log_compaction.run(bench, Path(directory), options.records, with_java=options.java)
-        delayed.run(bench, options.records)
-        growth.run(bench, Path(directory), options.records)
-        tables.run(bench, Path(directory), options.records)
-        if sys.platform == "linux":
-            index_memory.run(bench, Path(directory), options.records)
-            delayed_scale.run(bench, Path(directory) / "delayed", options.records)
-            memory.run(bench, Path(directory), options.records * 1000)
-            memory.run_keys(bench, Path(directory), options.keys or options.records)
+        peers_of(bench, Path(directory), options.records, with_java=options.java)
+        if options.all or options.only:
+            sizes_of(bench, Path(directory), options.records, options.keys or options.records)
     if options.json:
         bench.write_json(options.json)
-    if options.markdown:
-        bench.write_markdown(options.markdown)
     short = [r.case for r in bench.results if r.verdict == "SHORT"]
     print(f"\n{len(bench.results)} figures, {len(short)} short of their goal", *short, sep="\n  ")
     return 0
+
+
+def peers_of(bench: Bench, directory: Path, records: int, *, with_java: bool) -> None:
+    """seglog beside what its users would take otherwise."""
+    reading.run(bench, directory, records)
+    converting.run(bench, records, with_java=with_java)
+    encoding.run(bench, records)
+    validating.run(bench, records)
+    appending.run(bench, directory, records)
+    following.run(bench, directory, records)
+    event_loop.run(bench, directory, records)
+    format_versions.run(bench, directory, records, with_java=with_java)
+    looking_up.run(bench, directory, records)
+    opening.run(bench, directory, records)
+    backup.run(bench, directory, records)
+    serving.run(bench, directory, records, with_java=with_java)
+    ledgers.run(bench, directory, records)
+    compaction.run(bench, directory, records, with_java=with_java)
+    log_compaction.run(bench, directory, records, with_java=with_java)
+    delayed.run(bench, records)
+    tables.run(bench, directory, records)
+
+
+def sizes_of(bench: Bench, directory: Path, records: int, keys: int) -> None:
+    """What a unit of work costs beside ever more neighbours, and how much memory it takes."""
+    growth.run(bench, directory, records)
+    if sys.platform == "linux":
+        index_memory.run(bench, directory, records)
+        delayed_scale.run(bench, directory / "delayed", records)
+        memory.run(bench, directory, records * 1000)
+        memory.run_keys(bench, directory, keys)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def _measure(what: str, paths: list[Path], suffix: str, length_ms: int, *, by_mi
 
 
 def _print(rows: list[Measured]) -> None:
-    """Print the table of docs/benchmarks.md."""
+    """Print the table of benches/README.md."""
     heads = ["index", "measured", "bytes", f"{PARTITIONS}, MiB", "resident", f"{PARTITIONS}, MiB", "lookup, µs"]
     print("|", " | ".join(heads), "|")
     print("|---|---|---|---|---|---|---|")

@@ -86,13 +86,14 @@ def run(bench: Bench, directory: Path, records: int) -> None:
     count = max(min(records // 20, 50_000) // BATCH, 1) * BATCH
     entries = entries_of(count)
     _adding(bench, entries)
+    clock = ManualClock(NOW_MS)
     with ExitStack() as stack:
         topic = stack.enter_context(
-            seglog.pulsar.ManagedLedger(directory / "topic", config=BOTH, fsync="never", clock=ManualClock(NOW_MS))
+            seglog.pulsar.ManagedLedger(directory / "topic", config=BOTH, fsync="never", clock=clock)
         )
         log = stack.enter_context(seglog.open(directory / "peer-0", fsync="never", config=LOG))
         for n in range(0, count, BATCH):
-            topic.clock.advance(BATCH)
+            clock.advance(BATCH)
             topic.add_entries(entries[n : n + BATCH])
             log.append_many([(None, entry) for entry in entries[n : n + BATCH]])
         _reading(bench, topic, log, count)

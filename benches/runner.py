@@ -6,12 +6,16 @@ machine wall time also measures the neighbours. Wall time is printed as well.
 """
 import gc
 import json
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Generic, TypeVar
+
+from benches import machine
 
 T = TypeVar("T")
 
@@ -78,6 +82,7 @@ class Bench:
     def __init__(self, repetitions: int, only: str = "") -> None:
         self.repetitions = repetitions
         self.only = only
+        self.machine = machine.described()
         self.results: list[Result] = []
 
     def wanted(self, case: str) -> bool:
@@ -199,21 +204,13 @@ class Bench:
               f" cpu {r.ours_cpu_s:.3f}/{r.peer_cpu_s:.3f} s"
               f"  wall {r.ours_wall_s:.3f}/{r.peer_wall_s:.3f} s", flush=True)
 
-    def write_markdown(self, path: str) -> None:
-        """Write one table row per result, as in docs/benchmarks.md."""
-        rows = ["| case | ours | peer | ratio | must | stretch | |", "|---|---|---|---|---|---|---|"]
-        for r in self.results:
-            peer = r.peer if r.peer.startswith("bound") else f"{r.peer}: {r.peer_rate:.2f}"
-            rows.append(
-                f"| {r.case} | {r.ours_rate:.2f} {r.unit} | {peer} | {r.ratio:.2f} | {f'{r.must:g}' if r.must else ''}"
-                f" | {f'{r.stretch:g}' if r.stretch else ''} | {r.verdict} |")
-        with open(path, "w") as f:
-            f.write("\n".join(rows) + "\n")
-
     def write_json(self, path: str) -> None:
-        with open(path, "w") as f:
-            for r in self.results:
-                f.write(json.dumps({**asdict(r), "verdict": r.verdict}) + "\n")
+        """Write the machine, and every figure: {"machine": {}, "results": [{}]}."""
+        run = {
+            "machine": self.machine | {"load_at_end": round(os.getloadavg()[0], 1), "repetitions": self.repetitions},
+            "results": [{**asdict(r), "verdict": r.verdict} for r in self.results],
+        }
+        Path(path).write_text(json.dumps(run, indent=1) + "\n")
 
 
 def _begin_case() -> None:

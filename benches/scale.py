@@ -24,7 +24,7 @@ from pathlib import Path
 from seglog.stores.remote_store import PIECE_BYTES
 
 MB, GB, TB = 10**6, 10**9, 10**12
-# MB of source per CPU second, including proofs and syncs: python -m benches.spark (docs/benchmarks.md).
+# MB of source per CPU second, including proofs and syncs: python -m benches.spark (benches/README.md).
 RATES = {"none to none": 205, "lz4 to lz4": 96, "gzip to zstd": 35}
 TASK_CPU_S = 0.025          # what Spark 4.3 and Python spend on a task besides its work
 EXECUTOR_CORES = 4

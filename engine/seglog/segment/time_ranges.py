@@ -21,7 +21,7 @@ from seglog.format import names
 from seglog.format.dialect import beside
 from seglog.fs.mapping import Mapping
 
-# Measured at 10^7 records (docs/benchmarks.md): smaller runs make lookups no quicker.
+# Measured at 10^7 records (benches/README.md): smaller runs make lookups no quicker.
 RUN_BYTES = 64 << 10
 _OFFSET_MAX = 2**63 - 1
 
