@@ -8,7 +8,9 @@ from importlib import metadata
 from pathlib import Path
 
 TOP = Path(__file__).parent.parent
-LIBRARIES = ("aiokafka", "duckdb", "isal", "kafka-python", "lmdb", "numpy", "polars", "protobuf", "pyarrow", "zstandard")
+LIBRARIES = (
+    "aiokafka", "duckdb", "isal", "kafka-python", "lmdb", "numpy", "polars", "protobuf", "pyarrow", "zstandard",
+)
 
 
 def described() -> dict[str, object]:
