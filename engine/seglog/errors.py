@@ -491,6 +491,13 @@ class TooManyDelayedError(SeglogError):
     hint = "continue when delayed messages have been delivered, or raise seglog.delayed.max.messages"
 
 
+class QueueFullError(SeglogError):
+    """The queue has as many jobs as its max_backlog allows. Nothing was put."""
+
+    code = "queue_full"
+    hint = "put it again when jobs are finished, add workers, or open the queue with a larger max_backlog"
+
+
 class LeaseLostError(SeglogError):
     """The lease of a job ended before this call, or the job is finished: it was delivered again, waits for that, is
     dead, or was acknowledged."""

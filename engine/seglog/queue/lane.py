@@ -42,6 +42,7 @@ from seglog.ledger.message_batch import BatchedMessage, batch_of
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.logger import Logger
+from seglog.queue.backlog import Backlog
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.topic.delayed_delivery import DelayedDelivery
@@ -88,6 +89,7 @@ class _Repairing:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is not None and not issubclass(kind, SeglogError) and (lane := self._lane()) is not None:
             lane._is_torn = True
+            lane._backlog.forget()
 
 
 def weak_keeper(lane: "Lane") -> Callable[[StoredEntry], bool]:
@@ -117,13 +119,15 @@ class Lane:
     """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes."""
 
     def __init__(
-        self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions, *,
-        config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock, create: bool,
+        self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
+        backlog: Backlog, *, config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock,
+        create: bool,
     ) -> None:
         self._prefix = prefix
         self._lock = lock
         self._changed = changed
         self._options = options
+        self._backlog = backlog
         self._clock = clock
         # The jobs that may be delivered at once: new ones, and before them those that were delivered before.
         self._ready: deque[Job] = deque()
@@ -351,6 +355,7 @@ class Lane:
         found = [job for job in jobs if job.at == message]
         if not found:
             self.leases.finish(message)
+            self._backlog.forget()
             if message[2] < 0:
                 return [job for job in jobs if not self._is_held(job.at)]
         return found
@@ -360,6 +365,7 @@ class Lane:
         if message in self.leases.dead:
             return
         self._bury(message, self.leases.attempts.get(message, 0), f"it cannot be read: {error}")
+        self._backlog.forget()      # it may be a batch
         logger.error("%s: job %s cannot be read, and is dead: %s", self.managed_ledger.path, self.id_of(message), error)
 
     def keeps(self, entry: StoredEntry) -> bool:
@@ -402,6 +408,7 @@ class Lane:
         """Acknowledge messages that the journal says are acknowledged."""
         leases = self.leases
         singles = []
+        self._backlog.add(-sum(at not in leases.dead for at in sizes) if leases.dead else -len(sizes))
         for at, size in sizes.items():
             if at not in leases.out:
                 self._drop_ready(at)
@@ -458,6 +465,7 @@ class Lane:
         reason = reason[:REASON_CHARACTERS]
         self._journal.append(Change(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason))
         self.leases.bury(at, attempt, now_ms, reason)
+        self._backlog.add(-1)
 
     def extend(self, job: Job, lease: timedelta | float | None) -> None:
         """See Job.extend."""
@@ -526,6 +534,7 @@ class Lane:
                 self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in wanted], now_ms))
                 for at in wanted:
                     self.leases.revive(at, now_ms)
+                self._backlog.add(len(wanted))
                 self._changed.notify_one()
             number = self._journal.number
         self._journal.await_number(number)
@@ -615,6 +624,10 @@ class Lane:
         )
         return self._cursor.backlog() + of_batches
 
+    def living(self) -> int:
+        """Count the messages that are neither acknowledged nor dead, with the lock."""
+        return max(self._messages() - len(self.leases.dead), 0)
+
     def _batches(self) -> dict[Position, int]:
         """The entries with several messages that are not fully acknowledged, and how many they have."""
         sizes = self._sizes
@@ -642,6 +655,7 @@ class Lane:
             for message in [*self.leases.attempts, *self.leases.out, *self.leases.waiting]:
                 self.leases.finish(message)
             self._checkpoint()
+            self._backlog.forget()
             return before - self._messages()
 
     def _acknowledge_living(self) -> None:

@@ -15,6 +15,7 @@ A consumer that waits sleeps until the next job is due, a lease ends, a job is p
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,7 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
+from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
@@ -93,7 +95,9 @@ class Queue(OpenHandle):
     that failed so often is dead; None: no limit. A failed job waits `retry_delay`, twice as long each time up to
     `max_retry_delay`, and a random part of up to `retry_jitter` more. `fsync`: when what was put or acknowledged is on
     the disk: "batch": when the call returns; threads share syncs. "interval": a second later (flush.ms). "never": when
-    the system writes it, or it is closed. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
+    the system writes it, or it is closed. `max_backlog`: how many jobs it holds that are neither acknowledged nor dead;
+    `when_full`: what a put does then: "block": wait until some are finished; "refuse": raise QueueFullError; "drop":
+    remove the oldest ones that are not in flight. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
     `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `clock`, `fs`,
     `chance`: for tests. Its directory is `path`.
 
@@ -110,6 +114,8 @@ class Queue(OpenHandle):
         retry_delay: timedelta | float = 1,
         max_retry_delay: timedelta | float = 300,
         retry_jitter: float = 0.1,
+        max_backlog: int | None = None,
+        when_full: WhenFull = "block",
         fsync: Fsync = "batch",
         config: Mapping[str, object] | None = None,
         create: bool = True,
@@ -122,6 +128,10 @@ class Queue(OpenHandle):
         self._options = checked_options(lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, chance)
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
+        if when_full not in get_args(WhenFull):
+            raise InvalidArgumentError(f'when_full must be "block", "refuse" or "drop", not {when_full!r}')
+        if max_backlog is not None and (type(max_backlog) is not int or max_backlog < 1):
+            raise InvalidArgumentError(f"max_backlog must be an int of 1 or more, or None, not {max_backlog!r}")
         if not create and not (self.path / FILE_NAME).exists():
             raise NotALogError(
                 f"not a queue: it has no {FILE_NAME}", file=self.path, hint="pass a queue's directory, or create=True"
@@ -134,6 +144,7 @@ class Queue(OpenHandle):
         self._lock = QuickLock()
         self._changed = LockCondition(self._lock)
         self._lanes: dict[int, Lane] = {}
+        self._backlog = _backlog_of(self, max_backlog, when_full)
         # Replaced as a whole; the most urgent one first.
         self._in_order: tuple[Lane, ...] = ()
         self._is_closed = False
@@ -183,8 +194,8 @@ class Queue(OpenHandle):
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
         lane = Lane(
-            path, prefix, self._lock, self._changed, self._options, config=self._config, fsync=self._fsync,
-            fs=self._fs, clock=self._clock, create=True,
+            path, prefix, self._lock, self._changed, self._options, self._backlog, config=self._config,
+            fsync=self._fsync, fs=self._fs, clock=self._clock, create=True,
         )
         self._lanes[priority] = lane
         self._in_order = tuple(lane for _, lane in sorted(self._lanes.items(), reverse=True))
@@ -225,17 +236,22 @@ class Queue(OpenHandle):
         at: datetime | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
+        timeout: timedelta | float | None = None,
     ) -> str:
         """Put a job, and return its id. It is on the disk at return, with fsync="batch".
 
         It is not delivered before `delay` (seconds or a timedelta) has passed, or before `at` (a datetime with a time
         zone). `priority`: from -100 to 100; jobs of a higher one are delivered first, always. `key` and `properties`
-        are stored with it.
+        are stored with it. `timeout`: how long it waits for room, with max_backlog; None: forever.
 
-        Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), LogClosedError, LogFailedError.
+        Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
+        LogFailedError.
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
-        return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
+        if self._backlog.limit is None:
+            return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
+        with self._reserved(1, timeout):
+            return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
 
     def put_many(
         self,
@@ -245,11 +261,13 @@ class Queue(OpenHandle):
         at: datetime | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
+        timeout: timedelta | float | None = None,
     ) -> list[str]:
         """Put jobs, each its value, or (key, value), and return their ids. The other arguments are for all of them.
 
         They are written and synced together, a thousand or a MiB at a time: after a crash, each such part is there as a
-        whole or not at all. Each job is delivered, and fails, by itself. Raises what `put` raises.
+        whole or not at all. Each job is delivered, and fails, by itself. With max_backlog, they are put once there is
+        room for all of them. Raises what `put` raises.
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         parts: list[list[tuple[str | bytes | None, Buffer]]] = []
@@ -263,34 +281,67 @@ class Queue(OpenHandle):
             size_bytes += size_of_value
             parts[-1].append((key, value))
         ids: list[str] = []
-        for part in parts:
-            ids += lane.put_many(part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties)
+        with self._reserved(sum(map(len, parts)), timeout):
+            for part in parts:
+                ids += lane.put_many(part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties)
         return ids
+
+    def _reserved(self, jobs: int, timeout: timedelta | float | None) -> Reservation:
+        timeout_s = None if timeout is None else duration_ns("timeout", timeout) / 1e9
+        reservation = self._backlog.reserve(jobs, timeout_s)
+        assert reservation is not None
+        return reservation
 
     def put_all(self, calls: "Sequence[PutCall]") -> list[str | BaseException]:
         """Put several jobs, each with its own arguments, by one write and one sync for each priority; return the id of
         each, or the error because of which it was not put."""
         listed = _listed("calls", calls)
         answers: list[str | BaseException] = [LogClosedError("the queue was closed", file=self.path)] * len(listed)
-        by_lane: dict[Lane, list[tuple[int, bytes]]] = {}
+        built: list[tuple[int, Lane, bytes]] = []
         for number, call in enumerate(listed):
             try:
-                if not isinstance(call, PutCall):
-                    raise InvalidArgumentError(f"put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
-                value, key, delay, at, properties, priority = call
-                lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
-                built = lane.delayed.build(
-                    value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
-                )[0]
+                built.append((number, *self._built(call)))
             except SeglogError as error:
                 answers[number] = error
-            else:
-                by_lane.setdefault(lane, []).append((number, built))
+        while built:
+            # As many as there is room for: the first one waits for it.
+            reservations: list[Reservation] = []
+            try:
+                while len(reservations) < len(built):
+                    reservation = self._backlog.reserve(1, None, waits=not reservations)
+                    if reservation is None:
+                        break
+                    reservations.append(reservation)
+            except SeglogError as error:
+                if not reservations:
+                    answers[built.pop(0)[0]] = error
+                    continue
+            now, built = built[: len(reservations)], built[len(reservations) :]
+            self._put_built(now, answers)
+            for (number, *_), reservation in zip(now, reservations, strict=True):
+                if self._backlog.limit is not None:
+                    self._backlog.settle(reservation, is_put=isinstance(answers[number], str))
+        return answers
+
+    def _built(self, call: PutCall) -> tuple[Lane, bytes]:
+        """Where a call's job goes, and its entry."""
+        if not isinstance(call, PutCall):
+            raise InvalidArgumentError(f"put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
+        value, key, delay, at, properties, priority = call
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        return lane, lane.delayed.build(
+            value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
+        )[0]
+
+    @staticmethod
+    def _put_built(built: "Sequence[tuple[int, Lane, bytes]]", answers: list[str | BaseException]) -> None:
+        by_lane: dict[Lane, list[tuple[int, bytes]]] = {}
+        for number, lane, entry in built:
+            by_lane.setdefault(lane, []).append((number, entry))
         for lane, entries in by_lane.items():
-            ids = lane.put_built([built for _, built in entries])
+            ids = lane.put_built([entry for _, entry in entries])
             for (number, _), answer in zip(entries, ids, strict=True):
                 answers[number] = answer
-        return answers
 
     # --- taking ------------------------------------------------------------------------------
 
@@ -432,6 +483,27 @@ class Queue(OpenHandle):
         """Remove all jobs but the dead, also those in flight, durably; return how many there were."""
         return sum(lane.purge() for lane in self._in_order)
 
+    # --- the limit of the backlog, with the lock -----------------------------------------------
+
+    def _count(self) -> int:
+        return sum(lane.living() for lane in self._in_order)
+
+    def _droppable(self, wanted: int) -> int:
+        """How many jobs `_drop_oldest` could remove."""
+        return sum(lane.living() - len(lane.leases.out) for lane in self._in_order)
+
+    def _drop_oldest(self, jobs: int) -> int:
+        """Acknowledge so many of the oldest jobs that are not in flight, of all priorities; return how many."""
+        oldest = sorted(
+            (job for lane in self._in_order for job in lane.peek(jobs)), key=lambda job: job.enqueued_at
+        )[:jobs]
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in oldest:
+            by_lane.setdefault(self._lane_of(job), []).append(job)
+        for lane, of_lane in by_lane.items():
+            lane.acknowledge(of_lane, wait=False)
+        return len(oldest)
+
     # --- the end -----------------------------------------------------------------------------
 
     @property
@@ -444,6 +516,7 @@ class Queue(OpenHandle):
         self._is_closed = True
         unlisten(self._clock, self._wake)
         self._changed.notify()
+        self._backlog.wake()
         shielded(self._close)
 
     def _close(self) -> None:
@@ -464,6 +537,22 @@ class Queue(OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _backlog_of(queue: Queue, limit: int | None, when_full: WhenFull) -> Backlog:
+    """The limit of a queue's backlog. It does not keep the queue alive, nor is it in a cycle with it."""
+    found = weakref.ref(queue)
+
+    def opened() -> Queue:
+        there = found()
+        if there is None:
+            raise LogClosedError("the queue was closed")
+        return there
+
+    return Backlog(
+        queue._lock, limit, when_full, check=lambda: opened()._check(), count=lambda: opened()._count(),
+        droppable=lambda wanted: opened()._droppable(wanted), drop=lambda jobs: opened()._drop_oldest(jobs),
+    )
 
 
 def _checked_at(at: datetime, delay: object) -> int:
