@@ -880,3 +880,18 @@ def test_jobs_that_stay_for_long_do_not_keep_the_files_of_others(path, clock):
         again.ack([job, last])
         again.purge()
         assert again.stats().backlog == 0
+
+
+def test_a_dead_job_of_a_batch_of_one_that_was_copied_is_not_counted_as_delayed(path, clock):
+    config = {"managedLedgerMaxEntriesPerLedger": 20}
+    with seglog.Queue(path, clock=clock, config=config, max_attempts=1) as jobs:
+        jobs.put_many([b"dead"])
+        jobs.get(timeout=0).nack()
+        for _ in range(60):
+            jobs.put(b"x")
+            jobs.get(timeout=0).ack()
+            clock.advance(1000)
+        assert not (path / "ledger-0").exists()
+    with seglog.Queue(path, clock=clock, config=config, max_attempts=1) as jobs:
+        jobs.put(b"later", delay=60)
+        assert jobs.stats() == seglog.QueueStats(0, 1, 0, 0, 1, 0)

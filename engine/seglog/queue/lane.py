@@ -607,8 +607,10 @@ class Lane:
         # After an opening, the tracker also has those that were copied out of their ledgers, delivered or not.
         for position in {*batches, *positions_aside(self._cursor)}:
             if index.tracker.contains_message(*position):
-                numbers = {*range(batches[position])} if position in batches else {-1}
-                left = numbers - self._cursor.acknowledged_batch_indexes(position)
+                if position not in batches:     # one message, or a batch of one
+                    delayed -= self._is_held((*position, -1)) or self._is_held((*position, 0))
+                    continue
+                left = {*range(batches[position])} - self._cursor.acknowledged_batch_indexes(position)
                 delayed += sum(not self._is_held((*position, number)) for number in left) - 1
         out, waiting, dead = len(leases.out), len(leases.waiting), len(leases.dead)
         ready = max(messages - delayed - out - waiting - dead, 0)
