@@ -26,9 +26,17 @@ def lazy_names(module: str, stub: str) -> "tuple[Callable[[str], object], Callab
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         from importlib import import_module
 
+        # (An interrupt within the first 5 ms, while this is imported itself, may still leave a lock of the import
+        # system taken.)
+        from seglog.late_import import late
+
         place = places()[name]
-        if place == "seglog":       # the name of a module
-            return import_module(f"seglog.{name}")
+        is_module = place == "seglog"
+        if is_module:
+            place = f"seglog.{name}"
+        late(place)
+        if is_module:
+            return import_module(place)
         found: object = getattr(import_module(place), name)
         setattr(sys.modules[module], name, found)
         return found

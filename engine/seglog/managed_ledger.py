@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from seglog.clock import Clock
 from seglog.config import Fsync
 from seglog.fs.files import FileSystem
+from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 
@@ -38,6 +39,7 @@ class ManagedLedger(OpenManagedLedger):
         super().__init__(path, config=config, fsync=fsync, fs=fs, clock=clock, create=create)
         if self.config.compaction_threshold_bytes:
             # Imported here: most topics are not compacted.
+            late("seglog.upkeep.topic_compaction")
             from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
             try:

@@ -124,12 +124,19 @@ def serve(
     certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
     the server cannot listen on the address.
     """
+    late("seglog.coordinators.coordinator_config")
     from seglog.coordinators.coordinator_config import CoordinatorConfig
+    late("seglog.endpoint.addresses")
     from seglog.endpoint.addresses import checked_page
+    late("seglog.endpoint.broker_keys")
     from seglog.endpoint.broker_keys import broker_settings
+    late("seglog.endpoint.listeners")
     from seglog.endpoint.listeners import listeners_of, protocols_of
+    late("seglog.endpoint.local_server")
     from seglog.endpoint.local_server import LocalServer
+    late("seglog.endpoint.server")
     from seglog.endpoint.server import ServerOptions
+    late("seglog.endpoint.settings")
     from seglog.endpoint.settings import ServerConfig
 
     check_mapping(config)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seglog.errors import CorruptDelayedIndexError
+from seglog.late_import import late
 
 CANCELLED = "#seglog.delayed.cancelled_"
 MOVED = "#seglog.delayed.moved_"
@@ -34,6 +35,7 @@ class Amendments:
         return bool(self.moved or self.cancelled_in)
 
     def cancel(self, ledger_id: int, entry_id: int) -> None:
+        late("pyroaring")
         from pyroaring import BitMap
 
         self.cancelled_in.setdefault(ledger_id, BitMap()).add(entry_id)
@@ -86,6 +88,7 @@ class Amendments:
 
     def read(self, properties: Mapping[str, str]) -> None:
         """Load properties in the form of `properties_of`. Raises CorruptDelayedIndexError."""
+        late("pyroaring")
         from pyroaring import BitMap
 
         for name, value in properties.items():

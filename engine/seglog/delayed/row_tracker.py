@@ -22,6 +22,7 @@ from seglog.delayed.metrics import METRICS
 from seglog.delayed.storage import DAMAGE
 from seglog.delayed.tracker import Counts, DelayedDeliveryTracker, DelayedMessage, Messages, Scheduled
 from seglog.errors import InvalidArgumentError, TooManyDelayedError
+from seglog.late_import import late
 
 # Owners of rows, for DueRuns: rows that came in order; rows that no bucket will ever contain (of ledgers whose bucket
 # is sealed, rescheduled ones, due ones); rows of relocated messages. Buckets are numbered after these.
@@ -65,6 +66,7 @@ class RowTracker(DelayedDeliveryTracker):
     _stored: TrackerStore
 
     def __init__(self, config: DelayedDeliveryConfig | None, clock: Clock | None, *, is_sealed: bool) -> None:
+        late("pyroaring")
         from pyroaring import BitMap
 
         self._config = config or DelayedDeliveryConfig()

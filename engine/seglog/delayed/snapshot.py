@@ -14,6 +14,7 @@ from seglog._kernels.snapshot_metadata import MetadataReader
 from seglog._kernels.window import Window
 from seglog.delayed.bucket import SegmentTimes
 from seglog.errors import CorruptDelayedIndexError, RecordTooLargeError
+from seglog.late_import import late
 
 # BookKeeper's frame is 5 MiB (nettyMaxFrameSizeBytes); Pulsar cannot store anything larger.
 MAX_ENTRY_BYTES = 5 * (1 << 20) - 10 * (1 << 10)
@@ -84,6 +85,7 @@ class MetadataEntries:
     def entries(self) -> list[bytes]:
         entries = [*self._full, b"".join(self._last)]
         if len(entries) > 1:
+            late("seglog.pulsar_pb.delayed_index_pb2")
             from seglog.pulsar_pb.delayed_index_pb2 import SnapshotMetadata
 
             entries[0] += SnapshotMetadata(metadata_entries=len(entries)).SerializeToString()
@@ -183,6 +185,7 @@ def _check_entries(reader: MetadataReader, entries: Sequence[bytes]) -> None:
 
 def bitmaps_of(segment: SegmentMetadata) -> dict[int, Any]:
     """Return {ledger id: BitMap of entries} of a segment. Raises CorruptDelayedIndexError."""
+    late("pyroaring")
     from pyroaring import BitMap
 
     found: dict[int, Any] = {}

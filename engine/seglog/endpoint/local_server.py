@@ -16,6 +16,7 @@ from seglog.endpoint.server import Server, ServerOptions
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, Lock, lock_file
+from seglog.late_import import late
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 
@@ -30,6 +31,7 @@ def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `work` in a new loop, uvloop's if it is installed: pip install seglog[serve]."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):
+        late("uvloop")
         from uvloop import new_event_loop
         loop_factory = new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:

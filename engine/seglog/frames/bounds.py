@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from seglog.frames.options import OFFSET_MAX, TIME_MAX_MS, TIME_MIN_MS
+from seglog.late_import import late
 
 Value = TypeVar("Value")
 
@@ -194,6 +195,7 @@ def _constant(text: str) -> object:
     time = _TIME.fullmatch(text)
     if time is None:
         return int(text) if re.fullmatch(r"-?\d+", text) else None
+    late("datetime")
     import datetime as dt
     moment = dt.datetime(*map(int, time.groups()), tzinfo=dt.UTC)     # type: ignore[misc, arg-type]
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seglog.frames.bounds import bounds_of_text
 from seglog.frames.libraries import library
+from seglog.late_import import late
 
 if TYPE_CHECKING:
     from seglog.frames.rows import RowScan
@@ -46,6 +47,7 @@ def _constants(condition: Any) -> dict[str, object]:
     """{the constant as str(condition) shows it: the constant}, for text, and for bytes, which appear in hex. Constants
     that look alike are left out. They come from the pickled expression, the only form that tells text from bytes.
     """
+    late("pyarrow")
     import pyarrow  # type: ignore[import-untyped]
 
     shown: dict[str, object] = {}

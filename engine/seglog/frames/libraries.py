@@ -3,6 +3,7 @@ from importlib import import_module
 from typing import Any
 
 from seglog.errors import MissingLibraryError
+from seglog.late_import import late
 
 # What to install for each, as arguments of pip.
 _INSTALL = {
@@ -14,6 +15,7 @@ _INSTALL = {
 def library(name: str) -> Any:
     """The module, such as pyarrow or pyarrow.dataset. Raises MissingLibraryError, which says how to install it."""
     try:
+        late(name)
         return import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]

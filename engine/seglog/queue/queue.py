@@ -31,6 +31,7 @@ from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
+from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
@@ -213,6 +214,7 @@ class Queue(OpenHandle):
             return self._lanes.get(priority) or shielded(self._open_lane, priority)
 
     def _mend_journals(self) -> None:
+        late("seglog.ledger.managed.journal_repair")
         from seglog.ledger.managed.journal_repair import mend_journal
 
         fs = self._fs or OsFileSystem()

@@ -122,6 +122,7 @@ class ClusterSettings:
         self._read()
         if self._metadata is None or topic_id is None:
             return None
+        late("seglog.reading.topic_settings")
         from seglog.reading.topic_settings import OF_LOGS, settings_of_topic
 
         found = settings_of_topic(self._metadata, topic, topic_id, self._node_id)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from seglog.errors import InvalidArgumentError, SeglogError, StorageError
 from seglog.format.foreign_names import Shape, judged, judged_size
+from seglog.late_import import late
 from seglog.stores.remote_store import PIECE_BYTES, RemoteStore, warn_of_plain_http
 from seglog.stores.store import StoredFile, in_workplace
 
@@ -97,6 +98,7 @@ class ObjectStore(RemoteStore):
         return {**vars(self), "_opened": None}      # a client belongs to one process
 
     def check(self, path: str) -> None:
+        late("pyarrow.fs")
         from pyarrow.fs import FileType  # type: ignore[import-untyped]
 
         with refusals("look at", path):
@@ -197,6 +199,7 @@ class ObjectStore(RemoteStore):
         return read()
 
     def _open(self) -> Any:
+        late("pyarrow.fs")
         from pyarrow import fs  # type: ignore[import-untyped]
 
         url = f"{self._root}{self._bucket}"
@@ -221,6 +224,7 @@ class ObjectStore(RemoteStore):
         return path.removeprefix(self._root)
 
     def _info(self, path: str) -> Any:
+        late("pyarrow.fs")
         from pyarrow.fs import FileType
 
         with refusals("look at", path):
@@ -228,6 +232,7 @@ class ObjectStore(RemoteStore):
         return info if info.type == FileType.File else None
 
     def _list(self, path: str, *, recursive: bool = False) -> list[Any]:
+        late("pyarrow.fs")
         from pyarrow.fs import FileSelector
 
         with refusals("list", path):

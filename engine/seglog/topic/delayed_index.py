@@ -17,6 +17,7 @@ from seglog._kernels.shield import unheard
 from seglog.delayed.storage import FAILURES
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptManifestError, CorruptRecordError, InvalidArgumentError, LogClosedError, SeglogError
+from seglog.late_import import late
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
@@ -441,6 +442,7 @@ class DelayedIndex:
 
     def _left_in(self, ledger_id: int) -> "BitMap":
         """The entries of a ledger that some subscription has neither acknowledged nor set aside."""
+        late("pyroaring")
         from pyroaring import BitMap
 
         left = [

@@ -27,6 +27,7 @@ from seglog._kernels.shield import unheard
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
+from seglog.late_import import late
 from seglog.ledger.managed.cursor import DEFAULT_READ, ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.position import Position, checked_int, checked_position
@@ -66,6 +67,7 @@ class Dispatcher:
         keeper: Callable[[StoredEntry], bool] | None = None,
         unreadable: Callable[[Position, SeglogError], None] | None = None,
     ) -> None:
+        late("pyroaring")
         from pyroaring import BitMap
 
         self._managed_ledger = managed_ledger

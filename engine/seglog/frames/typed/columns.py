@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seglog.frames.libraries import library
+from seglog.late_import import late
 
 Values = Sequence[Any]
 _DECIMAL_BYTES = {128: 16, 256: 32}
@@ -81,6 +82,7 @@ class UuidColumn(Column):
         self.type = library("pyarrow").uuid()
 
     def array(self, values: Values) -> Any:
+        late("uuid")
         import uuid
 
         pyarrow = library("pyarrow")

@@ -27,6 +27,7 @@ from seglog.frames.typed.protobuf import ProtobufSchema
 from seglog.frames.typed.schema_folder import SchemaFolder
 from seglog.frames.typed.schema_source import DEFAULT_CONTEXT, SchemaSource, SchemaType, StoredSchema, context_of
 from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, SchemasTopic
+from seglog.late_import import late
 
 Kind = Literal["avro", "protobuf", "json"]
 Frame = Literal["confluent", "none"] | FrameFunction
@@ -233,6 +234,7 @@ def source_of(schemas: Schemas) -> SchemaSource | None:
     text = os.fspath(schemas)
     if text.startswith(("http://", "https://")):
         # (http.client and ssl take longer to import than most scans.)
+        late("seglog.frames.typed.schema_registry")
         from seglog.frames.typed.schema_registry import SchemaRegistry
 
         return SchemaRegistry(text)
