@@ -175,6 +175,7 @@ class Survey:
         for listed in partition.segments:
             segment = Segment(listed.path, is_last=listed.is_last, decompress=opening)
             try:
+                segment.files()         # from here on the file stays readable, even if it is removed
                 size_bytes = segment.size_bytes
             except StorageError:
                 if os.path.lexists(listed.path):

@@ -7,6 +7,8 @@ import pytest
 import seglog as engine
 from seglog.clock import ManualClock
 from seglog.log.log import Log
+from seglog.segment.segment import Segment
+from seglog.tools import survey
 from seglog.upkeep.cleaner import clean
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import golden_cases
@@ -226,3 +228,19 @@ def test_it_shows_which_named_reader_loses_what(tmp_path, respected):
     assert one["goes"] == (None if respected else 1_700_000_000_000 + after - 1 + 1001)
     text = seglog("stats", path, *how).stdout
     assert ("1 offset of the segment at 0 still to" if respected else "loses 1 offset of the segment at 0 now") in text
+
+
+def test_a_segment_that_is_removed_while_it_is_read_is_counted(tmp_path, monkeypatch):
+    """Red, beside a writer: it was looked at, then removed, then opened."""
+    with engine.open(tmp_path / "orders-0") as log:
+        log.append(b"1")
+        log.roll()
+        log.append(b"2")
+
+    class Removed(Segment):
+        def tables(self, *arguments, **options):
+            self.path.unlink(missing_ok=True)
+            yield from super().tables(*arguments, **options)
+
+    monkeypatch.setattr(survey, "Segment", Removed)
+    assert stats(tmp_path / "orders-0")["stats"][0]["records"] == 2
