@@ -9,6 +9,7 @@ from seglog.format.names import METADATA_TOPIC, has_segments, parse_partition_di
 from seglog.segment.positions import LostRange
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 from seglog.upkeep.recover import MODES, Recovery, recover
+from seglog.upkeep.refill import FilledRange
 
 from . import report
 from .cli import Command
@@ -24,6 +25,9 @@ from .targets import Place
 @click.option("--mode", type=click.Choice(MODES), required=True,
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
+@click.option("--from", "sources", metavar="OTHER", type=PATH, multiple=True,
+              help="With --mode quarantine: fill what is damaged or gone from this replica, a partition directory, or "
+              "a log dir that has it. May be repeated: what one replica lacks is asked of the next.")
 @click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST, at once.")
 @apply_option("Recover SRC itself. Its log dir must not be in use. Without this and --out, or with --dry-run, change "
               "nothing.")
@@ -33,8 +37,8 @@ from .targets import Place
 @config_option
 @json_option
 def command(
-    src: Path, partitions: Sequence[str], mode: str, out: Path | None, applies: bool | None, backup: Path | None,
-    settings: Sequence[tuple[str, str]], as_json: bool,
+    src: Path, partitions: Sequence[str], mode: str, sources: Sequence[Path], out: Path | None, applies: bool | None,
+    backup: Path | None, settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged. Or all
     partitions of the log dir SRC, one after the other, with a table at the end.
@@ -47,6 +51,8 @@ def command(
         raise click.UsageError("pass only one of --out and --apply")
     if backup is not None and out is not None:
         raise click.UsageError("--backup belongs to --apply: with --out, SRC does not change")
+    if sources and mode != "quarantine":
+        raise click.UsageError("--from takes --mode quarantine: truncate ends the log at the first damage")
     if src.is_file():
         raise NotALogError("not a partition directory", file=src, hint="pass a directory, such as orders-0")
     is_log_dir = not has_segments(src)
@@ -56,14 +62,15 @@ def command(
         if not is_log_dir:
             raise click.UsageError("--partition takes a log dir")
         return _recover_all(
-            src, partitions, mode, applies=bool(applies), backup=backup, settings=dict(settings), as_json=as_json
+            src, partitions, mode, sources, applies=bool(applies), backup=backup, settings=dict(settings),
+            as_json=as_json,
         )
     is_dry = not applies and (out is None or applies is False)
     done = recover(
         src, None if is_dry else out, mode=mode, apply=bool(applies), backup=backup if applies else None,
-        config=dict(settings),
+        sources=[_replica(other, src, is_alone=True) for other in sources], config=dict(settings),
     )
-    is_needed = bool(done.lost or done.repairs)
+    is_needed = bool(done.lost or done.repairs or done.filled)
     if as_json:
         _print_json(done, report.applying(apply=out is None) if is_dry and (is_needed or out is not None) else None)
     else:
@@ -74,7 +81,7 @@ def command(
 
 
 def _recover_all(
-    src: Path, partitions: Sequence[str], mode: str, *, applies: bool, backup: Path | None,
+    src: Path, partitions: Sequence[str], mode: str, sources: Sequence[Path], *, applies: bool, backup: Path | None,
     settings: dict[str, object], as_json: bool,
 ) -> int:
     """Recover the partitions of a log dir, or show what that would do. Returns the exit status."""
@@ -87,19 +94,25 @@ def _recover_all(
     for place in wanted:
         with places.reading(place):
             one = recover(
-                place.directory, mode=mode, apply=applies, backup=backup if applies else None, config=settings
+                place.directory, mode=mode, apply=applies, backup=backup if applies else None,
+                sources=[
+                    replica for other in sources
+                    if _has_segments_at(replica := _replica(other, place.directory, is_alone=False))
+                ],
+                config=settings,
             )
             done.append(one)
             if as_json:
                 _print_changes(one, place.name)
                 report.print_json("partition", partition=place.name, **_fields(one))
-            elif one.lost or one.repairs:
+            elif one.lost or one.repairs or one.filled:
                 print("\n".join(_text(one, place.directory, None)))
-    is_needed = any(one.lost or one.repairs for one in done)
+    is_needed = any(one.lost or one.repairs or one.filled for one in done)
     if as_json:
         report.print_json(
             "summary", source=src, mode=mode, partitions=len(done), lost_ranges=sum(len(one.lost) for one in done),
-            lost_bytes=sum(one.lost_bytes for one in done), repairs=sum(len(one.repairs) for one in done),
+            lost_bytes=sum(one.lost_bytes for one in done), filled_ranges=sum(len(one.filled) for one in done),
+            repairs=sum(len(one.repairs) for one in done),
             unread=places.unread, dry_run=not applies,
             apply=report.applying() if not applies and is_needed else None,
         )
@@ -108,6 +121,15 @@ def _recover_all(
         if not applies:
             print(report.dry_run_text(is_needed))
     return places.status(found=any(one.lost for one in done) or (not applies and is_needed))
+
+
+def _replica(other: Path, directory: Path, *, is_alone: bool) -> Path:
+    """The replica of a partition that OTHER names: itself, or in the log dir of this name."""
+    return other if is_alone and _has_segments_at(other) else other / directory.resolve().name
+
+
+def _has_segments_at(path: Path) -> bool:
+    return path.is_dir() and has_segments(path)
 
 
 def _is_metadata(place: Place) -> bool:
@@ -145,15 +167,25 @@ def _print_changes(done: Recovery, partition: str) -> None:
             first_offset=lost.first_offset, last_offset=None if lost.last_offset < 0 else lost.last_offset,
             reason=lost.reason,
         )
+    for filled in done.filled:
+        report.print_json("filled_range", partition=partition, **_filled_fields(filled))
     for repair in done.repairs:
         report.print_json("repair", partition=partition, file=repair.file, what=repair.what)
+
+
+def _filled_fields(filled: FilledRange) -> dict[str, object]:
+    return {
+        "file": filled.file, "first_offset": filled.first_offset, "last_offset": filled.last_offset,
+        "size_bytes": filled.size_bytes, "source": filled.source,
+    }
 
 
 def _fields(done: Recovery) -> dict[str, object]:
     return {
         "log_start_offset": done.log_start_offset, "log_end_offset": done.log_end_offset, "segments": done.segments,
-        "lost_ranges": len(done.lost), "lost_bytes": done.lost_bytes, "repairs": len(done.repairs),
-        "backups": done.backups,
+        "lost_ranges": len(done.lost), "lost_bytes": done.lost_bytes, "filled_ranges": len(done.filled),
+        "unfilled": [{"source": source, "why": why} for source, why in done.unfilled.items()],
+        "repairs": len(done.repairs), "backups": done.backups,
     }
 
 
@@ -164,12 +196,16 @@ def _print_json(done: Recovery, how: str | None) -> None:
             first_offset=lost.first_offset, last_offset=None if lost.last_offset < 0 else lost.last_offset,
             reason=lost.reason,
         )
+    for filled in done.filled:
+        report.print_json("filled_range", **_filled_fields(filled))
     for repair in done.repairs:
         report.print_json("repair", file=repair.file, what=repair.what)
     report.print_json(
         "summary", source=done.source, target=done.target, mode=done.mode, segments=done.segments,
         log_start_offset=done.log_start_offset, log_end_offset=done.log_end_offset, lost_ranges=len(done.lost),
-        lost_bytes=done.lost_bytes, backups=done.backups, dry_run=done.target is None, apply=how,
+        lost_bytes=done.lost_bytes, filled_ranges=len(done.filled),
+        unfilled=[{"source": source, "why": why} for source, why in done.unfilled.items()], backups=done.backups,
+        dry_run=done.target is None, apply=how,
     )
 
 
@@ -183,11 +219,18 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
             for lost in done.lost
         ]
         yield report.table(("segment", "bytes", "size", "offsets", "why"), rows, left=(0, 3, 4))
+    would = "would be " if done.target is None else ""
+    for filled in done.filled:
+        yield (
+            f"{Path(filled.file).name}: offsets {filled.first_offset:,}…{filled.last_offset:,}, "
+            f"{report.size(filled.size_bytes)}, {would}filled from {report.printable(str(filled.source))}"
+        )
+    for source, why in done.unfilled.items():
+        yield f"{report.printable(str(source))} does not fill all: {report.printable(why)}"
     for repair in done.repairs:
         yield f"{report.printable(Path(repair.file).name)}: {repair.what}"
     for backup in done.backups:
         yield f"kept as {report.printable(backup.name)}"
-    would = "would be " if done.target is None else ""
     ranges = report.count_of(len(done.lost), "range")
     lost = f"{ranges}, {report.size(done.lost_bytes)}, {would}lost" if done.lost else f"nothing {would}lost"
     offsets = f"{done.log_start_offset:,}…{done.log_end_offset - 1:,}"

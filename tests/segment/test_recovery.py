@@ -114,6 +114,19 @@ def test_a_wrong_size_costs_its_batch_alone(check, size):
     assert covers_all(found)
 
 
+@pytest.mark.parametrize("jumped", [7, 6, 1000])
+def test_the_last_batch_of_a_segment_may_not_reach_into_the_next(check, jumped):
+    """Red: a recovery kept it, and every reader stopped there."""
+    parts = batches(0, 2, 4)
+    parts[2][BASE_OFFSET] = jumped.to_bytes(8, "big")
+    found = check(parts, end_offset=6)
+    damage, = found.damages
+    assert (damage.first_offset, damage.last_offset, damage.reason) == (4, 5, JUMPS_AHEAD)
+    assert (found.next_offset, damage.is_misplaced) == (4, True)
+    assert covers_all(found)
+    assert not check(batches(0, 2, 4), end_offset=6).damages
+
+
 def test_a_tail_has_no_run_behind_it(check):
     parts = batches(0, 2, 4)
     # The header of a batch that is cut short says its last offset, if it is there.

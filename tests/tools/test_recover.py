@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import seglog as engine
 from support.command import seglog, seglog_json
 
 KIND = "v2-none-ct-k411--flip-earlier-seg"
@@ -132,3 +133,65 @@ def test_what_is_no_log_is_refused(tmp_path):
     seglog("recover", tmp_path, "--mode", "truncate", status=4)
     seglog("recover", tmp_path / "file.log", "--mode", "truncate", status=4)
     seglog("recover", tmp_path / "nothing-0", "--mode", "truncate", status=3)
+
+
+# --- from replicas -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    """Two log dirs with the same partition, damaged in the first."""
+    for name in ("node1", "node2"):
+        (tmp_path / name).mkdir()
+    with engine.open(tmp_path / "node1/orders-0") as log:
+        for n in range(3):
+            log.append_many([(None, b"%d" % n)] * 5)
+            log.roll()
+        log.append(b"last")
+    shutil.copytree(tmp_path / "node1/orders-0", tmp_path / "node2/orders-0")
+    shutil.copytree(tmp_path / "node1/orders-0", tmp_path / "node1/only-here-0")
+    path = tmp_path / f"node1/orders-0/{5:020}.log"
+    raw = bytearray(path.read_bytes())
+    raw[80] ^= 1
+    path.write_bytes(raw)
+    return tmp_path
+
+
+def test_a_stretch_is_filled_from_a_replica(brokers):
+    arguments = ("recover", brokers / "node1/orders-0", "--mode", "quarantine", "--from", brokers / "node2/orders-0")
+    dry = seglog(*arguments, status=1).stdout
+    assert "offsets 5…9, " in dry
+    assert f"B, would be filled from {brokers / 'node2/orders-0'}" in dry
+    assert "nothing would be lost" in dry
+    assert "To do it:" in dry
+    *filled, summary = seglog_json(*arguments, "--apply")
+    assert [(line["type"], line["first_offset"], line["last_offset"]) for line in filled] == [("filled_range", 5, 9)]
+    assert (summary["lost_ranges"], summary["filled_ranges"], summary["unfilled"]) == (0, 1, [])
+    assert "dry run: nothing to do" in seglog(*arguments).stdout
+    seglog("diff", brokers / "node1/orders-0", brokers / "node2/orders-0")
+
+
+def test_a_log_dir_is_filled_from_log_dirs(brokers):
+    arguments = ("recover", brokers / "node1", "--mode", "quarantine", "--from", brokers / "node2")
+    assert seglog_json(*arguments, status=1)[-1]["filled_ranges"] == 1
+    assert seglog_json(*arguments, "--apply")[-1]["lost_ranges"] == 0
+    seglog("diff", brokers / "node1/orders-0", brokers / "node2/orders-0")
+    # A partition may name the log dir, too.
+    assert "nothing to do" in seglog("recover", brokers / "node1/orders-0", *arguments[2:]).stdout
+
+
+def test_why_a_replica_does_not_fill_is_told(brokers):
+    with engine.open(brokers / "other-0") as log:
+        for n in range(20):
+            log.append(b"%d" % n)
+    arguments = ("recover", brokers / "node1/orders-0", "--mode", "quarantine", "--from", brokers / "other-0")
+    assert "does not fill all: its batch at offset 4 is another one" in seglog(*arguments, status=1).stdout
+    assert seglog_json(*arguments, status=1)[-1]["unfilled"][0]["source"] == str(brokers / "other-0")
+
+
+def test_a_replica_takes_quarantine_and_must_be_there(brokers):
+    path = brokers / "node1/orders-0"
+    result = seglog("recover", path, "--mode", "truncate", "--from", brokers / "node2/orders-0", status=2)
+    assert "--from takes --mode quarantine" in result.stderr
+    result = seglog("recover", path, "--mode", "quarantine", "--from", brokers / "nowhere", status=3)
+    assert "no such file" in result.stderr

@@ -25,7 +25,7 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
 from seglog.late_import import late
-from seglog.segment.batches import first_offset_of
+from seglog.segment.batches import first_offset_of, within_int64
 from seglog.segment.damage import last_offset_of_final
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.positions import LostRange
@@ -167,7 +167,7 @@ class _Walk:
         self.path = path
         self.window = window
         self.base_offset = base_offset
-        self.max_offset = base_offset + RELATIVE_OFFSET_MAX
+        self.max_offset = within_int64(base_offset + RELATIVE_OFFSET_MAX)
         self.end_offset = end_offset
         self.next_offset = base_offset
         self.runs: list[Run] = []
@@ -201,6 +201,9 @@ class _Walk:
             position = table.end
             if table.stop not in (Status.OK, Status.LIMIT):
                 position = self._pass_damage(table)
+        if self._last is not None and self.runs and self._last[1] <= self.end_offset < self.next_offset:
+            # The last batch reaches into the next segment, and those before it do not: so it jumped ahead.
+            self._take_back_last(self.end_offset)
         self._end_indexes()
         offset_index, time_index, minute_index = self._indexes or (None, None, None)
         return SegmentCheck(

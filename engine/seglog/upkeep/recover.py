@@ -5,9 +5,9 @@ say. The copy is built in a staging directory and gets its name when it is compl
 partition are locked as by an open log, and Kafka's clean shutdown file is absent until all files are consistent again.
 """
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seglog.clock import Clock, SystemClock
@@ -29,6 +29,7 @@ from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
+from seglog.upkeep.refill import FilledRange, Refill
 
 AnyPath = str | os.PathLike[str]
 
@@ -42,7 +43,8 @@ class Recovery:
     `target`: the recovered directory: the copy, the source, or None for a dry run. `mode`: what was done with damage.
     `log_start_offset`, `log_end_offset`, `segments`: of the recovered log. `lost`: the ranges that were removed.
     `repairs`: other repairs, which cost no record; indexes, producers and epochs are not listed. `backups`: the files
-    with the former contents.
+    with the former contents. `filled`: what was taken from replicas; `unfilled`: why a replica did not fill all that is
+    missing.
     """
 
     source: Path
@@ -54,6 +56,8 @@ class Recovery:
     lost: tuple[LostRange, ...]
     repairs: tuple[Repair, ...]
     backups: tuple[Path, ...] = ()
+    filled: tuple[FilledRange, ...] = ()
+    unfilled: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def lost_bytes(self) -> int:
@@ -68,6 +72,7 @@ def recover(
     mode: str,
     apply: bool = False,
     backup: AnyPath | None = None,
+    sources: Sequence[AnyPath] = (),
     config: Mapping[str, object] | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
@@ -76,10 +81,11 @@ def recover(
     would be lost.
 
     `mode`: "truncate" ends the log at the first damage, as Kafka does; "quarantine" removes only the damage, keeps its
-    bytes in `quarantine/`, and keeps every later batch with its offsets. `backup`: with `apply`, keep each .log
-    that is changed or removed in this directory, below the name of the partition: on the same file system, but outside
-    the log dir, where a broker would refuse it. `config`: the topic's `index.interval.bytes` and others, which a
-    directory does not contain.
+    bytes in `quarantine/`, and keeps every later batch with its offsets. `backup`: with `apply`, keep each .log that is
+    changed or removed in this directory, below the name of the partition: on the same file system, but outside the log
+    dir, where a broker would refuse it. `sources`: directories of replicas, from which damaged stretches, gaps and a
+    lost end are filled first, as far as they are copies of this log; with "quarantine" only. `config`: the topic's
+    `index.interval.bytes` and others, which a directory does not contain.
 
     Raises NotALogError; InvalidArgumentError for a target or a backup that exists; LogLockedError if a broker or
     another writer holds the log dir that is written to; StorageError; InvalidConfigError.
@@ -90,7 +96,10 @@ def recover(
         raise InvalidArgumentError("out and apply exclude each other")
     if backup is not None and not apply:
         raise InvalidArgumentError("a backup needs apply: without it the source does not change")
+    if sources and mode != "quarantine":
+        raise InvalidArgumentError("to fill a log from replicas takes the mode quarantine: the other one ends the log")
     fs = fs or OsFileSystem()
+    replicas = [Path(os.path.abspath(checked_path(other))) for other in sources]
     now_ms = (clock or SystemClock()).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
     if source.is_dir() and not names.has_segments(source):
@@ -104,26 +113,43 @@ def recover(
                 locks.enter_context(lock)
             log_dir = locks.enter_context(LogDirState(fs, os.path.realpath(source.parent)))
             locks.enter_context(lock_partition(fs, source))
+            refill = _refill(locks, source, source, replicas, settings)
             plan = _plan(source, source, settings)
-            backups = () if backups_in is None else _back_up(fs, plan, backups_in)
+            backups = () if backups_in is None else _back_up(fs, plan, refill, backups_in)
             directory = log_dir.path / source.name
             log_dir.make_dirty(directory)
-            done = _done(plan, fs, now_ms, source, source, mode, backups)
+            if refill is not None:
+                refill.apply(fs)
+                plan = _plan(source, source, settings)
+            done = _done(plan, fs, now_ms, source, source, mode, backups, refill)
             if (where := names.parse_partition_dir(source.name)) is not None and not where.mark:
                 _put_end(log_dir, (where.topic, where.partition), done.log_end_offset)
             log_dir.make_clean(directory)
             return done
     if out is None:
-        return _told(_plan(source, source, settings), source, None, mode, ())
+        with ExitStack() as opened:
+            refill = _refill(opened, source, source, replicas, settings)
+            return _told(_plan(source, source, settings), source, None, mode, (), refill)
     target = _checked_target(source, Path(os.path.abspath(checked_path(out))))
     make_directories(fs, target.parent)
     with lock_log_dir(fs, os.path.realpath(target.parent)):
         remove_leftovers(fs, target.parent)
         with Staging.of_partition(fs, target) as staging:
             _copy(fs, source, staging)
-            done = _done(_plan(staging.path, source, settings), fs, now_ms, source, target, mode, ())
+            with ExitStack() as opened:
+                refill = _refill(opened, staging.path, source, replicas, settings)
+                if refill is not None:
+                    refill.apply(fs)
+                done = _done(_plan(staging.path, source, settings), fs, now_ms, source, target, mode, (), refill)
             staging.publish()
             return done
+
+
+def _refill(
+    opened: ExitStack, directory: Path, source: Path, replicas: Sequence[Path], config: LogConfig
+) -> Refill | None:
+    """What the replicas can fill; None without any."""
+    return opened.enter_context(Refill(directory, source, replicas, config)) if replicas else None
 
 
 def _plan(directory: Path, source: Path, config: LogConfig) -> LoadPlan:
@@ -141,10 +167,11 @@ def _log_start_offset(source: Path) -> int:
 
 
 def _done(
-    plan: LoadPlan, fs: FileSystem, now_ms: int, source: Path, target: Path, mode: str, backups: tuple[Path, ...]
+    plan: LoadPlan, fs: FileSystem, now_ms: int, source: Path, target: Path, mode: str, backups: tuple[Path, ...],
+    refill: Refill | None,
 ) -> Recovery:
     plan.apply(fs, now_ms)
-    return _told(plan, source, target, mode, backups)
+    return _told(plan, source, target, mode, backups, refill)
 
 
 def _put_end(log_dir: LogDirState, where: TopicPartition, end: int) -> None:
@@ -155,12 +182,20 @@ def _put_end(log_dir: LogDirState, where: TopicPartition, end: int) -> None:
     log_dir.put_offsets(where, lines)
 
 
-def _told(plan: LoadPlan, source: Path, target: Path | None, mode: str, backups: tuple[Path, ...]) -> Recovery:
+def _told(
+    plan: LoadPlan, source: Path, target: Path | None, mode: str, backups: tuple[Path, ...], refill: Refill | None
+) -> Recovery:
+    """`plan`: of the filled log; in a dry run, of the log as it is."""
+    filled = () if refill is None else refill.filled()
+    lost, end = tuple(plan.lost), plan.next_offset
+    if refill is not None and target is None:
+        lost, end = refill.still_lost(lost), max(end, refill.log_end_offset)
+    files = {segment.files.log.name for segment in plan.segments} | {Path(one.file).name for one in filled}
     return Recovery(
-        source, target, mode, plan.log_start_offset, plan.next_offset, max(len(plan.segments), 1),
-        tuple(replace(lost, file=str(source / Path(lost.file).name)) for lost in plan.lost),
+        source, target, mode, plan.log_start_offset, end, max(len(files), 1),
+        tuple(replace(one, file=str(source / Path(one.file).name)) for one in lost),
         tuple(replace(repair, file=str(source / Path(repair.file).name)) for repair in plan.repairs),
-        backups,
+        backups, filled, {} if refill is None else refill.reasons,
     )
 
 
@@ -202,9 +237,11 @@ def _checked_backup(source: Path, directory: Path) -> Path:
     return directory / source.name
 
 
-def _back_up(fs: FileSystem, plan: LoadPlan, directory: Path) -> tuple[Path, ...]:
+def _back_up(fs: FileSystem, plan: LoadPlan, refill: Refill | None, directory: Path) -> tuple[Path, ...]:
     """Give each .log that will be changed or removed a second name. The other files can be rebuilt from it."""
-    going = [s.files.log for s in plan.segments if s.is_changed] + [files.log for files in plan.removed]
+    grown = set() if refill is None else {Path(one.file).name for one in refill.filled()}
+    going = [s.files.log for s in plan.segments if s.is_changed or s.files.log.name in grown]
+    going += [files.log for files in plan.removed]
     backups = tuple(directory / log.name for log in going)
     if backups:
         make_directories(fs, directory)

@@ -11,10 +11,7 @@ from seglog.state.checkpoints import TopicPartition, parse_offsets_or_none
 from seglog.state.clean_marks import TAKEN_MARK
 
 # Files of a log dir that a broker or a seglog writer has used.
-_LOG_DIR_FILES = (
-    names.CLEAN_SHUTDOWN, TAKEN_MARK, names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT,
-    names.REPLICATION_CHECKPOINT,
-)
+_LOG_DIR_FILES = (names.CLEAN_SHUTDOWN, TAKEN_MARK, names.META_PROPERTIES, *names.OFFSET_CHECKPOINTS)
 
 
 class LogDirCheckpoints:
