@@ -30,6 +30,7 @@ FLOOR_OF = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
 # Importing one of these costs more than most commands take; whoever needs one imports it where it is used.
 HEAVY = {
     "numpy", "pyarrow", "pandas", "polars", "pyspark", "google", "pyroaring", "duckdb", "prometheus_client", "fastavro",
+    "deltalake", "pyiceberg",
 }
 
 

@@ -100,7 +100,8 @@ def changing_calls(tree):
 # Every place that removes a directory and what is in it. Each goes through seglog.fs.removal, which leaves no root.
 REMOVES_TREES = {
     "engine/seglog/archive/repository.py": {"remove_file"},     # of the backup store alone: _removable
-    "engine/seglog/frames/lake.py": {"remove_files"},       # files that a killed run was writing
+    "engine/seglog/frames/delta.py": {"remove_files"},      # files that a killed run was writing
+    "engine/seglog/frames/lake.py": {"remove_files"},       # the same
     "engine/seglog/fs/scratch.py": {"remove_tree"},
     "engine/seglog/fs/staging.py": {"remove_tree"},         # stagings; partitions, renamed before
     "engine/seglog/ledger/ledger.py": {"remove_tree"},      # ledgers, renamed before, and snapshots

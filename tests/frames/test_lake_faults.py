@@ -263,8 +263,8 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"file_bytes": "5"}, {"file_bytes": None}, {"file_bytes": 0}, {"file_bytes": 1.5}, {"compression": "nope"},
-    {"compression": 5}, {"partition_by": None}, {"partition_by": [["a"]]}, {"partition_by": "topic"}, {"dst": None},
+    {"file_bytes": "5"}, {"file_bytes": 0}, {"file_bytes": 1.5}, {"compression": "nope"},
+    {"compression": 5}, {"partition_by": [["a"]]}, {"partition_by": "topic"}, {"dst": None},
     {"dst": 5}, {"dst": b"x"}, {"dst": ""},
 ])
 def test_wrong_arguments_are_refused_before_anything_is_read(tmp_path, wrong):

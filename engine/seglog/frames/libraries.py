@@ -9,6 +9,7 @@ from seglog.late_import import late
 _INSTALL = {
     "pyarrow": "'seglog[arrow]'", "numpy": "'seglog[arrow]' numpy", "pandas": "'seglog[arrow]' pandas",
     "polars": "polars", "google": "protobuf", "fastavro": "'seglog[typed]'",
+    "deltalake": "'seglog[delta]'", "pyiceberg": "'seglog[iceberg]'",
 }
 
 

@@ -2,11 +2,13 @@
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 from seglog.errors import InvalidArgumentError
 from seglog.frames.dataset import TopicDataset, dataset_of
-from seglog.frames.lake import FILE_BYTES, ParquetTable, WrittenRange, checked_compression, checked_directory
+from seglog.frames.delta import DeltaTable
+from seglog.frames.iceberg import IcebergTable
+from seglog.frames.lake import FILE_BYTES, ParquetTable, checked_compression, checked_directory
 from seglog.frames.libraries import library
 from seglog.frames.limits import Limits
 from seglog.frames.options import (
@@ -22,12 +24,15 @@ from seglog.frames.part import KEPT
 from seglog.frames.plan import Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
+from seglog.frames.table_parts import WrittenRange
 from seglog.frames.typed.column_decoder import OnUndecodable
 from seglog.frames.typed.decoding import Decoding, Schemas
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt, lost_sink
 from seglog.reading.reader import LogReader
 from seglog.reading.times import Time, to_time_bound_ms
+
+TableFormat = Literal["parquet", "delta", "iceberg"]
 
 
 class TopicScan(RowScan):
@@ -137,25 +142,32 @@ def scan(
 
 def write_table(
     topic: Source | Iterable[Source] | TopicScan,
-    dst: str | os.PathLike[str],
+    dst: Any,
     *,
-    partition_by: Sequence[str] = ("topic", "partition"),
-    file_bytes: int = FILE_BYTES,
-    compression: str = "zstd",
+    format: TableFormat = "parquet",
+    partition_by: Sequence[str] | None = None,
+    file_bytes: int | None = None,
+    compression: str | None = "zstd",
     **options: Any,
 ) -> list[WrittenRange]:
-    """Write records as Parquet files under `dst`, a table for every lake engine; a later run adds new records.
+    """Write records into a table for every lake engine; a later run adds new records, and nothing twice.
 
     topic, options: as for `seglog.scan`; or its TopicScan. `offset` and `timestamp` are always written.
-    partition_by: the directories, named as in Hive, of topic, partition, date (UTC); the files omit these columns.
+    dst: a directory; for "iceberg" also a table of a catalog, a pyiceberg Table. format: "parquet", files in a
+    directory; "delta", a Delta table, which needs `deltalake`; "iceberg", an Iceberg table, which needs `pyiceberg`.
+    partition_by: some of topic, partition, date and hour (UTC); by default topic and partition, or as the table is that
+    exists. Parquet has a directory for each, named as in Hive, and its files omit these columns; Delta has columns date
+    and hour; Iceberg has days and hours of `timestamp`.
     isolation: "read_committed", unless the options or the TopicScan name another one. So no record of an aborted or
     unfinished transaction gets into the table; once a transaction is decided, the next run adds what was committed.
-    file_bytes: the approximate size of a file, uncompressed. If you run it again, it adds the topic's new records,
-    judged by the offsets in the footers of the files, and completes a run that was killed. One run at a time.
+    file_bytes: the approximate size of what is written at once, uncompressed: a Parquet file (by default 32 MiB), or a
+    commit of Delta (48 MiB) or Iceberg (24 MiB). The memory that a run takes grows with it. If you run it again, it
+    adds the topic's new records, judged by the offsets in the footers of the files, or in the commits of the table, and
+    completes a run that was killed. One run at a time.
 
     Returns the ranges that this run wrote. Raises InvalidArgumentError, also if a log ends before the table does, or if
-    the table holds the topic's keys or values with another decoding; LogLockedError if another run uses the table,
-    StorageError, MissingLibraryError without pyarrow, and what `TopicScan.batches` raises.
+    the table holds a column with another type; LogLockedError if another run uses the table, StorageError,
+    MissingLibraryError without pyarrow, deltalake or pyiceberg, and what `TopicScan.batches` raises.
     """
     rows = topic if isinstance(topic, TopicScan) else scan(topic, **options)
     if isinstance(topic, TopicScan) and options:
@@ -163,9 +175,21 @@ def write_table(
     rows = rows._committed_unless_chosen()
     missing = [name for name in ("offset", "timestamp") if name not in rows.columns]
     wanted = rows.select([*rows.columns, *missing]) if missing else rows
-    table = ParquetTable(
-        checked_directory(dst), partition_by, file_bytes=file_bytes, compression=checked_compression(compression)
-    )
+    codec = checked_compression(compression)
+    table: ParquetTable | DeltaTable | IcebergTable
+    match format:
+        case "parquet":
+            table = ParquetTable(
+                checked_directory(dst), ("topic", "partition") if partition_by is None else partition_by,
+                file_bytes=FILE_BYTES if file_bytes is None else file_bytes, compression=codec,
+            )
+        case "delta":
+            table = DeltaTable(checked_directory(dst), partition_by, file_bytes=file_bytes, compression=codec)
+        case "iceberg":
+            target = dst if hasattr(dst, "update_schema") else checked_directory(dst)
+            table = IcebergTable(target, partition_by, file_bytes=file_bytes, compression=codec)
+        case _:
+            raise InvalidArgumentError(f'format must be "parquet", "delta" or "iceberg", not {format!r}')
     return list(table.add(wanted))
 
 
