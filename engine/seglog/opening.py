@@ -156,11 +156,12 @@ def serve(
     has_users = users is not None or any(one.protocol.has_sasl for one in listeners)
     options = ServerOptions(
         listeners=listeners, users=users, tls=tls, config=server_config,
-        coordinators=CoordinatorConfig.of(coordinators), log_config=log, topics=dict(topics or {}),
+        coordinators=CoordinatorConfig.of(coordinators), cleaner=CleanerConfig.of(cleaner), log_config=log,
+        topics=dict(topics or {}),
         http=None if http is None else checked_page(http, has_users=has_users, tls=tls, insecure=insecure),
     )
     # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
-    return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=cleaner), OsFileSystem(), fsync, options)
+    return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=options.cleaner), OsFileSystem(), fsync, options)
 
 
 def _check_access(users: object, tls: object) -> None:

@@ -1,4 +1,4 @@
-"""Facts about the cluster, which is one node: Metadata, DescribeCluster, DescribeLogDirs."""
+"""Facts about the cluster, which is one node: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs."""
 import contextlib
 import shutil
 
@@ -16,6 +16,8 @@ from seglog.wire.messages import (
     DescribeClusterResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -27,6 +29,10 @@ _NOT_ASKED = -2147483648
 _WITH_IDS = 12      # the first version of Metadata that may ask by topic id; the two before it have only the field
 _BROKERS, _CONTROLLERS = 1, 2       # endpoint types of DescribeCluster
 
+# max.request.partition.size.limit
+_PARTITIONS_MAX = 2000
+
+_Described = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = MetadataResponse.MetadataResponsePartition
 
@@ -41,6 +47,7 @@ class ClusterFacts:
         self._log_dir = log_dir
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.METADATA: self.metadata,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
         }
@@ -103,19 +110,70 @@ class ClusterFacts:
         return _Topic(error_code=unknown_topic(name), name=name, is_internal=is_internal)
 
     async def _row(self, topic: ServedTopic, context: RequestContext) -> _Topic:
-        node = self._config.node_id
-        partitions = []
-        for number in range(topic.partitions):
-            await context.work.step()
-            row = _Partition(partition_index=number, leader_id=node, replica_nodes=[node], isr_nodes=[node])
-            if self._topics.has(topic.name, number):
-                row.leader_epoch = self._topics.leader_epoch(topic.name, number)
-            else:       # this partition has no directory, but a later one has
-                row.error_code, row.leader_id, row.offline_replicas = Errors.LEADER_NOT_AVAILABLE, -1, [node]
-                row.isr_nodes = []
-            partitions.append(row)
         return _Topic(
-            name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions)
+            name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal,
+            partitions=[await self._partition_row(topic.name, number, context) for number in range(topic.partitions)])
+
+    async def _partition_row(self, name: str, number: int, context: RequestContext) -> _Partition:
+        await context.work.step()
+        node = self._config.node_id
+        row = _Partition(partition_index=number, leader_id=node, replica_nodes=[node], isr_nodes=[node])
+        if self._topics.has(name, number):
+            row.leader_epoch = self._topics.leader_epoch(name, number)
+        else:       # this partition has no directory, but a later one has
+            row.error_code, row.leader_id, row.offline_replicas = Errors.LEADER_NOT_AVAILABLE, -1, [node]
+            row.isr_nodes = []
+        return row
+
+    # --- DescribeTopicPartitions -----------------------------------------------------------------
+
+    async def describe_topic_partitions(
+        self, request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        """The topics in the order of their names, as many partitions as the client wants; where it may go on."""
+        cursor = request.cursor
+        asked = sorted({topic.name for topic in request.topics})
+        if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+            refusal: DescribeTopicPartitionsResponse = error_answer(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, Errors.INVALID_REQUEST)
+            return refusal
+        room = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
+        answer = DescribeTopicPartitionsResponse(next_cursor=None)
+        for name in asked or self._topics.names():
+            if cursor is not None and name < cursor.topic_name:
+                continue
+            await context.work.step()
+            if room <= 0:
+                answer.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                break
+            topic = self._topics.topic(name)
+            if topic is None:
+                if asked:
+                    answer.topics.append(_Described(
+                        error_code=unknown_topic(name), name=name, is_internal=name in INTERNAL_TOPICS,
+                        topic_authorized_operations=TOPIC_OPERATIONS))
+                continue
+            first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            numbers = range(first, min(first + room, topic.partitions))
+            room -= len(numbers)
+            answer.topics.append(_Described(
+                name=name, topic_id=topic.topic_id, is_internal=topic.is_internal,
+                topic_authorized_operations=TOPIC_OPERATIONS,
+                partitions=[await self._described(name, number, context) for number in numbers]))
+            if numbers and numbers.stop < topic.partitions:
+                answer.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                    topic_name=name, partition_index=numbers.stop)
+                break
+        return answer
+
+    async def _described(
+        self, name: str, number: int, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
+        row = await self._partition_row(name, number, context)
+        return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+            error_code=row.error_code, partition_index=number, leader_id=row.leader_id, leader_epoch=row.leader_epoch,
+            replica_nodes=row.replica_nodes, isr_nodes=row.isr_nodes, offline_replicas=row.offline_replicas,
+            eligible_leader_replicas=[], last_known_elr=[])
 
     # --- DescribeCluster, DescribeLogDirs --------------------------------------------------------
 

@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from seglog.config import LogConfig, keys
+from seglog.config import Fsync, LogConfig, Settings, keys
+from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.refusals import error_of, message_of, unknown_topic
+from seglog.endpoint.broker_keys import SYNONYMS
 from seglog.endpoint.operator_limits import COSTS
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import Topics
 from seglog.errors import InvalidConfigError, SeglogError
 from seglog.log.log import Log
+from seglog.reading.arguments import checked_config
 from seglog.reading.settings import Setting, checked_changes
 from seglog.state.directory_dialect import DIALECT_SETTING
+from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     AlterConfigsRequest,
@@ -28,13 +32,15 @@ from seglog.wire.messages import (
     IncrementalAlterConfigsResponse,
 )
 
-_TOPIC, _BROKER = 2, 4                                          # ConfigResource.Type
+_TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8                       # ConfigResource.Type
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
 _SOURCES = {"kept": _KEPT, "cluster": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.OpType
 # How Kafka names the record formats.
 _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
+# What a broker calls a setting of its logs; any other one has the same name.
+_BROKERS_NAMES = {name: synonyms[0][0] for name, synonyms in SYNONYMS.items()}
 _KEYS = {key.name: key for _, key in keys(LogConfig)}
 
 # A setting takes about so many bytes of an answer.
@@ -90,9 +96,17 @@ def _meaning(name: str) -> str | None:
 class Configs:
     """The handlers of these APIs."""
 
-    def __init__(self, topics: Topics, config: ServerConfig) -> None:
+    def __init__(
+        self, topics: Topics, config: ServerConfig, coordinators: CoordinatorConfig, cleaner: CleanerConfig,
+        log_config: Mapping[str, object], fsync: Fsync,
+    ) -> None:
+        """`log_config`: the operator's settings for every log, which topics may override."""
         self._topics = topics
         self._config = config
+        self._broker = [
+            *(shown for settings in (config, coordinators, cleaner) for shown in _shown_settings(settings)),
+            *_shown_log_settings(log_config, fsync),
+        ]
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
@@ -132,13 +146,7 @@ class Configs:
             settings = await self._topics.settings(name)
             return unknown_topic(name) if settings is None else described(settings)
         if kind == _BROKER and name in ("", str(self._config.node_id)):
-            default = dict(ServerConfig().items())
-            return [
-                ShownConfig(key.name, _text(key.name, value := getattr(self._config, attribute)),
-                            _DEFAULT if value == default[key.name] else _STATIC, _server_type(key.unit, key.high),
-                            key.meaning)
-                for attribute, key in keys(ServerConfig)
-            ] if name else []
+            return self._broker if name else []
         return Errors.INVALID_REQUEST
 
     # --- AlterConfigs ----------------------------------------------------------------------------
@@ -185,7 +193,9 @@ class Configs:
             log = await self._topics.opened(name, 0) if kind == _TOPIC else None
             changes = changes_of(log, resource)
             if kind != _TOPIC:
-                return Errors.INVALID_REQUEST, "The broker's settings can only be set when the server starts."
+                return Errors.INVALID_REQUEST, (
+                    "The broker's settings can only be set when the server starts."
+                    if kind in (_BROKER, _BROKER_LOGGER) else _WORDS[Errors.INVALID_REQUEST])
             if self._topics.topic(name) is None:
                 return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
             checked = checked_changes(changes)
@@ -202,7 +212,8 @@ class Configs:
 _WORDS = {
     Errors.INVALID_TOPIC_EXCEPTION: "No topic can have this name.",
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    Errors.INVALID_REQUEST: "Only topics and the only broker have settings here.",
+    Errors.INVALID_REQUEST:
+        "Only topics and the only broker have settings here: groups and the metrics of clients have none.",
 }
 
 
@@ -237,9 +248,32 @@ def _changed(log: Log | None, name: str, operation: int, value: str | None) -> s
     return ",".join(part for part in have if part not in given)
 
 
+def _shown_settings(settings: Settings) -> list[ShownConfig]:
+    """The settings of the server itself."""
+    default = type(settings)()
+    return [
+        ShownConfig(
+            key.name, _text(key.name, value := getattr(settings, attribute)),
+            _DEFAULT if value == getattr(default, attribute) else _STATIC, _server_type(key.unit, key.high),
+            key.meaning)
+        for attribute, key in keys(type(settings))
+    ]
+
+
+def _shown_log_settings(given: Mapping[str, object], fsync: Fsync) -> list[ShownConfig]:
+    """What a log has unless its topic has another setting, by the names that a broker has for it."""
+    config = dict(checked_config(given, fsync, 0).items())
+    return [
+        ShownConfig(
+            _BROKERS_NAMES.get(name, name), _text(name, value), _STATIC if name in given else _DEFAULT, _type(name),
+            _meaning(name))
+        for name, value in config.items()
+    ]
+
+
 def _server_type(unit: str, high: int) -> int:
-    if unit in ("boolean", "text"):
-        return _BOOLEAN if unit == "boolean" else _STRING
+    if unit in ("boolean", "text", "ratio"):
+        return {"boolean": _BOOLEAN, "text": _STRING, "ratio": _DOUBLE}[unit]
     return _LONG if high > 2**31 else _INT
 
 

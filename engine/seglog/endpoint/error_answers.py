@@ -221,6 +221,31 @@ def _alter_users(request: m.AlterUserScramCredentialsRequest, error: Errors) -> 
     ])
 
 
+def _alter_replica_log_dirs(request: m.AlterReplicaLogDirsRequest, error: Errors) -> Any:
+    return m.AlterReplicaLogDirsResponse(results=[
+        m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=[
+            m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
+            for number in topic.partitions])
+        for one in request.dirs for topic in one.topics
+    ])
+
+
+def _alter_quotas(request: m.AlterClientQuotasRequest, error: Errors) -> Any:
+    return m.AlterClientQuotasResponse(entries=[
+        m.AlterClientQuotasResponse.EntryData(error_code=error, entity=[
+            m.AlterClientQuotasResponse.EntityData(entity_type=one.entity_type, entity_name=one.entity_name)
+            for one in entry.entity])
+        for entry in request.entries
+    ])
+
+
+def _describe_topic_partitions(request: m.DescribeTopicPartitionsRequest, error: Errors) -> Any:
+    return m.DescribeTopicPartitionsResponse(next_cursor=None, topics=[
+        m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error)
+        for topic in request.topics
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -246,4 +271,7 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_users,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

@@ -61,11 +61,7 @@ class ScramExchange:
         found = _FINAL.fullmatch(_text(token))
         if found is None:
             raise ScramError("not the final message of SCRAM")
-        try:
-            binding = base64.b64decode(found["binding"], validate=True)
-            proof = base64.b64decode(found["proof"], validate=True)
-        except (binascii.Error, ValueError):
-            raise ScramError("not base64") from None
+        binding, proof = _decoded(found["binding"]), _decoded(found["proof"])
         mechanism, credential = self._mechanism, self._credential
         if binding != self._header or found["nonce"] != self._nonce or len(proof) != mechanism.hash_bytes:
             raise ScramError("not the answer to this server")
@@ -83,6 +79,17 @@ def _text(token: bytes) -> str:
         return token.decode()
     except UnicodeDecodeError:
         raise ScramError("not UTF-8") from None
+
+
+def _decoded(text: str) -> bytes:
+    """Decode base64. Each value has one form only: Python would ignore bits that are left over at the end."""
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ScramError("not base64") from None
+    if base64.b64encode(decoded).decode() != text:
+        raise ScramError("not base64")
+    return decoded
 
 
 def _unescaped(name: str) -> str:

@@ -50,6 +50,7 @@ from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.loop.long_polls import LongPolls
 from seglog.state.cluster_id import cluster_id
+from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
 
 _LOG = Logger(__name__)
@@ -70,6 +71,7 @@ class ServerOptions:
     listeners       where it listens; port 0: any free one
     users           passwords by name, for SASL, beside the users that are stored with the log dir
     tls             None: plain
+    cleaner         that of the log dir, to be told
     log_config      for settings of logs that a topic does not have itself
     topics          numbers of partitions by topic name, created at the start unless they exist
     http            where to serve the web page and the metrics; None: not served
@@ -78,6 +80,7 @@ class ServerOptions:
     listeners: Sequence[Listener] = (Listener("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 0),)
     config: ServerConfig = field(default_factory=ServerConfig)
     coordinators: CoordinatorConfig = field(default_factory=CoordinatorConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     log_config: Mapping[str, object] = field(default_factory=dict)
     users: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
@@ -135,8 +138,10 @@ class Server:
             Offsets(self.topics).HANDLERS,
             ClusterFacts(self.topics, options.config, known_as, str(self._log_dir.path)).HANDLERS,
             TopicAdmin(self.topics, options.config, self._deleted).HANDLERS,
-            ClusterAdmin(self.topics, options.config.node_id).HANDLERS,
-            Configs(self.topics, options.config).HANDLERS,
+            ClusterAdmin(self.topics, options.config.node_id, str(self._log_dir.path)).HANDLERS,
+            Configs(
+                self.topics, options.config, options.coordinators, options.cleaner, options.log_config, self._fsync,
+            ).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,

@@ -41,21 +41,33 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    LIST_CLIENT_METRICS_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 class RequestHeader(KafkaMessage):
@@ -2666,6 +2678,84 @@ class AlterConfigsResponse(KafkaMessage):
             self.resource_name = resource_name
 
 
+class AlterReplicaLogDirsRequest(KafkaMessage):
+    API_KEY = 34
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("dirs",)
+    FIELDS = (
+        "Dirs []AlterReplicaLogDir 0+"
+    )
+
+    def __init__(self, dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = UNSET) -> None:
+        self.dirs = [] if dirs is UNSET else dirs
+
+    class AlterReplicaLogDir(KafkaStruct):
+        __slots__ = ("path", "topics")
+        FIELDS = (
+            "Path string 0+|"
+            "Topics []AlterReplicaLogDirTopic 0+"
+        )
+
+        def __init__(
+            self, path: str = "", topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = UNSET,
+        ) -> None:
+            self.path = path
+            self.topics = [] if topics is UNSET else topics
+
+    class AlterReplicaLogDirTopic(KafkaStruct):
+        __slots__ = ("name", "partitions")
+        FIELDS = (
+            "Name string 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, name: str = "", partitions: list[int] = UNSET) -> None:
+            self.name = name
+            self.partitions = [] if partitions is UNSET else partitions
+
+
+class AlterReplicaLogDirsResponse(KafkaMessage):
+    API_KEY = 34
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("throttle_time_ms", "results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Results []AlterReplicaLogDirTopicResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0,
+        results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is UNSET else results
+
+    class AlterReplicaLogDirTopicResult(KafkaStruct):
+        __slots__ = ("topic_name", "partitions")
+        FIELDS = (
+            "TopicName string 0+|"
+            "Partitions []AlterReplicaLogDirPartitionResult 0+"
+        )
+
+        def __init__(
+            self, topic_name: str = "",
+            partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = UNSET,
+        ) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class AlterReplicaLogDirPartitionResult(KafkaStruct):
+        __slots__ = ("partition_index", "error_code")
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "ErrorCode int16 0+"
+        )
+
+        def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+
+
 class DescribeLogDirsRequest(KafkaMessage):
     API_KEY = 35
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 2
@@ -2863,6 +2953,229 @@ class CreatePartitionsResponse(KafkaMessage):
             self.name = name
             self.error_code = error_code
             self.error_message = error_message
+
+
+class CreateDelegationTokenRequest(KafkaMessage):
+    API_KEY = 38
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("owner_principal_type", "owner_principal_name", "renewers", "max_lifetime_ms")
+    FIELDS = (
+        "OwnerPrincipalType string 3+ null|"
+        "OwnerPrincipalName string 3+ null|"
+        "Renewers []CreatableRenewers 0+|"
+        "MaxLifetimeMs int64 0+"
+    )
+
+    def __init__(
+        self, owner_principal_type: str | None = "", owner_principal_name: str | None = "",
+        renewers: list[CreateDelegationTokenRequest.CreatableRenewers] = UNSET, max_lifetime_ms: int = 0,
+    ) -> None:
+        self.owner_principal_type = owner_principal_type
+        self.owner_principal_name = owner_principal_name
+        self.renewers = [] if renewers is UNSET else renewers
+        self.max_lifetime_ms = max_lifetime_ms
+
+    class CreatableRenewers(KafkaStruct):
+        __slots__ = ("principal_type", "principal_name")
+        FIELDS = (
+            "PrincipalType string 0+|"
+            "PrincipalName string 0+"
+        )
+
+        def __init__(self, principal_type: str = "", principal_name: str = "") -> None:
+            self.principal_type = principal_type
+            self.principal_name = principal_name
+
+
+class CreateDelegationTokenResponse(KafkaMessage):
+    API_KEY = 38
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = (
+        "error_code", "principal_type", "principal_name", "token_requester_principal_type",
+        "token_requester_principal_name", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "token_id",
+        "hmac", "throttle_time_ms",
+    )
+    FIELDS = (
+        "ErrorCode int16 0+|"
+        "PrincipalType string 0+|"
+        "PrincipalName string 0+|"
+        "TokenRequesterPrincipalType string 3+|"
+        "TokenRequesterPrincipalName string 3+|"
+        "IssueTimestampMs int64 0+|"
+        "ExpiryTimestampMs int64 0+|"
+        "MaxTimestampMs int64 0+|"
+        "TokenId string 0+|"
+        "Hmac bytes 0+|"
+        "ThrottleTimeMs int32 0+"
+    )
+
+    def __init__(
+        self, error_code: int = 0, principal_type: str = "", principal_name: str = "",
+        token_requester_principal_type: str = "", token_requester_principal_name: str = "", issue_timestamp_ms: int = 0,
+        expiry_timestamp_ms: int = 0, max_timestamp_ms: int = 0, token_id: str = "", hmac: bytes = b"",
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.principal_type = principal_type
+        self.principal_name = principal_name
+        self.token_requester_principal_type = token_requester_principal_type
+        self.token_requester_principal_name = token_requester_principal_name
+        self.issue_timestamp_ms = issue_timestamp_ms
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.token_id = token_id
+        self.hmac = hmac
+        self.throttle_time_ms = throttle_time_ms
+
+
+class RenewDelegationTokenRequest(KafkaMessage):
+    API_KEY = 39
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("hmac", "renew_period_ms")
+    FIELDS = (
+        "Hmac bytes 0+|"
+        "RenewPeriodMs int64 0+"
+    )
+
+    def __init__(self, hmac: bytes = b"", renew_period_ms: int = 0) -> None:
+        self.hmac = hmac
+        self.renew_period_ms = renew_period_ms
+
+
+class RenewDelegationTokenResponse(KafkaMessage):
+    API_KEY = 39
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
+    FIELDS = (
+        "ErrorCode int16 0+|"
+        "ExpiryTimestampMs int64 0+|"
+        "ThrottleTimeMs int32 0+"
+    )
+
+    def __init__(self, error_code: int = 0, expiry_timestamp_ms: int = 0, throttle_time_ms: int = 0) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
+
+
+class ExpireDelegationTokenRequest(KafkaMessage):
+    API_KEY = 40
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("hmac", "expiry_time_period_ms")
+    FIELDS = (
+        "Hmac bytes 0+|"
+        "ExpiryTimePeriodMs int64 0+"
+    )
+
+    def __init__(self, hmac: bytes = b"", expiry_time_period_ms: int = 0) -> None:
+        self.hmac = hmac
+        self.expiry_time_period_ms = expiry_time_period_ms
+
+
+class ExpireDelegationTokenResponse(KafkaMessage):
+    API_KEY = 40
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
+    FIELDS = (
+        "ErrorCode int16 0+|"
+        "ExpiryTimestampMs int64 0+|"
+        "ThrottleTimeMs int32 0+"
+    )
+
+    def __init__(self, error_code: int = 0, expiry_timestamp_ms: int = 0, throttle_time_ms: int = 0) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
+
+
+class DescribeDelegationTokenRequest(KafkaMessage):
+    API_KEY = 41
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("owners",)
+    FIELDS = (
+        "Owners []DescribeDelegationTokenOwner 0+ null"
+    )
+
+    def __init__(
+        self, owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = UNSET,
+    ) -> None:
+        self.owners = [] if owners is UNSET else owners
+
+    class DescribeDelegationTokenOwner(KafkaStruct):
+        __slots__ = ("principal_type", "principal_name")
+        FIELDS = (
+            "PrincipalType string 0+|"
+            "PrincipalName string 0+"
+        )
+
+        def __init__(self, principal_type: str = "", principal_name: str = "") -> None:
+            self.principal_type = principal_type
+            self.principal_name = principal_name
+
+
+class DescribeDelegationTokenResponse(KafkaMessage):
+    API_KEY = 41
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
+    __slots__ = ("error_code", "tokens", "throttle_time_ms")
+    FIELDS = (
+        "ErrorCode int16 0+|"
+        "Tokens []DescribedDelegationToken 0+|"
+        "ThrottleTimeMs int32 0+"
+    )
+
+    def __init__(
+        self, error_code: int = 0, tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = UNSET,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        self.error_code = error_code
+        self.tokens = [] if tokens is UNSET else tokens
+        self.throttle_time_ms = throttle_time_ms
+
+    class DescribedDelegationToken(KafkaStruct):
+        __slots__ = (
+            "principal_type", "principal_name", "token_requester_principal_type", "token_requester_principal_name",
+            "issue_timestamp", "expiry_timestamp", "max_timestamp", "token_id", "hmac", "renewers",
+        )
+        FIELDS = (
+            "PrincipalType string 0+|"
+            "PrincipalName string 0+|"
+            "TokenRequesterPrincipalType string 3+|"
+            "TokenRequesterPrincipalName string 3+|"
+            "IssueTimestamp int64 0+|"
+            "ExpiryTimestamp int64 0+|"
+            "MaxTimestamp int64 0+|"
+            "TokenId string 0+|"
+            "Hmac bytes 0+|"
+            "Renewers []DescribedDelegationTokenRenewer 0+"
+        )
+
+        def __init__(
+            self, principal_type: str = "", principal_name: str = "", token_requester_principal_type: str = "",
+            token_requester_principal_name: str = "", issue_timestamp: int = 0, expiry_timestamp: int = 0,
+            max_timestamp: int = 0, token_id: str = "", hmac: bytes = b"",
+            renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = UNSET,
+        ) -> None:
+            self.principal_type = principal_type
+            self.principal_name = principal_name
+            self.token_requester_principal_type = token_requester_principal_type
+            self.token_requester_principal_name = token_requester_principal_name
+            self.issue_timestamp = issue_timestamp
+            self.expiry_timestamp = expiry_timestamp
+            self.max_timestamp = max_timestamp
+            self.token_id = token_id
+            self.hmac = hmac
+            self.renewers = [] if renewers is UNSET else renewers
+
+    class DescribedDelegationTokenRenewer(KafkaStruct):
+        __slots__ = ("principal_type", "principal_name")
+        FIELDS = (
+            "PrincipalType string 0+|"
+            "PrincipalName string 0+"
+        )
+
+        def __init__(self, principal_type: str = "", principal_name: str = "") -> None:
+            self.principal_type = principal_type
+            self.principal_name = principal_name
 
 
 class DeleteGroupsRequest(KafkaMessage):
@@ -3306,6 +3619,185 @@ class OffsetDeleteResponse(KafkaMessage):
             self.error_code = error_code
 
 
+class DescribeClientQuotasRequest(KafkaMessage):
+    API_KEY = 48
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
+    __slots__ = ("components", "strict")
+    FIELDS = (
+        "Components []ComponentData 0+|"
+        "Strict bool 0+"
+    )
+
+    def __init__(
+        self, components: list[DescribeClientQuotasRequest.ComponentData] = UNSET, strict: bool = False,
+    ) -> None:
+        self.components = [] if components is UNSET else components
+        self.strict = strict
+
+    class ComponentData(KafkaStruct):
+        __slots__ = ("entity_type", "match_type", "match")
+        FIELDS = (
+            "EntityType string 0+|"
+            "MatchType int8 0+|"
+            "Match string 0+ null"
+        )
+
+        def __init__(self, entity_type: str = "", match_type: int = 0, match: str | None = "") -> None:
+            self.entity_type = entity_type
+            self.match_type = match_type
+            self.match = match
+
+
+class DescribeClientQuotasResponse(KafkaMessage):
+    API_KEY = 48
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Entries []EntryData 0+ null"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        entries: list[DescribeClientQuotasResponse.EntryData] | None = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = [] if entries is UNSET else entries
+
+    class EntryData(KafkaStruct):
+        __slots__ = ("entity", "values")
+        FIELDS = (
+            "Entity []EntityData 0+|"
+            "Values []ValueData 0+"
+        )
+
+        def __init__(
+            self, entity: list[DescribeClientQuotasResponse.EntityData] = UNSET,
+            values: list[DescribeClientQuotasResponse.ValueData] = UNSET,
+        ) -> None:
+            self.entity = [] if entity is UNSET else entity
+            self.values = [] if values is UNSET else values
+
+    class EntityData(KafkaStruct):
+        __slots__ = ("entity_type", "entity_name")
+        FIELDS = (
+            "EntityType string 0+|"
+            "EntityName string 0+ null"
+        )
+
+        def __init__(self, entity_type: str = "", entity_name: str | None = "") -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+    class ValueData(KafkaStruct):
+        __slots__ = ("key", "value")
+        FIELDS = (
+            "Key string 0+|"
+            "Value float64 0+"
+        )
+
+        def __init__(self, key: str = "", value: float = 0.0) -> None:
+            self.key = key
+            self.value = value
+
+
+class AlterClientQuotasRequest(KafkaMessage):
+    API_KEY = 49
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
+    __slots__ = ("entries", "validate_only")
+    FIELDS = (
+        "Entries []EntryData 0+|"
+        "ValidateOnly bool 0+"
+    )
+
+    def __init__(self, entries: list[AlterClientQuotasRequest.EntryData] = UNSET, validate_only: bool = False) -> None:
+        self.entries = [] if entries is UNSET else entries
+        self.validate_only = validate_only
+
+    class EntryData(KafkaStruct):
+        __slots__ = ("entity", "ops")
+        FIELDS = (
+            "Entity []EntityData 0+|"
+            "Ops []OpData 0+"
+        )
+
+        def __init__(
+            self, entity: list[AlterClientQuotasRequest.EntityData] = UNSET,
+            ops: list[AlterClientQuotasRequest.OpData] = UNSET,
+        ) -> None:
+            self.entity = [] if entity is UNSET else entity
+            self.ops = [] if ops is UNSET else ops
+
+    class EntityData(KafkaStruct):
+        __slots__ = ("entity_type", "entity_name")
+        FIELDS = (
+            "EntityType string 0+|"
+            "EntityName string 0+ null"
+        )
+
+        def __init__(self, entity_type: str = "", entity_name: str | None = "") -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+    class OpData(KafkaStruct):
+        __slots__ = ("key", "value", "remove")
+        FIELDS = (
+            "Key string 0+|"
+            "Value float64 0+|"
+            "Remove bool 0+"
+        )
+
+        def __init__(self, key: str = "", value: float = 0.0, remove: bool = False) -> None:
+            self.key = key
+            self.value = value
+            self.remove = remove
+
+
+class AlterClientQuotasResponse(KafkaMessage):
+    API_KEY = 49
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
+    __slots__ = ("throttle_time_ms", "entries")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Entries []EntryData 0+"
+    )
+
+    def __init__(self, throttle_time_ms: int = 0, entries: list[AlterClientQuotasResponse.EntryData] = UNSET) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = [] if entries is UNSET else entries
+
+    class EntryData(KafkaStruct):
+        __slots__ = ("error_code", "error_message", "entity")
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null|"
+            "Entity []EntityData 0+"
+        )
+
+        def __init__(
+            self, error_code: int = 0, error_message: str | None = "",
+            entity: list[AlterClientQuotasResponse.EntityData] = UNSET,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.entity = [] if entity is UNSET else entity
+
+    class EntityData(KafkaStruct):
+        __slots__ = ("entity_type", "entity_name")
+        FIELDS = (
+            "EntityType string 0+|"
+            "EntityName string 0+ null"
+        )
+
+        def __init__(self, entity_type: str = "", entity_name: str | None = "") -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+
 class DescribeUserScramCredentialsRequest(KafkaMessage):
     API_KEY = 50
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
@@ -3451,6 +3943,219 @@ class AlterUserScramCredentialsResponse(KafkaMessage):
 
         def __init__(self, user: str = "", error_code: int = 0, error_message: str | None = "") -> None:
             self.user = user
+            self.error_code = error_code
+            self.error_message = error_message
+
+
+class DescribeQuorumRequest(KafkaMessage):
+    API_KEY = 55
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
+    __slots__ = ("topics",)
+    FIELDS = (
+        "Topics []TopicData 0+"
+    )
+
+    def __init__(self, topics: list[DescribeQuorumRequest.TopicData] = UNSET) -> None:
+        self.topics = [] if topics is UNSET else topics
+
+    class TopicData(KafkaStruct):
+        __slots__ = ("topic_name", "partitions")
+        FIELDS = (
+            "TopicName string 0+|"
+            "Partitions []PartitionData 0+"
+        )
+
+        def __init__(self, topic_name: str = "", partitions: list[DescribeQuorumRequest.PartitionData] = UNSET) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class PartitionData(KafkaStruct):
+        __slots__ = ("partition_index",)
+        FIELDS = (
+            "PartitionIndex int32 0+"
+        )
+
+        def __init__(self, partition_index: int = 0) -> None:
+            self.partition_index = partition_index
+
+
+class DescribeQuorumResponse(KafkaMessage):
+    API_KEY = 55
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
+    __slots__ = ("error_code", "error_message", "topics", "nodes")
+    FIELDS = (
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 2+ null|"
+        "Topics []TopicData 0+|"
+        "Nodes []Node 2+"
+    )
+
+    def __init__(
+        self, error_code: int = 0, error_message: str | None = "",
+        topics: list[DescribeQuorumResponse.TopicData] = UNSET, nodes: list[DescribeQuorumResponse.Node] = UNSET,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is UNSET else topics
+        self.nodes = [] if nodes is UNSET else nodes
+
+    class ReplicaState(KafkaStruct):
+        __slots__ = (
+            "replica_id", "replica_directory_id", "log_end_offset", "last_fetch_timestamp", "last_caught_up_timestamp",
+        )
+        FIELDS = (
+            "ReplicaId int32 0+|"
+            "ReplicaDirectoryId uuid 2+|"
+            "LogEndOffset int64 0+|"
+            "LastFetchTimestamp int64 1+ = -1|"
+            "LastCaughtUpTimestamp int64 1+ = -1"
+        )
+
+        def __init__(
+            self, replica_id: int = 0, replica_directory_id: bytes = ZERO_UUID, log_end_offset: int = 0,
+            last_fetch_timestamp: int = -1, last_caught_up_timestamp: int = -1,
+        ) -> None:
+            self.replica_id = replica_id
+            self.replica_directory_id = replica_directory_id
+            self.log_end_offset = log_end_offset
+            self.last_fetch_timestamp = last_fetch_timestamp
+            self.last_caught_up_timestamp = last_caught_up_timestamp
+
+    class TopicData(KafkaStruct):
+        __slots__ = ("topic_name", "partitions")
+        FIELDS = (
+            "TopicName string 0+|"
+            "Partitions []PartitionData 0+"
+        )
+
+        def __init__(
+            self, topic_name: str = "", partitions: list[DescribeQuorumResponse.PartitionData] = UNSET,
+        ) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class PartitionData(KafkaStruct):
+        __slots__ = (
+            "partition_index", "error_code", "error_message", "leader_id", "leader_epoch", "high_watermark",
+            "current_voters", "observers",
+        )
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 2+ null|"
+            "LeaderId int32 0+|"
+            "LeaderEpoch int32 0+|"
+            "HighWatermark int64 0+|"
+            "CurrentVoters []ReplicaState 0+|"
+            "Observers []ReplicaState 0+"
+        )
+
+        def __init__(
+            self, partition_index: int = 0, error_code: int = 0, error_message: str | None = "", leader_id: int = 0,
+            leader_epoch: int = 0, high_watermark: int = 0,
+            current_voters: list[DescribeQuorumResponse.ReplicaState] = UNSET,
+            observers: list[DescribeQuorumResponse.ReplicaState] = UNSET,
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+            self.error_message = error_message
+            self.leader_id = leader_id
+            self.leader_epoch = leader_epoch
+            self.high_watermark = high_watermark
+            self.current_voters = [] if current_voters is UNSET else current_voters
+            self.observers = [] if observers is UNSET else observers
+
+    class Node(KafkaStruct):
+        __slots__ = ("node_id", "listeners")
+        FIELDS = (
+            "NodeId int32 2+|"
+            "Listeners []Listener 2+"
+        )
+
+        def __init__(self, node_id: int = 0, listeners: list[DescribeQuorumResponse.Listener] = UNSET) -> None:
+            self.node_id = node_id
+            self.listeners = [] if listeners is UNSET else listeners
+
+    class Listener(KafkaStruct):
+        __slots__ = ("name", "host", "port")
+        FIELDS = (
+            "Name string 2+|"
+            "Host string 2+|"
+            "Port uint16 2+"
+        )
+
+        def __init__(self, name: str = "", host: str = "", port: int = 0) -> None:
+            self.name = name
+            self.host = host
+            self.port = port
+
+
+class UpdateFeaturesRequest(KafkaMessage):
+    API_KEY = 57
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("timeout_ms", "feature_updates", "validate_only")
+    FIELDS = (
+        "timeoutMs int32 0+ = 60000|"
+        "FeatureUpdates []FeatureUpdateKey 0+|"
+        "ValidateOnly bool 1+"
+    )
+
+    def __init__(
+        self, timeout_ms: int = 60000, feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = UNSET,
+        validate_only: bool = False,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.feature_updates = [] if feature_updates is UNSET else feature_updates
+        self.validate_only = validate_only
+
+    class FeatureUpdateKey(KafkaStruct):
+        __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
+        FIELDS = (
+            "Feature string 0+|"
+            "MaxVersionLevel int16 0+|"
+            "AllowDowngrade bool 0|"
+            "UpgradeType int8 1+ = 1"
+        )
+
+        def __init__(
+            self, feature: str = "", max_version_level: int = 0, allow_downgrade: bool = False, upgrade_type: int = 1,
+        ) -> None:
+            self.feature = feature
+            self.max_version_level = max_version_level
+            self.allow_downgrade = allow_downgrade
+            self.upgrade_type = upgrade_type
+
+
+class UpdateFeaturesResponse(KafkaMessage):
+    API_KEY = 57
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null|"
+        "Results []UpdatableFeatureResult 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is UNSET else results
+
+    class UpdatableFeatureResult(KafkaStruct):
+        __slots__ = ("feature", "error_code", "error_message")
+        FIELDS = (
+            "Feature string 0+|"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null"
+        )
+
+        def __init__(self, feature: str = "", error_code: int = 0, error_message: str | None = "") -> None:
+            self.feature = feature
             self.error_code = error_code
             self.error_message = error_message
 
@@ -3611,6 +4316,34 @@ class DescribeProducersResponse(KafkaMessage):
             self.last_timestamp = last_timestamp
             self.coordinator_epoch = coordinator_epoch
             self.current_txn_start_offset = current_txn_start_offset
+
+
+class UnregisterBrokerRequest(KafkaMessage):
+    API_KEY = 64
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("broker_id",)
+    FIELDS = (
+        "BrokerId int32 0+"
+    )
+
+    def __init__(self, broker_id: int = 0) -> None:
+        self.broker_id = broker_id
+
+
+class UnregisterBrokerResponse(KafkaMessage):
+    API_KEY = 64
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "error_code", "error_message")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null"
+    )
+
+    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
 
 
 class DescribeTransactionsRequest(KafkaMessage):
@@ -3796,6 +4529,167 @@ class ConsumerProtocolAssignment(KafkaMessage):
             self.partitions = [] if partitions is UNSET else partitions
 
 
+class ListClientMetricsResourcesRequest(KafkaMessage):
+    API_KEY = 74
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ()
+    FIELDS = ""
+
+
+class ListClientMetricsResourcesResponse(KafkaMessage):
+    API_KEY = 74
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "error_code", "client_metrics_resources")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ClientMetricsResources []ClientMetricsResource 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0,
+        client_metrics_resources: list[ListClientMetricsResourcesResponse.ClientMetricsResource] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.client_metrics_resources = [] if client_metrics_resources is UNSET else client_metrics_resources
+
+    class ClientMetricsResource(KafkaStruct):
+        __slots__ = ("name",)
+        FIELDS = (
+            "Name string 0+"
+        )
+
+        def __init__(self, name: str = "") -> None:
+            self.name = name
+
+
+class DescribeTopicPartitionsRequest(KafkaMessage):
+    API_KEY = 75
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("topics", "response_partition_limit", "cursor")
+    FIELDS = (
+        "Topics []TopicRequest 0+|"
+        "ResponsePartitionLimit int32 0+ = 2000|"
+        "Cursor Cursor 0+ null = null"
+    )
+
+    def __init__(
+        self, topics: list[DescribeTopicPartitionsRequest.TopicRequest] = UNSET, response_partition_limit: int = 2000,
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = None,
+    ) -> None:
+        self.topics = [] if topics is UNSET else topics
+        self.response_partition_limit = response_partition_limit
+        self.cursor = cursor
+
+    class TopicRequest(KafkaStruct):
+        __slots__ = ("name",)
+        FIELDS = (
+            "Name string 0+"
+        )
+
+        def __init__(self, name: str = "") -> None:
+            self.name = name
+
+    class Cursor(KafkaStruct):
+        __slots__ = ("topic_name", "partition_index")
+        FIELDS = (
+            "TopicName string 0+|"
+            "PartitionIndex int32 0+"
+        )
+
+        def __init__(self, topic_name: str = "", partition_index: int = 0) -> None:
+            self.topic_name = topic_name
+            self.partition_index = partition_index
+
+
+class DescribeTopicPartitionsResponse(KafkaMessage):
+    API_KEY = 75
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+    __slots__ = ("throttle_time_ms", "topics", "next_cursor")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Topics []DescribeTopicPartitionsResponseTopic 0+|"
+        "NextCursor Cursor 0+ null = null"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0,
+        topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = UNSET,
+        next_cursor: DescribeTopicPartitionsResponse.Cursor | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is UNSET else topics
+        self.next_cursor = next_cursor
+
+    class DescribeTopicPartitionsResponseTopic(KafkaStruct):
+        __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "Name string 0+ null|"
+            "TopicId uuid 0+|"
+            "IsInternal bool 0+|"
+            "Partitions []DescribeTopicPartitionsResponsePartition 0+|"
+            "TopicAuthorizedOperations int32 0+ = -2147483648"
+        )
+
+        def __init__(
+            self, error_code: int = 0, name: str | None = "", topic_id: bytes = ZERO_UUID, is_internal: bool = False,
+            partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = UNSET,
+            topic_authorized_operations: int = -2147483648,
+        ) -> None:
+            self.error_code = error_code
+            self.name = name
+            self.topic_id = topic_id
+            self.is_internal = is_internal
+            self.partitions = [] if partitions is UNSET else partitions
+            self.topic_authorized_operations = topic_authorized_operations
+
+    class DescribeTopicPartitionsResponsePartition(KafkaStruct):
+        __slots__ = (
+            "error_code", "partition_index", "leader_id", "leader_epoch", "replica_nodes", "isr_nodes",
+            "eligible_leader_replicas", "last_known_elr", "offline_replicas",
+        )
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "PartitionIndex int32 0+|"
+            "LeaderId int32 0+|"
+            "LeaderEpoch int32 0+ = -1|"
+            "ReplicaNodes []int32 0+|"
+            "IsrNodes []int32 0+|"
+            "EligibleLeaderReplicas []int32 0+ null = null|"
+            "LastKnownElr []int32 0+ null = null|"
+            "OfflineReplicas []int32 0+"
+        )
+
+        def __init__(
+            self, error_code: int = 0, partition_index: int = 0, leader_id: int = 0, leader_epoch: int = -1,
+            replica_nodes: list[int] = UNSET, isr_nodes: list[int] = UNSET,
+            eligible_leader_replicas: list[int] | None = None, last_known_elr: list[int] | None = None,
+            offline_replicas: list[int] = UNSET,
+        ) -> None:
+            self.error_code = error_code
+            self.partition_index = partition_index
+            self.leader_id = leader_id
+            self.leader_epoch = leader_epoch
+            self.replica_nodes = [] if replica_nodes is UNSET else replica_nodes
+            self.isr_nodes = [] if isr_nodes is UNSET else isr_nodes
+            self.eligible_leader_replicas = eligible_leader_replicas
+            self.last_known_elr = last_known_elr
+            self.offline_replicas = [] if offline_replicas is UNSET else offline_replicas
+
+    class Cursor(KafkaStruct):
+        __slots__ = ("topic_name", "partition_index")
+        FIELDS = (
+            "TopicName string 0+|"
+            "PartitionIndex int32 0+"
+        )
+
+        def __init__(self, topic_name: str = "", partition_index: int = 0) -> None:
+            self.topic_name = topic_name
+            self.partition_index = partition_index
+
+
 REQUESTS: dict[int, type[KafkaMessage]] = {
     0: ProduceRequest,
     1: FetchRequest,
@@ -3826,21 +4720,33 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     31: DeleteAclsRequest,
     32: DescribeConfigsRequest,
     33: AlterConfigsRequest,
+    34: AlterReplicaLogDirsRequest,
     35: DescribeLogDirsRequest,
     36: SaslAuthenticateRequest,
     37: CreatePartitionsRequest,
+    38: CreateDelegationTokenRequest,
+    39: RenewDelegationTokenRequest,
+    40: ExpireDelegationTokenRequest,
+    41: DescribeDelegationTokenRequest,
     42: DeleteGroupsRequest,
     43: ElectLeadersRequest,
     44: IncrementalAlterConfigsRequest,
     45: AlterPartitionReassignmentsRequest,
     46: ListPartitionReassignmentsRequest,
     47: OffsetDeleteRequest,
+    48: DescribeClientQuotasRequest,
+    49: AlterClientQuotasRequest,
     50: DescribeUserScramCredentialsRequest,
     51: AlterUserScramCredentialsRequest,
+    55: DescribeQuorumRequest,
+    57: UpdateFeaturesRequest,
     60: DescribeClusterRequest,
     61: DescribeProducersRequest,
+    64: UnregisterBrokerRequest,
     65: DescribeTransactionsRequest,
     66: ListTransactionsRequest,
+    74: ListClientMetricsResourcesRequest,
+    75: DescribeTopicPartitionsRequest,
 }
 RESPONSES: dict[int, type[KafkaMessage]] = {
     0: ProduceResponse,
@@ -3872,19 +4778,31 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     31: DeleteAclsResponse,
     32: DescribeConfigsResponse,
     33: AlterConfigsResponse,
+    34: AlterReplicaLogDirsResponse,
     35: DescribeLogDirsResponse,
     36: SaslAuthenticateResponse,
     37: CreatePartitionsResponse,
+    38: CreateDelegationTokenResponse,
+    39: RenewDelegationTokenResponse,
+    40: ExpireDelegationTokenResponse,
+    41: DescribeDelegationTokenResponse,
     42: DeleteGroupsResponse,
     43: ElectLeadersResponse,
     44: IncrementalAlterConfigsResponse,
     45: AlterPartitionReassignmentsResponse,
     46: ListPartitionReassignmentsResponse,
     47: OffsetDeleteResponse,
+    48: DescribeClientQuotasResponse,
+    49: AlterClientQuotasResponse,
     50: DescribeUserScramCredentialsResponse,
     51: AlterUserScramCredentialsResponse,
+    55: DescribeQuorumResponse,
+    57: UpdateFeaturesResponse,
     60: DescribeClusterResponse,
     61: DescribeProducersResponse,
+    64: UnregisterBrokerResponse,
     65: DescribeTransactionsResponse,
     66: ListTransactionsResponse,
+    74: ListClientMetricsResourcesResponse,
+    75: DescribeTopicPartitionsResponse,
 }

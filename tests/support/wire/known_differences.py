@@ -22,6 +22,8 @@ KNOWN = [
         r"\.is_default \| False \| True$",
         "Kafka calls only what is set nowhere a default, in version 0; ours, what no topic sets",
     ),
+    (r"^DescribeConfigs v\d: the broker\..*\.read_only \| False \| True$",
+     "the settings of the server are those that it was started with"),
     (r"\.synonyms\b", "a topic's key has no synonyms: a server's keys have the names of topics' keys"),
     (
         r"^Fetch v[7-9]: a new session|^Fetch v1\d: a new session",
@@ -58,6 +60,7 @@ KNOWN = [
         "no client sends them in version 0: Kafka answers a list of offsets twice, or that version 1 is needed",
     ),
     (r"^Metadata v12: by no name", "neither name nor id: Kafka fails within, UNKNOWN_SERVER_ERROR"),
+    (r"^DescribeTopicPartitions v0: no name\.", "the same: Kafka fails within"),
     (
         r"^Produce v[012]: half a batch\.",
         "Kafka drops the torn end of a message set and says nothing; here its client hears that it is refused",

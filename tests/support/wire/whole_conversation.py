@@ -398,6 +398,71 @@ class WholeConversation(Conversation):
             of.ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 7])
             for name in ("administered", "nowhere")]), 0)
 
+    def on_what_one_node_lacks(self):
+        """Quotas, tokens, features, other brokers and log dirs."""
+        self.topic("elsewhere", 2)
+        of = m.AlterReplicaLogDirsRequest
+        for version in versions(of):
+            self.say("to a log dir that is none", of(dirs=[of.AlterReplicaLogDir(path="/nowhere", topics=[
+                of.AlterReplicaLogDirTopic(name="elsewhere", partitions=[0, 1])])]), version)
+            self.say("nothing", of(), version)
+        of = m.DescribeClientQuotasRequest
+        for version in versions(of):
+            for label, *components in (
+                ("all",), ("of users", ("user", 2, None)), ("of one user", ("user", 0, "alice")),
+                ("of two kinds", ("user", 2, None), ("client-id", 1, None)), ("twice", *[("user", 2, None)] * 2),
+                ("of no kind", ("", 2, None)), ("of another kind", ("x", 2, None)),
+                ("another match", ("user", 7, None)), ("of addresses", ("ip", 2, None)),
+                ("of addresses and users", ("ip", 2, None), ("user", 2, None)),
+            ):
+                self.say(label, of(components=[
+                    of.ComponentData(entity_type=kind, match_type=match, match=text)
+                    for kind, match, text in components]), version)
+        token = bytes(16)
+        for version in versions(m.CreateDelegationTokenRequest):
+            self.say("a token", m.CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
+        for version in versions(m.RenewDelegationTokenRequest):
+            self.say("a token", m.RenewDelegationTokenRequest(hmac=token), version)
+            self.say("a token", m.ExpireDelegationTokenRequest(hmac=token), version)
+        for version in versions(m.DescribeDelegationTokenRequest):
+            self.say("all", m.DescribeDelegationTokenRequest(owners=None), version)
+        for version in versions(m.DescribeQuorumRequest):
+            of = m.DescribeQuorumRequest
+            self.say("of another topic", of(topics=[of.TopicData(topic_name="elsewhere", partitions=[
+                of.PartitionData(partition_index=0)])]), version)
+        of = m.UpdateFeaturesRequest
+        for version in versions(of):
+            self.say("an unknown one", of(feature_updates=[of.FeatureUpdateKey(
+                feature="wire.version", max_version_level=1)]), version)
+            self.say("none", of(), version)
+        self.say("another broker", m.UnregisterBrokerRequest(broker_id=77), 0)
+        self.say("all", m.ListClientMetricsResourcesRequest(), 0)
+
+    def on_partitions_that_are_described(self):
+        of = m.DescribeTopicPartitionsRequest
+        for name, count in (("parts-a", 3), ("parts-b", 1), ("parts-c", 2)):
+            self.topic(name, count)
+
+        def ask(label, *names, limit=2000, cursor=None):
+            self.say(label, of(
+                topics=[of.TopicRequest(name=name) for name in names], response_partition_limit=limit,
+                cursor=None if cursor is None else of.Cursor(topic_name=cursor[0], partition_index=cursor[1])), 0)
+
+        every = ("parts-c", "parts-a", "parts-b")
+        ask("three topics", *every)
+        ask("one twice", "parts-a", "parts-a")
+        for limit in (-1, 0, 1, 2, 3, 4, 5, 6):
+            ask(f"at most {limit}", *every, limit=limit)
+        for cursor in (("parts-a", 1), ("parts-a", 3), ("parts-a", 9), ("parts-b", 0), ("parts-aa", 0), ("parts-aa", 5),
+                       ("z", 0), ("", 0)):
+            ask(f"from {cursor[0]} {cursor[1]} on", *every, cursor=cursor)
+            ask(f"two from {cursor[0]} {cursor[1]} on", *every, cursor=cursor, limit=2)
+        ask("from before the first", *every, cursor=("parts-a", -1))
+        ask("unknown", "nowhere", "parts-b")
+        ask("a bad name", "a b", "parts-b")
+        ask("no name", "")
+        ask("unknown ones at the end of the room", "parts-b", "parts-bb", "parts-c", limit=1)
+
     def on_transactions_that_are_listed(self):
         self.topic("listed-transactions", 2)
         producer = self.producer("listed")

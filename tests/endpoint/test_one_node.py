@@ -1,0 +1,117 @@
+"""What a single node says to an administrator of a cluster, where the golden conversation with a broker cannot tell."""
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+import seglog
+from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
+from support.wire_client import WireClient
+
+
+def asked(client, *names, limit=2000, cursor=None):
+    of = m.DescribeTopicPartitionsRequest
+    return client.ask(of(
+        topics=[of.TopicRequest(name=name) for name in names], response_partition_limit=limit,
+        cursor=None if cursor is None else of.Cursor(
+            topic_name=cursor.topic_name, partition_index=cursor.partition_index)), 0)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 2000, 10**6])
+def test_a_client_that_goes_on_at_the_cursor_is_told_every_partition_once(in_memory, limit):
+    topics = {"a": 5, "b": 1, "c": 3, "d": 1}
+    with seglog.serve(in_memory / "data", topics=topics, fsync="never") as server, WireClient(server) as client:
+        for names in ((), ("d", "a", "c")):
+            told, cursor, answers = [], None, 0
+            while answers == 0 or cursor is not None:
+                answer = asked(client, *names, limit=limit, cursor=cursor)
+                told += [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
+                assert sum(len(topic.partitions) for topic in answer.topics) <= limit
+                cursor, answers = answer.next_cursor, answers + 1
+            assert told == [(name, number) for name in sorted(names or topics) for number in range(topics[name])]
+
+
+def test_an_answer_has_no_more_partitions_than_a_brokers(in_memory):
+    with seglog.serve(in_memory / "data", topics={"wide": 2001}, fsync="never") as server, WireClient(server) as client:
+        answer = asked(client, limit=2**31 - 1)
+        assert len(answer.topics[0].partitions) == 2000
+        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("wide", 2000)
+
+
+def test_the_metadata_log_of_a_broker_has_no_quorum_and_is_told_to_nobody(in_memory):
+    (in_memory / "data/__cluster_metadata-0").mkdir(parents=True)
+    with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
+        of = m.DescribeQuorumRequest
+        answer = client.ask(of(topics=[of.TopicData(
+            topic_name="__cluster_metadata", partitions=[of.PartitionData(partition_index=0)])]), 2)
+        assert answer.topics[0].partitions[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert asked(client).topics == []
+        assert asked(client, "__cluster_metadata").topics[0].error_code
+
+
+def test_the_settings_of_the_broker_are_told_by_its_names(in_memory):
+    config = {"log.retention.hours": 1, "num.partitions": 3, "offsets.topic.num.partitions": 7,
+              "log.cleaner.backoff.ms": 100, "log.segment.bytes": 1 << 20}
+    with seglog.serve(in_memory / "data", config=config) as server:
+        client = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
+        (found,) = client.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
+        shown = found.result(30)
+    of_server = {name: (entry.value, entry.is_default) for name, entry in shown.items()}
+    assert {
+        "log.retention.ms": ("3600000", False), "num.partitions": ("3", False), "log.segment.bytes": ("1048576", False),
+        "offsets.topic.num.partitions": ("7", False), "log.cleaner.backoff.ms": ("100", False),
+        "message.max.bytes": ("1048588", True), "group.max.size": ("2147483647", True),
+        "log.cleaner.enable": ("true", True), "compression.type": ("producer", True), "node.id": ("1", True),
+    }.items() <= of_server.items()
+    assert not {"retention.ms", "segment.bytes", "max.message.bytes"} & set(of_server)
+    assert all(entry.is_read_only for entry in shown.values())
+
+
+def test_a_quota_is_refused_and_moves_to_the_only_log_dir_are_done(in_memory):
+    with seglog.serve(in_memory / "data", topics={"orders": 1}) as server, WireClient(server) as client:
+        of = m.AlterClientQuotasRequest
+        answer = client.ask(of(entries=[of.EntryData(
+            entity=[of.EntityData(entity_type="user", entity_name="alice")],
+            ops=[of.OpData(key="producer_byte_rate", value=1e6)])]), 1)
+        assert answer.entries[0].error_code == Errors.CLUSTER_AUTHORIZATION_FAILED
+        assert answer.entries[0].entity[0].entity_name == "alice"
+        of = m.AlterReplicaLogDirsRequest
+        moves = of(dirs=[of.AlterReplicaLogDir(path=str(server.path), topics=[
+            of.AlterReplicaLogDirTopic(name=name, partitions=[0, 1]) for name in ("orders", "nowhere")])])
+        found = {(row.topic_name, part.partition_index): part.error_code
+                 for row in client.ask(moves, 2).results for part in row.partitions}
+        assert found == {
+            ("orders", 0): 0, ("orders", 1): Errors.UNKNOWN_TOPIC_OR_PARTITION,
+            ("nowhere", 0): Errors.UNKNOWN_TOPIC_OR_PARTITION, ("nowhere", 1): Errors.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_the_only_node_stays(in_memory):
+    with seglog.serve(in_memory / "data", config={"node.id": 5}) as server, WireClient(server) as client:
+        answers = [client.ask(m.UnregisterBrokerRequest(broker_id=node), 0).error_code for node in (5, 1)]
+        assert answers == [Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.BROKER_ID_NOT_REGISTERED]
+
+
+def test_a_group_has_no_settings_and_the_answer_says_so(in_memory):
+    group, client_metrics = 32, 16
+    with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
+        for kind in (group, client_metrics):
+            of = m.IncrementalAlterConfigsRequest
+            row, = client.ask(of(resources=[of.AlterConfigsResource(
+                resource_type=kind, resource_name="g", configs=[of.AlterableConfig(
+                    name="consumer.session.timeout.ms", config_operation=0, value="50000")])]), 1).responses
+            assert (row.error_code, "groups" in row.error_message) == (Errors.INVALID_REQUEST, True)
+
+
+def test_a_user_that_has_logged_in_gets_no_delegation_token(in_memory):
+    with seglog.serve(in_memory / "data", users={"alice": "secret"}) as server, WireClient(server) as client:
+        client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        client.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2)
+        answer = client.ask(m.CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
+        assert (answer.error_code, answer.principal_name) == (Errors.DELEGATION_TOKEN_AUTH_DISABLED, "alice")
+
+
+def test_librdkafka_describes_topics(in_memory):
+    with seglog.serve(in_memory / "data", topics={"orders": 2}) as server:
+        client = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
+        described = client.describe_topics(confluent_kafka.TopicCollection(["orders"]))["orders"].result(30)
+        assert len(described.partitions) == 2
