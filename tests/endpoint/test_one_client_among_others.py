@@ -7,6 +7,7 @@ Each attack is at most 10 MB of requests by one client. The figures are printed 
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import struct
 import sys
@@ -18,15 +19,18 @@ import pytest
 
 import seglog
 from seglog.wire import messages as m
-from seglog.wire.codec import encode_request, new_header
+from seglog.wire.codec import API_VERSIONS, encode_request, new_header
 from seglog.wire.error_codes import Errors
+from seglog.wire.messages import REQUESTS, ApiKey
+from seglog.wire.structs import fields
 from support.serve_process import ServeProcess
 from support.waiting import wait_for
 from support.wire_client import WireClient, produce_request
 
 # The aim is that others wait for at most 50 ms, and 256 MiB.
 ATTACK_S_MAX = 60
-BLOCK_S_MAX = 0.15
+# No callback of the loop takes more CPU time: 2 to 6 ms on an idle machine, and more beside other programs.
+BLOCK_S_MAX = 0.015
 AMPLIFICATION_MAX = 100
 RESIDENT_BYTES_MAX = 256 << 20
 PAUSE_S = 0.002
@@ -211,21 +215,89 @@ def blocks_s(monkeypatch):
     gc.unfreeze()
 
 
+def longest_block_s(directory, asked, figures, blocks_s):
+    """Of the loop while these requests are answered: the least of three times, since other programs disturb some."""
+    longest_s = []
+
+    async def serve():
+        async with seglog.serve(directory, topics={"orders": 3}, fsync="never") as server:
+            for _ in range(3):
+                figures.answer_bytes = 0
+                sender = threading.Thread(target=attack, args=(server, asked, figures, time.monotonic() + ATTACK_S_MAX))
+                blocks_s.clear()
+                sender.start()
+                await asyncio.to_thread(sender.join)
+                longest_s.append(max(blocks_s))
+                if longest_s[-1] < BLOCK_S_MAX:
+                    break
+
+    asyncio.run(serve())
+    return min(longest_s)
+
+
 @pytest.mark.parametrize("frames", ATTACKS, ids=lambda make: make.__name__)
 def test_no_request_keeps_the_loop_for_long(in_memory, frames, blocks_s):
     figures, asked = Figures(), frames()
     asked = asked[:4 if len(asked) < 1000 else 10_000]
-
-    async def serve():
-        async with seglog.serve(in_memory / "data", topics={"orders": 3}, fsync="never") as server:
-            sender = threading.Thread(target=attack, args=(server, asked, figures, time.monotonic() + ATTACK_S_MAX))
-            blocks_s.clear()
-            sender.start()
-            await asyncio.to_thread(sender.join)
-
-    asyncio.run(serve())
-    assert max(blocks_s) < BLOCK_S_MAX
+    assert longest_block_s(in_memory / "data", asked, figures, blocks_s) < BLOCK_S_MAX
     assert figures.answer_bytes <= AMPLIFICATION_MAX * sum(map(len, asked))
+
+
+def lists_of(request, struct, version, path=()):
+    """Where a request has lists: the attributes that lead to each."""
+    for field in fields(struct):
+        if field.is_list and version in field.versions:
+            yield (*path, field.attribute)
+            if field.is_struct:
+                yield from lists_of(request, getattr(request, field.type), version, (*path, field.attribute))
+
+
+def with_long_list(request, struct, version, long, count, path=(), number=0):
+    """A request with so many different elements in the list at `long`, and one in each other list."""
+    values = {}
+    for field in fields(struct):
+        where = (*path, field.attribute)
+        if version not in field.versions:
+            continue
+        if field.is_list:
+            numbers = range(count if where == long else 1)
+            if field.is_struct:
+                element = getattr(request, field.type)
+                values[field.attribute] = [
+                    with_long_list(request, element, version, long, count, where, each) for each in numbers]
+            elif field.type in ("string", "int32"):
+                values[field.attribute] = [f"t{each}" if field.type == "string" else each for each in numbers]
+        elif field.attribute == "resource_type":
+            values[field.attribute] = 2
+        elif field.type == "string" and field.name in NAMES:
+            values[field.attribute] = f"t{number}" if path == long else "orders"
+        elif field.type == "int32" and "partition" in field.attribute and path == long:
+            values[field.attribute] = number
+    return struct(**values)
+
+
+NAMES = {"Name", "TopicName", "Topic", "ResourceName", "GroupId", "TransactionalId", "ProtocolName"}
+# Each directory that it makes takes its time, in another thread.
+LEFT_OUT = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS}
+# They kept the loop for 18 to 50 ms of CPU time. `make torture` has all.
+WERE_LONG = {
+    ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+}
+
+
+@pytest.mark.parametrize(
+    "key", sorted(API_VERSIONS.keys() - LEFT_OUT if os.environ.get("SEGLOG_TORTURE") else WERE_LONG),
+    ids=lambda key: ApiKey(key).name)
+def test_no_long_list_keeps_the_loop_for_long(in_memory, key, blocks_s):
+    request, (_, version) = REQUESTS[key], API_VERSIONS[key]
+    begun = [frame(m.FindCoordinatorRequest(key="orders", key_type=key_type), 3) for key_type in (0, 1)]
+    for number, long in enumerate(lists_of(request, request, version)):
+        # An element that has lists itself counts for several.
+        is_deep = any(other[:-1] == long for other in lists_of(request, request, version))
+        asked = with_long_list(request, request, version, long, MANY // (3 if is_deep else 1) - 100)
+        asked = [*begun * 20, frame(asked, version)]
+        assert longest_block_s(in_memory / str(number), asked, Figures(), blocks_s) < BLOCK_S_MAX, long
 
 
 @pytest.mark.parametrize("frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none],

@@ -4,7 +4,7 @@ A topic's settings are stored with each of its logs (`Log.configure`, docs/forma
 settings cannot be changed while it runs.
 """
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from seglog.config import Fsync, LogConfig, Settings, keys
@@ -120,7 +120,7 @@ class Configs:
     ) -> DescribeConfigsResponse:
         results = []
         # Each one once, whatever a client sends: an answer is a thousand times as large as its question.
-        for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+        for resource in (await context.work.made(_by_name, request.resources)).values():
             await context.work.pause()
             row = DescribeConfigsResponse.DescribeConfigsResult(
                 error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -165,8 +165,9 @@ class Configs:
         self, request: Any, context: RequestContext, row_of: Callable[..., _Row], changes_of: _ChangesOf
     ) -> list[_Row]:
         rows = []
-        times = Counter((one.resource_type, one.resource_name) for one in request.resources)
-        for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+        times = await context.work.made(
+            lambda: Counter((one.resource_type, one.resource_name) for one in request.resources))
+        for resource in (await context.work.made(_by_name, request.resources)).values():
             await context.work.step()
             if times[resource.resource_type, resource.resource_name] > 1:
                 error: Errors = Errors.INVALID_REQUEST
@@ -183,15 +184,11 @@ class Configs:
     ) -> tuple[Errors, str | None]:
         kind, name = resource.resource_type, resource.resource_name
         try:
-            names = [config.name for config in resource.configs]
-            if len(set(names)) < len(names):
-                return Errors.INVALID_REQUEST, "Error due to duplicate config keys"
-            without = [config.name for config in resource.configs if config.value is None
-                       and getattr(config, "config_operation", _SET) != _DELETE]
-            if without:
-                return Errors.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}"
+            fault = await context.work.made(_fault_of, resource)
+            if fault is not None:
+                return Errors.INVALID_REQUEST, fault
             log = await self._topics.opened(name, 0) if kind == _TOPIC else None
-            changes = changes_of(log, resource)
+            changes = await context.work.made(changes_of, log, resource)
             if kind != _TOPIC:
                 return Errors.INVALID_REQUEST, (
                     "The broker's settings can only be set when the server starts."
@@ -215,6 +212,21 @@ _WORDS = {
     Errors.INVALID_REQUEST:
         "Only topics and the only broker have settings here: groups and the metrics of clients have none.",
 }
+
+
+def _by_name(resources: Iterable[Any]) -> dict[tuple[int, str], Any]:
+    """The last resource of each name."""
+    return {(one.resource_type, one.resource_name): one for one in resources}
+
+
+def _fault_of(resource: Any) -> str | None:
+    """Why these changes of a resource are invalid, whatever the settings are."""
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        return "Error due to duplicate config keys"
+    without = [config.name for config in resource.configs if config.value is None
+               and getattr(config, "config_operation", _SET) != _DELETE]
+    return f"Null value not supported for : {','.join(without)}" if without else None
 
 
 def _replacing(log: Log | None, resource: AlterConfigsRequest.AlterConfigsResource) -> dict[str, object]:

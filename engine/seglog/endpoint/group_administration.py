@@ -80,11 +80,11 @@ class GroupAdministration:
         return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=groups)
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-        row = DeleteGroupsResponse.DeletableGroupResult
-        return DeleteGroupsResponse(results=[
-            row(group_id=group_id, error_code=await self._delete(group_id, context))
-            for group_id in dict.fromkeys(request.groups_names)
-        ])
+        row, rows = DeleteGroupsResponse.DeletableGroupResult, []
+        for group_id in dict.fromkeys(request.groups_names):
+            await context.work.step()
+            rows.append(row(group_id=group_id, error_code=await self._delete(group_id, context)))
+        return DeleteGroupsResponse(results=rows)
 
     async def _delete(self, group_id: str, context: RequestContext) -> Errors:
         error = self._coordinator.check(group_id, may_be_empty=True)

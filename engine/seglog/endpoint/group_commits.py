@@ -1,5 +1,5 @@
 """Requests about offsets: OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, in all their versions."""
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from seglog.config import MAX_LONG
 from seglog.coordinators.group import CONSUMER_PROTOCOL, Group, GroupState
@@ -8,6 +8,7 @@ from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.internal_topic import ProducerOfBatch
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.workload import Workload
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 from seglog.wire.messages import (
@@ -25,6 +26,9 @@ from seglog.wire.messages import (
 _NO_OFFSET = CommittedOffset(-1)
 # What a fetch of one partition finds.
 _Found = tuple[CommittedOffset, Errors]
+
+# Returns the group to commit to, and an error of the whole request.
+_Committer = Callable[[], tuple[Group | None, Errors | None]]
 
 
 class GroupCommits:
@@ -44,18 +48,16 @@ class GroupCommits:
     async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
         now_ms = self._coordinator.now_ms()
         retention_ms = request.retention_time_ms
-        wanted = {
+        wanted = await context.work.made(lambda: {
             (topic.name, row.partition_index): CommittedOffset(
                 row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "",
                 now_ms if row.commit_timestamp == -1 else row.commit_timestamp,
                 -1 if retention_ms == -1 else min(now_ms + retention_ms, MAX_LONG),
             )
             for topic in request.topics for row in topic.partitions
-        }
-        # A request with only unknown topics does not create a group.
-        group, error = self._committer(request) if any(map(self._exists, wanted)) else (None, None)
-        errors = await self._commit(group, wanted, error)
-        return OffsetCommitResponse(topics=[
+        })
+        errors = await self._commit(wanted, lambda: self._committer(request), context.work)
+        return await context.work.made(lambda: OffsetCommitResponse(topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
                 OffsetCommitResponse.OffsetCommitResponsePartition(
                     partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
@@ -63,7 +65,7 @@ class GroupCommits:
                 for row in topic.partitions
             ])
             for topic in request.topics
-        ])
+        ]))
 
     def _committer(self, request: OffsetCommitRequest) -> tuple[Group | None, Errors | None]:
         """The group, and the error if the client may not commit to it."""
@@ -98,16 +100,15 @@ class GroupCommits:
     ) -> TxnOffsetCommitResponse:
         now_ms = self._coordinator.now_ms()
         producer = ProducerOfBatch(request.producer_id, request.producer_epoch)
-        wanted = {
+        wanted = await context.work.made(lambda: {
             (topic.name, row.partition_index): CommittedOffset(
                 row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms
             )
             for topic in request.topics for row in topic.partitions
-        }
-        is_any = any(map(self._exists, wanted))
-        group, error = self._transactional_committer(request, producer) if is_any else (None, None)
-        errors = await self._commit(group, wanted, error, producer)
-        return TxnOffsetCommitResponse(topics=[
+        })
+        errors = await self._commit(
+            wanted, lambda: self._transactional_committer(request, producer), context.work, producer)
+        return await context.work.made(lambda: TxnOffsetCommitResponse(topics=[
             TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=[
                 TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
                     partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
@@ -115,7 +116,7 @@ class GroupCommits:
                 for row in topic.partitions
             ])
             for topic in request.topics
-        ])
+        ]))
 
     def _transactional_committer(
         self, request: TxnOffsetCommitRequest, producer: ProducerOfBatch
@@ -136,23 +137,30 @@ class GroupCommits:
         )
 
     async def _commit(
-        self, group: Group | None, wanted: dict[TopicPartition, CommittedOffset], error: Errors | None,
+        self, wanted: dict[TopicPartition, CommittedOffset], committer: "_Committer", work: Workload,
         producer: ProducerOfBatch | None = None,
     ) -> dict[TopicPartition, Errors]:
-        """Commit, and return the error of each partition's row. `error`: an error of all of them."""
+        """Commit, and return the error of each partition's row. `committer` returns the group, and an error of all of
+        them; nothing comes between that and the commit. It is not called if there is no such partition at all: a
+        request with only unknown topics does not create a group."""
         # In UTF-16 code units, as Kafka counts.
         longest = self._coordinator.config.offset_metadata_max_bytes
-        errors, commits = dict.fromkeys(wanted, Errors.NONE), {}
+        errors, known, commits = dict.fromkeys(wanted, Errors.NONE), [], {}
         for where, commit in wanted.items():
+            if work.is_heavy:
+                await work.pause()
             if not self._exists(where):
                 errors[where] = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            elif error is not None:
-                errors[where] = error
-            elif len(commit.metadata.encode("utf-16-be", "surrogatepass")) // 2 > longest:
+                continue
+            known.append(where)
+            if len(commit.metadata.encode("utf-16-be", "surrogatepass")) // 2 > longest:
                 errors[where] = Errors.OFFSET_METADATA_TOO_LARGE
             else:
                 commits[where] = commit
-        if commits and group is not None:
+        group, error = committer() if known else (None, None)
+        if error is not None:
+            errors.update(dict.fromkeys(known, error))
+        elif commits and group is not None:
             written: PendingAnswer[Errors] = PendingAnswer()
             self._coordinator.commit(group, commits, written.give, producer)
             errors.update(dict.fromkeys(commits, await written))
@@ -172,7 +180,7 @@ class GroupCommits:
         error = self._coordinator.check(request.group_id, may_be_empty=True) or Errors.NONE
         topics = None if request.topics is None else [(row.name, row.partition_indexes) for row in request.topics]
         found = await self._find(request.group_id, topics, request.require_stable, error, context)
-        return OffsetFetchResponse(
+        return await context.work.made(lambda: OffsetFetchResponse(
             error_code=error,
             topics=[
                 OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=[
@@ -185,7 +193,7 @@ class GroupCommits:
                 # From version 2 on, an error of the group appears only once.
                 for name, rows in found if context.version < 2 or error is Errors.NONE
             ],
-        )
+        ))
 
     async def _of_group(
         self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
@@ -194,7 +202,7 @@ class GroupCommits:
         topics = None if asked.topics is None else [(row.name, row.partition_indexes) for row in asked.topics]
         await context.work.step()
         found = [] if error else await self._find(asked.group_id, topics, require_stable, error, context)
-        return OffsetFetchResponse.OffsetFetchResponseGroup(
+        return await context.work.made(lambda: OffsetFetchResponse.OffsetFetchResponseGroup(
             group_id=asked.group_id, error_code=error,
             topics=[
                 OffsetFetchResponse.OffsetFetchResponseTopics(name=name, partitions=[
@@ -206,7 +214,7 @@ class GroupCommits:
                 ])
                 for name, rows in found
             ],
-        )
+        ))
 
     async def _find(
         self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors,
@@ -252,6 +260,8 @@ class GroupCommits:
             return OffsetDeleteResponse(error_code=error or Errors.NONE)
         errors = {}
         for where in [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]:
+            if context.work.is_heavy:
+                await context.work.pause()
             if not self._exists(where):
                 errors[where] = Errors.UNKNOWN_TOPIC_OR_PARTITION
             elif is_in_use and group.is_subscribed_to(where[0]):
@@ -262,7 +272,7 @@ class GroupCommits:
         if removed:
             failed = await coordinator.remove(group, removed)
             errors.update(dict.fromkeys(removed, failed))
-        return OffsetDeleteResponse(topics=[
+        return await context.work.made(lambda: OffsetDeleteResponse(topics=[
             OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=[
                 OffsetDeleteResponse.OffsetDeleteResponsePartition(
                     partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
@@ -270,4 +280,4 @@ class GroupCommits:
                 for row in topic.partitions
             ])
             for topic in request.topics
-        ])
+        ]))

@@ -24,6 +24,8 @@ from seglog.wire.messages import (
 
 # FindCoordinatorRequest.CoordinatorType
 _GROUP, _TRANSACTION = 0, 1
+# Looked up before the loop goes on, in a request with many.
+_KEYS_AT_ONCE = 64
 # A member id is its client id or instance id plus this many characters.
 _UUID_CHARACTERS = 37
 
@@ -50,10 +52,13 @@ class GroupMembership:
         keys = request.coordinator_keys if context.version >= 4 else [request.key]
         # In older versions the message on success is "NONE", as Kafka sends it.
         message = Errors.NONE.name if context.version < 4 else ""
-        if request.key_type == _GROUP:
-            await self._coordinator.topic.ensure(*keys)
-        elif request.key_type == _TRANSACTION and self._coordinator.ensure_transactions is not None:
-            await self._coordinator.ensure_transactions(*keys)
+        ensure = {_GROUP: self._coordinator.topic.ensure, _TRANSACTION: self._coordinator.ensure_transactions}.get(
+            request.key_type)
+        if ensure is not None:
+            for at in range(0, len(keys), _KEYS_AT_ONCE):
+                some = keys[at : at + _KEYS_AT_ONCE]
+                await context.work.step(len(some))
+                await ensure(*some)
         else:
             error, message = Errors.INVALID_REQUEST, f"unknown key type {request.key_type}; expected 0 or 1"
         node_id, host, port = self._coordinator.node_id, context.host, context.port
@@ -63,12 +68,12 @@ class GroupMembership:
             return FindCoordinatorResponse(
                 error_code=error, error_message=message, node_id=node_id, host=host, port=port
             )
-        return FindCoordinatorResponse(coordinators=[
+        return await context.work.made(lambda: FindCoordinatorResponse(coordinators=[
             FindCoordinatorResponse.Coordinator(
                 key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message
             )
             for key in keys
-        ])
+        ]))
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         result = await self._join(request, context)
@@ -168,15 +173,15 @@ class GroupMembership:
         if context.version < 3:
             leaving = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         group = self._coordinator.get(request.group_id)
-        rows = [
-            LeaveGroupResponse.MemberResponse(
+        rows = []
+        for member in leaving:
+            await context.work.step()
+            rows.append(LeaveGroupResponse.MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id,
                 error_code=Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.leave(
                     group, member.member_id, member.group_instance_id, member.reason or "no reason was given"
                 ),
-            )
-            for member in leaving
-        ]
+            ))
         if context.version < 3:
             return LeaveGroupResponse(error_code=rows[0].error_code)
         return LeaveGroupResponse(members=rows)

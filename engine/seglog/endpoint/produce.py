@@ -97,6 +97,8 @@ class Produce:
         logs: list[_Found] = []
         for topic in request.topic_data:
             for data in topic.partition_data:
+                if context.work.is_heavy:
+                    await context.work.pause()
                 log: _Found = self._topics.open_log(topic.name, data.index)
                 if log is None:
                     try:
@@ -104,8 +106,9 @@ class Produce:
                     except SeglogError as error:
                         log = error
                 logs.append(log)
-        checked = await self._checked(request, context, logs) if _are_heavy(request, logs) else None
-        responses, done = self._appended(request, context, logs, checked)
+        are_heavy = await context.work.made(_are_heavy, request, logs)
+        checked = await self._checked(request, context, logs) if are_heavy else None
+        responses, done = await self._appended(request, context, logs, checked)
         waits = self._waits(request.acks, done)
         if request.acks == 0:
             failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
@@ -132,7 +135,7 @@ class Produce:
         with context.work.holding(inflated_bytes):
             return await context.work.in_thread(_check_all, asked)
 
-    def _appended(
+    async def _appended(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
         checked: "Sequence[_Checked] | None",
     ) -> "tuple[list[ProduceResponse.TopicProduceResponse], list[_Appended]]":
@@ -143,6 +146,8 @@ class Produce:
         for topic in request.topic_data:
             rows = []
             for data in topic.partition_data:
+                if context.work.is_heavy:
+                    await context.work.pause()      # nothing comes between the checks of a batch and its append
                 row = _Row(data.index, 0, -1)
                 log, batch = next(found), next(before, None)
                 if request.acks not in (0, 1, ACKS_ALL):

@@ -122,7 +122,9 @@ class Requests:
                 return None, 0
             if not work.is_heavy:
                 return encode_response(header, response), 0
-            segments = await work.in_thread(encode_response, header, response)
+            # The thread drops them, too: whoever holds them still when the collector runs again pays for it.
+            made, request, response = [response], None, None
+            segments = await work.in_thread(lambda: encode_response(header, made.pop()))
             size_bytes = sum(len(segment) for segment in segments if isinstance(segment, (bytearray, memoryview)))
             await self.answers.take(size_bytes)     # in its turn, so that only one more waits for memory
             return segments, size_bytes

@@ -101,11 +101,11 @@ class TransactionRequests:
     ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
         coordinator = self._coordinator
         wanted = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-        errors = {
+        errors = await context.work.made(lambda: {
             where: Errors.NONE if 0 <= where[1] < coordinator.logs.partition_count(where[0])
             else Errors.UNKNOWN_TOPIC_OR_PARTITION
             for where in wanted
-        }
+        })
         if not verify_only:     # only the coordinator adds its own topic: its markers commit offsets
             errors.update(
                 (where, Errors.TOPIC_AUTHORIZATION_FAILED) for where in wanted if where[0] in INTERNAL_TOPICS)
@@ -114,9 +114,11 @@ class TransactionRequests:
             # All or nothing.
             errors = {where: found or Errors.OPERATION_NOT_ATTEMPTED for where, found in errors.items()}
         elif error is Errors.NONE and verify_only:
-            found = {
-                where: coordinator.verify(transactional_id, producer_id, producer_epoch, *where) for where in wanted
-            }
+            found = {}
+            for where in wanted:
+                if context.work.is_heavy:
+                    await context.work.pause()
+                found[where] = coordinator.verify(transactional_id, producer_id, producer_epoch, *where)
             # A client that sends this request knows the error that tells it to abort.
             errors = {
                 where: Errors.TRANSACTION_ABORTABLE if error is Errors.INVALID_TXN_STATE else error
@@ -128,7 +130,7 @@ class TransactionRequests:
                     transactional_id, producer_id, producer_epoch, set(wanted), done
                 ))
             errors = dict.fromkeys(wanted, _told(error, ApiKey.ADD_PARTITIONS_TO_TXN, context))
-        return [
+        return await context.work.made(lambda: [
             AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[
                 AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
                     partition_index=partition, partition_error_code=errors[topic.name, partition]
@@ -136,7 +138,7 @@ class TransactionRequests:
                 for partition in topic.partitions
             ])
             for topic in topics
-        ]
+        ])
 
     async def add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, context: RequestContext

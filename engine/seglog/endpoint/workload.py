@@ -1,14 +1,17 @@
 """What a request may cost the others: a light request is handled at once, a heavy one in steps and in its turn.
 
     light       few elements, a small answer
-    heavy       more than that: one at a time in the whole server; it is decoded and encoded in a thread, and its
-                handler lets the loop go on after every two milliseconds
+    heavy       more than that: one at a time in the whole server; it is decoded and encoded in a thread, and so is what
+                its handler makes of all rows at once; the handler lets the loop go on after every two milliseconds
     refused     more rows or bytes than an answer may have
 
-A handler calls `step` for each row of its answer, so it is found out on the way what a request is.
+A handler calls `step` for each row of its answer, so it is found out on the way what a request is. While there is a
+heavy one, the cyclic collector does not run: its thousands of objects, which are in no cycle, would make each of its
+runs take up to 40 ms, in whichever thread.
 """
 import asyncio
 import contextlib
+import gc
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,10 +40,23 @@ class HeavyWork:
     def __init__(self, memory: RequestMemory) -> None:
         self.memory = memory
         self.turn = asyncio.Lock()
+        self._has_paused_collector = False
         self.thread = ThreadPoolExecutor(1, "seglog-heavy")
 
     def close(self) -> None:
         self.thread.shutdown(cancel_futures=True)
+
+    async def begin(self) -> None:
+        """Wait until no other request is heavy."""
+        await self.turn.acquire()
+        self._has_paused_collector = gc.isenabled()
+        gc.disable()
+
+    def end(self) -> None:
+        """Call it when the objects of the request are gone."""
+        if self._has_paused_collector:
+            gc.enable()
+        self.turn.release()
 
 
 class Workload:
@@ -79,7 +95,7 @@ class Workload:
     async def become_heavy(self) -> None:
         """Wait until no other request is heavy."""
         if self._heavy is not None and not self.is_heavy:
-            await self._heavy.turn.acquire()
+            await self._heavy.begin()
             self.is_heavy = True
 
     @contextlib.contextmanager
@@ -101,10 +117,14 @@ class Workload:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._heavy.thread, function, *arguments)
 
+    async def made(self, make: Callable[..., _Done], *arguments: Any) -> _Done:
+        """What is made of all rows of a request at once; in the thread, if there are many."""
+        return await self.in_thread(make, *arguments) if self.is_heavy else make(*arguments)
+
     def end(self) -> None:
         if self.is_heavy and self._heavy is not None:
             self.is_heavy = False
-            self._heavy.turn.release()
+            self._heavy.end()
 
 
 UNLIMITED = Workload(None)
