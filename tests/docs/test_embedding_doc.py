@@ -1,4 +1,5 @@
-"""docs/embedding.md: its examples run, one after the other, and print what stands below them."""
+"""docs/embedding.md: its examples run, one after the other, and print what stands below them. docs/processes.md: its
+numbers are true."""
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import seglog
 from support.descriptors import descriptors_of
 from support.pages import run_examples
 
-PAGE = Path(__file__).parents[2] / "docs/embedding.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, PLATFORMS = DOCS / "embedding.md", DOCS / "processes.md"
 
 
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
@@ -20,7 +22,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 def test_a_log_holds_as_many_descriptors_as_the_page_says(tmp_path):
-    said = int(re.search(r"holds (\d+) descriptors", PAGE.read_text())[1])
+    said = int(re.search(r"holds (\d+) descriptors", PLATFORMS.read_text())[1])
     with seglog.open_dir(tmp_path) as log_dir:
         for partition in range(20):
             log_dir.log("orders", partition).append(b"v")
