@@ -72,7 +72,7 @@ GROUPS = {
         "explain": "Explain an error, a finding or an exit status, and say what to do.",
         "config": "List the configuration keys: units, defaults, limits, meaning.",
         "doctor": "Show which Python, Java, PySpark and pyarrow are installed, and what to change.",
-        "demo": "Show it all on a small partition that a real broker wrote.",
+        "demo": "Try ls, verify, seek and convert on a small partition that a real broker wrote.",
     },
 }
 # Commands that help does not list: docs/cli.md shows how to set them up once.

@@ -81,12 +81,10 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
         where = f"nothing to compact after {found.horizon}" if found.horizon > EARLIEST else "the topic has no entries"
         print(f"{name_of(path)}: {where}")
         return
-    would = "would be left" if dry_run else "left"
     print(
-        f"{name_of(path)}: up to {found.horizon}, {count.messages_in:,} messages in "
-        f"{report.count_of(count.entries_in, 'entry', 'entries')} ({report.size(count.bytes_in)}): {would} "
-        f"{count.messages_out:,} in {report.count_of(count.entries_out, 'entry', 'entries')} "
-        f"({report.size(count.bytes_out)}), the last at {found.last}"
+        f"{name_of(path)}: up to {found.horizon}, {count.messages_in:,} messages → {count.messages_out:,}, in "
+        f"{count.entries_in:,} → {report.count_of(count.entries_out, 'entry', 'entries')} "
+        f"({report.size(count.bytes_in)} → {report.size(count.bytes_out)}), the last at {found.last}"
     )
     if count.unreadable:
         print(f"  {report.count_of(count.unreadable, 'batch', 'batches')} could not be opened: kept unchanged")

@@ -44,8 +44,8 @@ def command(
     Checks checksums, but decompresses nothing, except v0 wrappers that get other offsets. Without --new-offsets all
     offsets stay, and a run continues where DST ends. SRC may be written to meanwhile, even by a broker.
 
-    Several DST are the partitions of a topic: batches with keys are split as Kafka's producers would do it, and others
-    go whole to one DST after another. Records then get new offsets.
+    Several DST are the partitions of a topic: batches with keys are split as Kafka's producers would split them, and
+    batches without keys go round-robin, whole. Records then get new offsets.
     """
     are_new = {path: not path.exists() for path in targets}
     with Partition(source) as src:      # before a target is created

@@ -24,10 +24,10 @@ cdef class QuietTail(ChangeGate):
     durable_offset      one past the last offset that is surely on the disk
     leader_epoch        of the batches to come
     is_epoch_due        `leader_epoch` has not begun yet, or nothing was written since opening
-    is_unordered        several batches were unsynced at a time, since opening
+    is_unordered        several batches were unsynced at once, since opening
     publishes_synced    readers see what is durable, and appenders wait for that
     is_old_format       records are stored in format v0 or v1: never quietly
-    follows             the last batches got their offsets elsewhere: a mirror, a follower
+    follows             the last batches kept the offsets of their source: a mirror, a replica
     encoder             makes batches, and checks ready ones
     announcements       a queue.SimpleQueue that gets the log when readers may see more of it; None: not wanted
     is_announced        it is already in there: the next appends need not add it

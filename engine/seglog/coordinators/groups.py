@@ -70,7 +70,7 @@ class GroupCoordinator:
         # What members hold: as counted, and what they have got since.
         self._held_bytes = config.group_members_max_bytes + 1       # more than may be: to be counted
         self._counted_at = 0.0
-        # Why requests of groups cannot be answered; None: they can.
+        # The error for requests of groups, or None once they can be answered.
         self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
     # --- its life ----------------------------------------------------------------------------------

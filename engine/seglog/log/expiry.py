@@ -1,4 +1,4 @@
-"""What retention is told about a log's segments, and what it answers. The rule itself is not part of `log/`.
+"""Inputs and results of retention. The rule itself is not part of `log/`.
 
 Retention is a function of these values, the configuration and the clock (`Retention`). The code that opens a log passes
 it in; the log calls it, and deletes what it names.

@@ -45,4 +45,4 @@ class Keeper(Protocol):
 
 
 KeeperOf = Callable[[LogConfig], Keeper | None]
-"""Returns the keeper for a log with this configuration; None: the log does the little that is due in its own thread."""
+"""Returns the keeper for a log with this configuration, or None if the log does its own background work."""

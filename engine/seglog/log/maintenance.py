@@ -1,4 +1,4 @@
-"""Background work on a log: done by the keeper that was passed in, or by a thread of the log's own."""
+"""Background work on a log. It runs in the keeper that was passed in, or in the log's own thread."""
 import functools
 import weakref
 from typing import Protocol

@@ -34,8 +34,8 @@ class LogStats:
     appends, appended_bytes batches written since opening, and their bytes
     listeners               followers and callbacks of on_published in this process that wait for new records
     syncs, sync_seconds     shared syncs of the active segment since opening, and the time they took together
-    failure                 the error since which the log is read-only; None: it is not
-    uncleanable             why retention or compaction failed when it was last tried; None: it did not
+    failure                 the error that made the log read-only, or None
+    uncleanable             the last error of retention or compaction, or None if the last try succeeded
     """
 
     topic: str

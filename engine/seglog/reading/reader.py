@@ -128,7 +128,7 @@ class LogReader(LogLookup):
         return LogCursor(self, name, is_shared=shared, fs=self._fs, clock=self._clock)
 
     def _told_ends(self) -> LiveEnds | None:
-        """What the log's writer tells of cuts; None if it tells nothing."""
+        """The truncation state that the log's writer has published, or None."""
         return told_ends(self.path)
 
     def _read_epoch(self) -> int | None:

@@ -4,7 +4,7 @@ There is one for all logs of an open log dir, or for a log that was opened alone
 urgent one: first what is due by the clock, then a log that called, then the one that has been due the longest. So no
 two steps work on one log; and no two processes clean a log, since the process that has it open holds its lock.
 
-Long steps call the throttle after each piece of work: it keeps house for the other logs, waits as
+Long steps call the throttle after each piece of work: it runs the other logs' maintenance, waits as
 log.cleaner.io.max.bytes.per.second requires, and leaves the step if the log is to be closed. A log whose step fails is
 listed as uncleanable, with the reason, until a later step succeeds; it is retried every log.cleaner.backoff.ms.
 """
