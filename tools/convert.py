@@ -120,9 +120,9 @@ def command(
 
     Without DST, show a dry run: the plan, the expected size, and what an older format cannot hold; status 1 if there is
     something to convert. Offsets, keys, values, timestamps and headers stay; each compressed batch and each single
-    message becomes one v2 batch, as when Kafka 4 compacts old data, so that replicas stay identical. DST appears only when
-    it is complete, after its files were read back and proven equal. Only --in-place with --apply changes SRC, and swaps
-    it with the result in one step. If a partition of a log dir fails, it is reported and the others are converted:
+    message becomes one v2 batch, as when Kafka 4 compacts old data, so that replicas stay identical. DST appears only
+    when it is complete, after its files were read back and proven equal. Only --in-place with --apply changes SRC, and
+    swaps it with the result in one step. If a partition of a log dir fails, it is reported and the others are converted:
     status 7.
     """
     if shows_plan:

@@ -292,8 +292,9 @@ class LogConfig(Settings):
     )
     retention_ignore_future_timestamps: bool = setting(
         False, "seglog.retention.ignore.future.timestamps", "boolean",
-        "whether a segment whose largest timestamp is in the future is judged by the time of its file instead, which is "
-        "when it was sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has passed",
+        "whether a segment whose largest timestamp is in the future is judged by the time of its file instead, which "
+        "is when it was sealed; otherwise one wrong timestamp keeps it, and all later segments, until that time has "
+        "passed",
         "seglog's own; Redpanda has storage_ignore_timestamps_in_future_sec",
     )
     retention_respect_cursors: bool = setting(

@@ -300,7 +300,8 @@ class _Job:
         self._forget_steps(partitions)
 
     def _forget_steps(self, partitions: list[str]) -> None:
-        """Remove what is left of partitions that are final: the source, if remove_source is set, and files of the workplace."""
+        """Remove what is left of partitions that are final: the source, if remove_source is set, and files of the
+        workplace."""
         if self.remove_source:
             removed, failures = remove_sources(self.workplace, partitions)
             self._removed += removed

@@ -43,7 +43,8 @@ _HINTS = (
      " access_key=... secret_key=..."),
     (("ACCESS_DENIED", "403", "Signature is required"),
      "the store denies access: give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, a role of"
-     " the machine, or --store-option access_key=... secret_key=...; they must allow listing, reading, writing and deleting"),
+     " the machine, or --store-option access_key=... secret_key=...; they must allow listing, reading, writing and"
+     " deleting"),
     (("NETWORK_CONNECTION", "curlCode", "Could not connect", "Couldn't resolve"),
      "check that this machine can reach the store, and --store-option endpoint_override=HOST:PORT, scheme, region"),
     (("SLOW_DOWN", "THROTTLING", "SERVICE_UNAVAILABLE", "503", _UNREAD_ERROR),
