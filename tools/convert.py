@@ -122,8 +122,8 @@ def command(
     something to convert. Offsets, keys, values, timestamps and headers stay; each compressed batch and each single
     message becomes one v2 batch, as when Kafka 4 compacts old data, so that replicas stay identical. DST appears only
     when it is complete, after its files were read back and proven equal. Only --in-place with --apply changes SRC, and
-    swaps it with the result in one step. If a partition of a log dir fails, it is reported and the others are converted:
-    status 7.
+    swaps it with the result in one step. If a partition of a log dir fails, it is reported and the others are
+    converted: status 7.
     """
     if shows_plan:
         if dst is not None or in_place or rollback:
