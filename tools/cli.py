@@ -52,6 +52,7 @@ GROUPS = {
     },
     "Move and serve": {
         "mirror": "Append the batches of one partition to another, unchanged.",
+        "export": "Write topics into a Parquet, Delta or Iceberg table; a later run adds what is new.",
         "backup": "Back up logs while they are in use: create, ls, check, forget, prune.",
         "restore": "Restore partitions from a backup.",
         "serve": "Let Kafka clients produce to and consume from a log dir.",

@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format import names
-from seglog.frames.typed.kinds import KINDS
 from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
@@ -31,6 +30,7 @@ from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template
 from .each_place import EachPlace
 from .options import (
+    DecodeType,
     NumberType,
     SizeType,
     TimeType,
@@ -38,13 +38,14 @@ from .options import (
     json_option,
     limit_option,
     on_corrupt_option,
+    on_undecodable_option,
     paths_argument,
+    schemas_option,
 )
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place
 
-_TEXTS = ("auto", "utf8", "json", "base64", "kafka", "raw")
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
 _OF_TABLES = _OF_BOTH | {"columns", "schemas", "on_undecodable"}
@@ -64,33 +65,6 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in (*FORMATS, RAW) if name.startswith(incomplete)]
-
-
-class DecodeType(click.ParamType):   # type: ignore[type-arg]    # as above
-    """A kind of text, or of typed columns; or one for each column: {"key": "utf8", "value": "avro"}."""
-
-    name = "decode"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | dict[str, str]:
-        if isinstance(value, dict) or value in _TEXTS:
-            return value    # type: ignore[no-any-return]
-        if value in KINDS:
-            return {"key": value, "value": value}
-        chosen = dict(pair.split("=", 1) for pair in value.split(",") if "=" in pair)
-        kinds = ("utf8", "json", *KINDS)
-        if len(chosen) != value.count(",") + 1 or not set(chosen) <= {"key", "value"} or not set(
-            chosen.values()
-        ) <= set(kinds):
-            self.fail(
-                f"{value!r} is neither one of {', '.join((*_TEXTS, *KINDS))} nor some of these for key and value, such "
-                f"as key=utf8,value=avro", param, ctx,
-            )
-        return chosen
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in (*_TEXTS, *KINDS) if name.startswith(incomplete)]
 
 
 @click.command(cls=Command, only_reads=True)
@@ -131,14 +105,8 @@ class DecodeType(click.ParamType):   # type: ignore[type-arg]    # as above
     "say, as JSON; else raw: bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse "
     "other topics. For a table also avro or protobuf, and one for each: key=utf8,value=avro.",
 )
-@click.option(
-    "--schemas", metavar="URL|DIR", help="Where the schemas for avro and protobuf are: a registry's URL, a folder of "
-    ".avsc or .proto files, or the directory _schemas-0. By default _schemas-0 beside the topic.",
-)
-@click.option(
-    "--on-undecodable", type=click.Choice(["fail", "null", "raw"]), default="fail",
-    help="A value that is not of its schema: fail, null, or raw for its bytes in the field _undecodable.",
-)
+@schemas_option
+@on_undecodable_option
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: write to this new file, "
     "not to stdout.",

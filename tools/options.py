@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
+from seglog.frames.typed.kinds import KINDS
 from seglog.ledger.position import Position
 from seglog.reading.times import to_time_bound_ms
 
 from .cli import SourcePath
 
+# Of --decode, beside the kinds with a schema.
+TEXTS = ("auto", "utf8", "json", "base64", "kafka", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -96,6 +100,33 @@ class ConfigType(click.ParamType):   # type: ignore[type-arg]    # generic only 
         return key.strip(), setting.strip()
 
 
+class DecodeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A kind of text, or of typed columns; or one for each column: {"key": "utf8", "value": "avro"}."""
+
+    name = "decode"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | dict[str, str]:
+        if isinstance(value, dict) or value in TEXTS:
+            return value    # type: ignore[no-any-return]
+        if value in KINDS:
+            return {"key": value, "value": value}
+        chosen = dict(pair.split("=", 1) for pair in value.split(",") if "=" in pair)
+        kinds = ("utf8", "json", *KINDS)
+        if len(chosen) != value.count(",") + 1 or not set(chosen) <= {"key", "value"} or not set(
+            chosen.values()
+        ) <= set(kinds):
+            self.fail(
+                f"{value!r} is neither one of {', '.join((*TEXTS, *KINDS))} nor some of these for key and value, such "
+                f"as key=utf8,value=avro", param, ctx,
+            )
+        return chosen
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in (*TEXTS, *KINDS) if name.startswith(incomplete)]
+
+
 def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
     """Take over these options of another command."""
     found = {parameter.name: parameter for parameter in command.params}
@@ -172,3 +203,13 @@ def on_corrupt_option(function: F) -> F:
         "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
         help="At a damaged batch: stop, or skip it, report what is lost and exit with status 7.",
     )(function)
+
+
+schemas_option = click.option(
+    "--schemas", metavar="URL|DIR", help="Where the schemas for avro and protobuf are: a registry's URL, a folder of "
+    ".avsc or .proto files, or the directory _schemas-0. By default _schemas-0 beside the topic.",
+)
+on_undecodable_option = click.option(
+    "--on-undecodable", type=click.Choice(["fail", "null", "raw"]), default="fail",
+    help="A value that is not of its schema: fail, null, or raw for its bytes in the field _undecodable.",
+)

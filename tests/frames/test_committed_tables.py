@@ -504,3 +504,13 @@ def test_a_table_is_whole_however_often_its_writer_is_killed(tmp_path, table_for
         assert table_format == "delta" or (dst / "metadata/version-hint.text").read_text() == str(iceberg_version(dst))
     assert interrupted
     print(f"{table_format}: {kills} kills, {interrupted} between two commits, {tables} tables")
+
+
+@pytest.mark.parametrize("table_format", ["parquet", *FORMATS])
+def test_what_could_not_be_decoded_is_counted(tmp_path, table_format):
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
+    path = write_topic(tmp_path / "d/t-0", [b"\x02", b"", b""])
+    typed = seglog.Typed("avro", schema=schema, frame="none")
+    scan = seglog.scan(path, decode={"value": typed}, on_undecodable="null")
+    assert [one.rows for one in seglog.write_table(scan, tmp_path / "lake", format=table_format)] == [3]
+    assert scan.undecodable == {"value": 2}

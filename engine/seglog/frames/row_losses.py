@@ -1,4 +1,4 @@
-"""Reads the rows of parts for a table, and counts what their source has lost."""
+"""Reads the rows of parts for a table, and counts what their source has lost, and what could not be decoded."""
 from collections.abc import Iterator, Sequence
 
 from seglog._kernels.topic_rows import TopicRows
@@ -21,11 +21,13 @@ class RowLosses:
         self._spans: list[tuple[int, int]] = []     # first and stop offset, in order; not yet counted
 
     def batches(self) -> Iterator[TopicRows | TypedRows]:
-        """The rows of all parts. `scan.lost` gets what is lost."""
+        """The rows of all parts. `scan.lost` gets what is lost, `scan.undecodable` what could not be decoded."""
         for part in self._parts:
             found: list[LostRange] = []
             for rows in part.batches(found):
                 self._take(part, found)
+                if isinstance(rows, TypedRows):
+                    self._scan._undecodable.update(rows.undecodable)
                 yield rows
             self._take(part, found)
 
