@@ -5,6 +5,7 @@ import pytest
 
 from seglog.delayed import metrics as delayed
 from seglog.log import log_metrics
+from seglog.queue import metrics as queue
 from seglog.upkeep import metrics as cleaner
 from support.pages import check_part
 
@@ -21,8 +22,9 @@ def table(metrics):
 
 
 @pytest.mark.parametrize(
-    ("page", "module"), [("delayed.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics)],
-    ids=["delayed", "cleaner", "logs"],
+    ("page", "module"),
+    [("delayed.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics), ("queue.md", queue)],
+    ids=["delayed", "cleaner", "logs", "queue"],
 )
 def test_the_page_holds_the_table_of_the_code(page, module):
     begin = f"<!-- made from {Path(module.__file__).relative_to(TOP)} by tests/docs/test_metrics_doc.py -->\n"

@@ -44,6 +44,7 @@ from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.logger import Logger
 from seglog.queue.backlog import Backlog
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
+from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS
@@ -120,14 +121,15 @@ class Lane:
 
     def __init__(
         self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
-        backlog: Backlog, *, config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock,
-        create: bool,
+        backlog: Backlog, counts: QueueCounts, *, config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None,
+        clock: Clock, create: bool,
     ) -> None:
         self._prefix = prefix
         self._lock = lock
         self._changed = changed
         self._options = options
         self._backlog = backlog
+        self._counts = counts
         self._clock = clock
         # The jobs that may be delivered at once: new ones, and before them those that were delivered before.
         self._ready: deque[Job] = deque()
@@ -274,9 +276,12 @@ class Lane:
         ends_ms = self._clock.now_ms() + lease_ns // 1_000_000
         self._journal.append(Change(JournalKind.DELIVERED, [(*job.at, job.attempt) for job in jobs], ends_ms))
         self.leases.tidy()
-        deliver = self.leases.deliver
+        deliver, again = self.leases.deliver, 0
         for job in jobs:
             deliver(job.at, job.attempt, ends_ns)
+            again += job.attempt > 1
+        self._counts.deliveries.add(len(jobs))
+        self._counts.redeliveries.add(again)
         if self._journal.position > self._checkpoint_at:
             self._checkpoint()
 
@@ -391,8 +396,8 @@ class Lane:
 
     # --- what happens to a job ---------------------------------------------------------------
 
-    def acknowledge(self, jobs: Sequence[Job], *, wait: bool) -> None:
-        """See Job.ack, for several jobs of this lane."""
+    def acknowledge(self, jobs: Sequence[Job], *, wait: bool, is_dropped: bool = False) -> None:
+        """See Job.ack, for several jobs of this lane. `is_dropped`: they make room for others."""
         journal = self._journal
         with self._lock, self._repairing:
             self.check()
@@ -400,6 +405,7 @@ class Lane:
             if fresh:
                 journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()]))
                 self._finish(fresh)
+                (self._counts.dropped if is_dropped else self._counts.acknowledged).add(len(fresh))
             number = journal.number
         if wait:
             journal.await_number(number)
@@ -449,6 +455,7 @@ class Lane:
                 if is_late_allowed:
                     return
                 raise self._lease_lost(job)
+            self._counts.refused.add()
             limit = self._options.max_attempts
             if limit is not None and job.attempt >= limit:
                 self._bury(job.at, job.attempt, reason or "refused at its last attempt")
@@ -466,6 +473,7 @@ class Lane:
         self._journal.append(Change(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason))
         self.leases.bury(at, attempt, now_ms, reason)
         self._backlog.add(-1)
+        self._counts.deaths.add()
 
     def extend(self, job: Job, lease: timedelta | float | None) -> None:
         """See Job.extend."""

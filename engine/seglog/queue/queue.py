@@ -36,10 +36,12 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
+from seglog.metrics import PROCESS
 from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
+from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
@@ -146,6 +148,7 @@ class Queue(OpenHandle):
         self._changed = LockCondition(self._lock)
         self._lanes: dict[int, Lane] = {}
         self._backlog = _backlog_of(self, max_backlog, when_full)
+        self.counts = QueueCounts()
         # Replaced as a whole; the most urgent one first.
         self._in_order: tuple[Lane, ...] = ()
         self._is_closed = False
@@ -165,6 +168,7 @@ class Queue(OpenHandle):
         for priority in [0, *self._stored_priorities()]:
             self._open_lane(priority)
         self._is_told = listen(self._clock, self._wake)
+        _OPEN.add(self)
 
     def __repr__(self) -> str:
         return f"<Queue {self.path.name}{': closed' if self._is_closed else ''}>"
@@ -195,7 +199,8 @@ class Queue(OpenHandle):
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
         lane = Lane(
-            path, prefix, self._lock, self._changed, self._options, self._backlog, config=self._config,
+            path, prefix, self._lock, self._changed, self._options, self._backlog, self.counts,
+            config=self._config,
             fsync=self._fsync, fs=self._fs, clock=self._clock, create=True,
         )
         self._lanes[priority] = lane
@@ -503,7 +508,7 @@ class Queue(OpenHandle):
         for job in oldest:
             by_lane.setdefault(self._lane_of(job), []).append(job)
         for lane, of_lane in by_lane.items():
-            lane.acknowledge(of_lane, wait=False)
+            lane.acknowledge(of_lane, wait=False, is_dropped=True)
         return len(oldest)
 
     # --- the end -----------------------------------------------------------------------------
@@ -516,6 +521,7 @@ class Queue(OpenHandle):
     def close(self) -> None:
         """Make everything durable, and close. Jobs in flight are delivered again by the next opening. Idempotent."""
         self._is_closed = True
+        _OPEN.discard(self)
         unlisten(self._clock, self._wake)
         self._changed.notify()
         self._backlog.wake()
@@ -539,6 +545,10 @@ class Queue(OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_OPEN: "weakref.WeakSet[Queue]" = weakref.WeakSet()
+PROCESS.add(OpenQueues(lambda: [queue for queue in _OPEN if not queue.closed]))
 
 
 def _backlog_of(queue: Queue, limit: int | None, when_full: WhenFull) -> Backlog:

@@ -1,0 +1,67 @@
+"""Metrics of a process's open queues for Prometheus (docs/queue.md)."""
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from seglog.counters import Counter, Metric, Sample
+from seglog.errors import SeglogError
+
+if TYPE_CHECKING:
+    from seglog.queue.queue import QueueStats
+
+_LABELS = ("path",)
+STATES = ("ready", "delayed", "waiting", "in_flight", "dead")
+METRICS = (
+    Metric("seglog_queue_ready", "gauge", _LABELS, "jobs that can be taken now"),
+    Metric("seglog_queue_delayed", "gauge", _LABELS, "jobs whose time has not come yet"),
+    Metric("seglog_queue_waiting", "gauge", _LABELS, "jobs that failed, until they are delivered again"),
+    Metric("seglog_queue_in_flight", "gauge", _LABELS, "jobs that were taken and are not finished"),
+    Metric("seglog_queue_dead", "gauge", _LABELS, "jobs that were given up"),
+    Metric("seglog_queue_oldest_age_seconds", "gauge", _LABELS,
+           "since when the oldest job that is neither in flight nor dead was put; 0: there is none"),
+    Metric("seglog_queue_deliveries_total", "counter", _LABELS, "jobs handed out since opening, each attempt"),
+    Metric("seglog_queue_redeliveries_total", "counter", _LABELS, "those of them that were not the first attempt"),
+    Metric("seglog_queue_acknowledged_total", "counter", _LABELS, "jobs that were finished since opening"),
+    Metric("seglog_queue_refused_total", "counter", _LABELS, "jobs that were refused (nack) since opening"),
+    Metric("seglog_queue_deaths_total", "counter", _LABELS, "jobs that were given up since opening"),
+    Metric("seglog_queue_dropped_total", "counter", _LABELS, "jobs that were removed for room (max_backlog)"),
+)
+
+
+class QueueCounts:
+    """What happened to the jobs of one queue since it was opened. Its lock is held by whoever counts."""
+
+    def __init__(self) -> None:
+        self.deliveries, self.redeliveries, self.acknowledged = Counter(), Counter(), Counter()
+        self.refused, self.deaths, self.dropped = Counter(), Counter(), Counter()
+
+
+class CountedQueue(Protocol):
+    """What this module needs of an open queue."""
+
+    path: Path
+    counts: QueueCounts
+
+    def stats(self) -> "QueueStats": ...
+
+
+class OpenQueues:
+    """A source of seglog.metrics: every queue that is open, under its path."""
+
+    metrics: Sequence[Metric] = METRICS
+
+    def __init__(self, open_queues: Callable[[], Iterable[CountedQueue]]) -> None:
+        self._open_queues = open_queues
+
+    def samples(self) -> Iterator[Sample]:
+        for queue in self._open_queues():
+            try:
+                stats = queue.stats()
+            except SeglogError:
+                continue        # closed meanwhile, or it failed
+            labels = (("path", str(queue.path)),)
+            for state in STATES:
+                yield Sample(f"seglog_queue_{state}", labels, getattr(stats, state))
+            yield Sample("seglog_queue_oldest_age_seconds", labels, stats.oldest_age_s or 0)
+            for name, counter in vars(queue.counts).items():
+                yield Sample(f"seglog_queue_{name}_total", labels, counter.value)
