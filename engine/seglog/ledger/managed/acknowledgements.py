@@ -175,6 +175,15 @@ class Acknowledgements:
         ids.add(position.entry_id)
         self.batches.pop(position, None)
 
+    def add_next(self, position: Position) -> bool:
+        """Acknowledge the entry behind the mark-delete position if no other one of its ledger is; `advance` then need
+        not be called. Return whether it was so: most entries are acknowledged in order."""
+        ledger_id, entry_id = self.mark_delete
+        if position != (ledger_id, entry_id + 1) or self.entries or self.batches:
+            return False
+        self.mark_delete = position
+        return True
+
     def add_part(self, position: Position, size: int, indexes: Iterable[int]) -> bool:
         """Acknowledge messages of an entry with `size` messages. Return whether the entry is now fully acknowledged."""
         part = self.part_of(position)

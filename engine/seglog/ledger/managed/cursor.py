@@ -196,7 +196,10 @@ class ManagedCursor:
             begin = extent.up_to(max(after, self.mark_delete_position))
             for ledger_id, ids in self._acknowledged.unacknowledged_runs(extent, begin, extent.count):
                 skipped = skip_in(ledger_id) if skip_in is not None else None
-                wanted: Iterable[int] = bitmap(ids) - skipped if skipped else ids
+                wanted: Iterable[int] = ids
+                if skipped:
+                    # (A bitmap costs more than the one entry that there often is.)
+                    wanted = bitmap(ids) - skipped if len(ids) > 1 else [one for one in ids if one not in skipped]
                 if skip is None and max_bytes is None:
                     asked = list(islice(wanted, max(max_entries - len(found), 0) + 1))
                     is_last = len(found) + len(asked) > max_entries
@@ -376,7 +379,9 @@ class ManagedCursor:
         with self._lock, self._repairing:
             extent = self._extent()
             before = self.mark_delete_position
-            if self._acknowledge(extent, position, batch_indexes, batch_size):
+            if batch_indexes is None and extent.holds(position) and self._acknowledged.add_next(position):
+                self._changed(before, (position,))
+            elif self._acknowledge(extent, position, batch_indexes, batch_size):
                 whole = self._acknowledged.holds(position)
                 self._acknowledged.advance(extent)
                 self._changed(before, (position,) if whole else ())
