@@ -1,13 +1,10 @@
 """Metrics of a process's open queues for Prometheus (docs/queue.md)."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from seglog.counters import Counter, Metric, Sample
 from seglog.errors import SeglogError
-
-if TYPE_CHECKING:
-    from seglog.queue.queue import QueueStats
 
 _LABELS = ("path",)
 STATES = ("ready", "delayed", "waiting", "in_flight", "dead")
@@ -42,7 +39,7 @@ class CountedQueue(Protocol):
     path: Path
     counts: QueueCounts
 
-    def stats(self) -> "QueueStats": ...
+    def stats(self) -> Any: ...
 
 
 class OpenQueues:
