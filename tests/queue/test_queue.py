@@ -895,3 +895,16 @@ def test_a_dead_job_of_a_batch_of_one_that_was_copied_is_not_counted_as_delayed(
     with seglog.Queue(path, clock=clock, config=config, max_attempts=1) as jobs:
         jobs.put(b"later", delay=60)
         assert jobs.stats() == seglog.QueueStats(0, 1, 0, 0, 1, 0)
+
+
+def test_a_copied_job_that_was_purged_is_not_counted_any_more(path, clock):
+    config = {"managedLedgerMaxEntriesPerLedger": 20}
+    with seglog.Queue(path, clock=clock, config=config) as jobs:
+        jobs.put(b"delayed", delay=86_400)
+        for _ in range(60):
+            jobs.put(b"x")
+            jobs.get(timeout=0).ack()
+            clock.advance(1000)
+        assert not (path / "ledger-0").exists()
+        assert jobs.purge() == 1
+        assert jobs.stats() == seglog.QueueStats(0, 0, 0, 0, 0, None)

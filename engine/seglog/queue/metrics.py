@@ -37,7 +37,7 @@ class CountedQueue(Protocol):
     """What this module needs of an open queue."""
 
     path: Path
-    counts: QueueCounts
+    _counts: QueueCounts
 
     def stats(self) -> Any: ...
 
@@ -60,5 +60,5 @@ class OpenQueues:
             for state in STATES:
                 yield Sample(f"seglog_queue_{state}", labels, getattr(stats, state))
             yield Sample("seglog_queue_oldest_age_seconds", labels, stats.oldest_age_s or 0)
-            for name, counter in vars(queue.counts).items():
+            for name, counter in vars(queue._counts).items():
                 yield Sample(f"seglog_queue_{name}_total", labels, counter.value)

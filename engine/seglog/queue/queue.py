@@ -148,7 +148,7 @@ class Queue(OpenHandle):
         self._changed = LockCondition(self._lock)
         self._lanes: dict[int, Lane] = {}
         self._backlog = _backlog_of(self, max_backlog, when_full)
-        self.counts = QueueCounts()
+        self._counts = QueueCounts()
         # Replaced as a whole; the most urgent one first.
         self._in_order: tuple[Lane, ...] = ()
         self._is_closed = False
@@ -199,7 +199,7 @@ class Queue(OpenHandle):
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
         lane = Lane(
-            path, prefix, self._lock, self._changed, self._options, self._backlog, self.counts,
+            path, prefix, self._lock, self._changed, self._options, self._backlog, self._counts,
             config=self._config,
             fsync=self._fsync, fs=self._fs, clock=self._clock, create=True,
         )

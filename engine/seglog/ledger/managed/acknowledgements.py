@@ -111,16 +111,18 @@ class Acknowledgements:
         self.aside_parts.pop(position, None)
         return True
 
-    def take_back_up_to(self, position: Position) -> bool:
-        """Acknowledge all entries up to `position` that were set aside. Return whether there was one."""
-        before = self.aside_count
+    def take_back_up_to(self, position: Position) -> list[Position]:
+        """Acknowledge all entries up to `position` that were set aside. Return them."""
+        taken = []
         for ledger_id in [one for one in self.aside if one <= position.ledger_id]:
             ids = self.aside[ledger_id]
+            found = (Position(ledger_id, entry_id) for entry_id in ids)
+            taken += [one for one in found if one <= position]
             ids.remove_range(0, position.entry_id + 1 if ledger_id == position.ledger_id else 2**32)
             if not ids:
                 del self.aside[ledger_id]
         self.aside_parts = {at: part for at, part in self.aside_parts.items() if at > position}
-        return self.aside_count < before
+        return taken
 
     def after_seek(self, mark_delete: Position, extent: LedgerExtent) -> "Acknowledgements":
         """Return the state after a seek: all up to `mark_delete` is acknowledged, nothing after it. Entries after it
