@@ -19,6 +19,7 @@ import pytest
 
 import seglog
 from seglog.errors import LogClosedError
+from support.interrupts import BY_MONITORING, TOOL
 from support.outside.fork_server import Forked
 from support.outside.silence import next_line
 from support.waiting import in_time
@@ -156,12 +157,42 @@ class OneInterrupt:
         self.functions = []     # of each moment
 
     def __enter__(self):
-        self._before = sys.gettrace()
-        sys.settrace(self._called)
+        if BY_MONITORING:
+            self._last = {}     # frame: the instruction before
+            self._thread = threading.get_ident()
+            sys.monitoring.use_tool_id(TOOL, __name__)
+            sys.monitoring.register_callback(TOOL, sys.monitoring.events.INSTRUCTION, self._before_instruction)
+            sys.monitoring.set_events(TOOL, sys.monitoring.events.INSTRUCTION)
+        else:
+            self._before = sys.gettrace()
+            sys.settrace(self._called)
         return self
 
     def __exit__(self, *_):
-        sys.settrace(self._before)
+        if BY_MONITORING:
+            sys.monitoring.set_events(TOOL, sys.monitoring.events.NO_EVENTS)
+            sys.monitoring.register_callback(TOOL, sys.monitoring.events.INSTRUCTION, None)
+            sys.monitoring.free_tool_id(TOOL)
+        else:
+            sys.settrace(self._before)
+
+    def _before_instruction(self, code, offset):
+        if not code.co_filename.startswith(ENGINE):
+            return sys.monitoring.DISABLE
+        if threading.get_ident() == self._thread:
+            frame = sys._getframe(1)
+            before = self._last.get(id(frame)) if offset else None
+            self._last[id(frame)] = code.co_code[offset]
+            if before in _LOOKS_AFTER:
+                self._moment(frame)
+        return None
+
+    def _moment(self, frame):
+        self.count += 1
+        self.functions.append(frame.f_code.co_qualname)
+        if self.count == self.at:
+            self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
+            raise KeyboardInterrupt     # which also ends the tracing by settrace
 
     def _called(self, frame, event, argument):
         if not frame.f_code.co_filename.startswith(ENGINE):
@@ -175,11 +206,7 @@ class OneInterrupt:
                 return traced
             before, last = last, code[frame.f_lasti]
             if before in _LOOKS_AFTER or (before == _PRECALL and last not in _LOOKS_AFTER):
-                self.count += 1
-                self.functions.append(frame.f_code.co_qualname)
-                if self.count == self.at:
-                    self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
-                    raise KeyboardInterrupt     # which also ends the tracing
+                self._moment(frame)
             return traced
 
         return traced

@@ -55,12 +55,18 @@ class Target:
         _MINE.target = self
         while not self.done:
             try:
-                self.ready = True
-                # Until the last exception has come: it must not come behind this.
-                while not (self.done and self.ready):
-                    self.work()
+                self._work_on()
             except INTERRUPTS:
                 self.interrupts += 1
+
+    def _work_on(self):
+        """Until the last exception has come: it must not come behind this.
+
+        A call of its own: from Python 3.12 on, what comes at the jump back of a loop passes the `except` around it by.
+        """
+        self.ready = True
+        while not (self.done and self.ready):
+            self.work()
 
 
 class Storm:
