@@ -8,9 +8,12 @@
 Opening locks the log dir against brokers, and creates it if it does not exist. Each partition is locked when its log is
 opened: other processes may use other partitions.
 """
+import contextlib
 import errno
 import os
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from seglog.log.expiry import Retention
 
 _LOGS_BEFORE_A_LOOK = 64
+# With 8 threads, 300 logs with a record each closed in a third of the time; with 32 it took no less.
+_CLOSING_THREADS = 8
+_LOGS_OF_A_THREAD = 8
 
 
 class LogDir(OpenHandle):
@@ -224,12 +230,7 @@ class LogDir(OpenHandle):
             if self._closed:
                 return
             self._closed = True
-            errors = []
-            for log in self._logs.values():
-                try:
-                    log.close()
-                except Exception as error:
-                    errors.append(error)
+            errors = _closed(list(self._logs.values()))
             if self.cleaner is not None:
                 self.cleaner.end()
             try:
@@ -249,6 +250,36 @@ class LogDir(OpenHandle):
         if self._closed:
             raise LogClosedError("the log dir was closed", file=self.path)
         self._state.check()
+
+
+def _closed(logs: Sequence[Log]) -> list[Exception]:
+    """Close logs, many of them in several threads: each waits for the disk several times. The errors, in the order of
+    the logs."""
+    errors: dict[int, Exception] = {}
+    left = deque(enumerate(logs))
+
+    def close_those_left() -> None:
+        with contextlib.suppress(IndexError):       # none is left
+            while True:
+                number, log = left.popleft()
+                try:
+                    log.close()
+                except Exception as error:
+                    errors[number] = error
+
+    threads = []
+    # While the interpreter ends, no other thread runs.
+    for _ in range(min(_CLOSING_THREADS, len(logs) // _LOGS_OF_A_THREAD) if not sys.is_finalizing() else 0):
+        thread = threading.Thread(target=close_those_left, name="seglog-close", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:        # there is no room for a thread, or the interpreter begins to end
+            break
+        threads.append(thread)
+    close_those_left()
+    for thread in threads:
+        thread.join()
+    return [error for _, error in sorted(errors.items())]
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:
