@@ -43,6 +43,7 @@ GROUPS = {
         "diff": "Compare two copies of a partition, or two log dirs, record by record.",
         "recover": "List what a damaged log would lose, or recover it.",
         "index": "Rebuild the index files from the log, or add statistics.",
+        "tidy": "List what crashes, repairs and deletions have left in a log dir, or remove it.",
     },
     "Change": {
         "convert": "Rewrite partitions in another record format, with a proof, or plan an upgrade.",

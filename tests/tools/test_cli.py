@@ -303,8 +303,8 @@ OF_TOPICS = {("delayed", name) for name in (
 OF_CURSORS = {("cursors", "reset")}
 # What takes a queue: tests/tools/test_queue.py.
 OF_QUEUES = {("queue", name) for name in ("ls", "stats", "peek", "put", "take", "requeue", "purge")}
-# What takes the log dir of a broker: tests/tools/test_groups.py, test_topics.py.
-OF_BROKERS = {("groups",), ("topics",)}
+# What takes the log dir of a broker: tests/tools/test_groups.py, test_topics.py, test_tidy.py.
+OF_BROKERS = {("groups",), ("topics",), ("tidy",)}
 # What takes codes and keys: tests/tools/test_explain.py.
 OF_WORDS = {("explain",), ("config",)}
 # What writes a page, and no lines: tests/tools/test_report_page.py.

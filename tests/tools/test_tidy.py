@@ -1,0 +1,134 @@
+"""`seglog tidy`: what it lists, what it removes, and what it never touches."""
+import os
+import shutil
+
+import pytest
+
+import seglog as engine
+from seglog.fs.files import OsFileSystem
+from seglog.fs.staging import Staging
+from seglog.upkeep.tidy import tidy
+from support.command import seglog, seglog_json
+from support.golden import golden_cases
+from support.internal_topics import kraft
+
+FIRST = f"{0:020}"
+TOKEN = "0" * 32
+LITTER = {
+    f"orders-0/{FIRST}.index.bak": "backup",
+    "orders-0/leader-epoch-checkpoint.bak": "backup",
+    "recovery-point-offset-checkpoint.bak": "backup",
+    f"orders-0/{FIRST}.log.deleted": "deleted file",
+    f"orders-0/{FIRST}.snapshot.deleted": "deleted file",
+    f"orders-0/{FIRST}.timeindex.tmp": "scratch",
+    "orders-0/leader-epoch-checkpoint.tmp": "scratch",
+    f"gone-3.{TOKEN}-delete/{FIRST}.log": "deleted partition",
+}
+STRAY = f"unknown-1.{TOKEN}-stray/{FIRST}.log"
+# What a broker or a writer needs, and what is none of ours.
+NEEDED = [
+    f"orders-0/{5:020}.log.swap", f"orders-0/{9:020}.log.cleaned", f"moving-0.{TOKEN}-future/{FIRST}.log",
+    "orders-0/quarantine/index.json", f"orders-0/{7:020}-0000000001.checkpoint.deleted", "orders-0/notes.bak",
+    "notes.tmp", "elsewhere/orders.bak", f"elsewhere/{FIRST}.index.bak",
+]
+
+
+def files(directory):
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def data(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    with engine.open(data / "orders-0") as log:
+        log.append(b"1")
+    return data
+
+
+def put(data, *names):
+    for name in names:
+        path = data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+
+
+def test_what_nobody_needs_is_listed_then_removed_and_all_else_stays(data):
+    before = files(data)
+    put(data, *LITTER, STRAY, *NEEDED)
+    left = files(data)
+    dry = seglog_json("tidy", data, status=1)
+    assert files(data) == left
+    found = {line["path"]: line["kind"] for line in dry[:-1]}
+    assert found == {
+        str(data / (name.split("/")[0] if kind == "deleted partition" else name)): kind for name, kind in LITTER.items()
+    }
+    assert (dry[-1]["items"], dry[-1]["size_bytes"]) == (len(LITTER), 5 * len(LITTER))
+    assert dry[-1]["apply"] == f"seglog tidy {data} --apply"
+    assert "8 items, 40 B, removed" in seglog("tidy", data, "--apply").stdout
+    assert files(data).keys() == {*before, STRAY, *NEEDED}
+    assert {name: raw for name, raw in files(data).items() if name in before} == before
+    assert not (data / f"gone-3.{TOKEN}-delete").exists()
+    assert "dry run: nothing to do" in seglog("tidy", data).stdout
+    with engine.open(data / "orders-0", create=False) as log:
+        assert [record.value for record in log.read()] == [b"1"]
+
+
+def test_a_stray_partition_goes_only_if_asked(data):
+    put(data, STRAY)
+    assert tidy(data) == []
+    assert [one.kind for one in tidy(data, with_stray=True, apply=True)] == ["stray partition"]
+    assert not (data / STRAY).parent.exists()
+
+
+def test_what_a_killed_run_was_building_goes(data):
+    staging = Staging.of_partition(OsFileSystem(), data / "new-0")
+    with staging:
+        staging.write_file("x", b"12345")
+        shutil.copytree(staging.path, data.parent / "kept")
+        path = staging.path
+    (data.parent / "kept").rename(path)
+    assert [(one.path, one.kind) for one in tidy(data, apply=True)] == [(path, "staging")]
+    assert not path.exists()
+
+
+def test_a_log_dir_in_use_is_left_alone(data):
+    put(data, *LITTER)
+    left = files(data).keys()
+    with engine.open(data / "orders-0"):
+        # (An opening removes the .deleted files of its partition itself.)
+        now = files(data).keys()
+        assert "locked" in seglog("tidy", data, "--apply", status=5).stderr
+        assert files(data).keys() == now
+        seglog("tidy", data, status=1)
+    assert left - now == {name for name, kind in LITTER.items() if name.startswith("orders-0/") and kind != "backup"}
+
+
+def test_links_are_removed_and_not_followed(data, tmp_path):
+    outside = tmp_path / "outside"
+    put(outside, f"{FIRST}.log")
+    os.symlink(outside, data / f"gone-3.{TOKEN}-delete")
+    os.symlink(outside / f"{FIRST}.log", data / f"orders-0/{FIRST}.index.bak")
+    assert [one.kind for one in tidy(data, apply=True)] == ["deleted partition"]
+    assert (outside / f"{FIRST}.log").exists()
+    assert not os.path.lexists(data / f"gone-3.{TOKEN}-delete")
+
+
+def test_nothing_of_a_brokers_disk_is_litter():
+    for version in ("3.9.1", "4.1.1", "4.4.0"):
+        assert tidy(kraft(version), with_stray=True) == []
+    for case in golden_cases()[:20]:
+        assert [one.kind for one in tidy(case, with_stray=True) if one.kind != "deleted file"] == []
+
+
+def test_a_log_dir_whose_partitions_are_all_deleted_and_several_log_dirs(tmp_path):
+    for name in ("disk1", "disk2"):
+        put(tmp_path / name, f"gone-3.{TOKEN}-delete/{FIRST}.log", "meta.properties")
+    assert seglog_json("tidy", tmp_path / "disk1", tmp_path / "disk2", status=1)[-1]["items"] == 2
+    assert seglog_json("tidy", tmp_path, "--apply")[-1]["items"] == 2
+
+
+def test_what_is_no_log_dir_is_refused(data):
+    assert "not a log dir" in seglog("tidy", data / "orders-0", status=4).stderr
+    (data.parent / "empty").mkdir()
+    assert "not a log dir" in seglog("tidy", data.parent / "empty", status=4).stderr

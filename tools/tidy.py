@@ -1,0 +1,66 @@
+"""`seglog tidy`: list what crashes, repairs and deletions have left in a log dir, or remove it."""
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from seglog.errors import NotALogError
+from seglog.format import names
+from seglog.upkeep.tidy import Litter, tidy
+
+from . import report
+from .cli import Command
+from .options import apply_option, json_option, paths_argument
+from .targets import log_dirs
+
+
+@click.command(cls=Command)
+@paths_argument
+@click.option("--stray", "with_stray", is_flag=True,
+              help="Also partitions that a broker has marked as -stray: the cluster does not know them, or did not.")
+@apply_option("Remove it. The log dir must not be in use. Without this, or with --dry-run, list it, and change "
+              "nothing.")
+@json_option
+def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_json: bool) -> int:
+    """List what crashes, repairs and deletions have left in the log dirs at PATH: .bak, .deleted and half-written
+    files, partitions of deleted topics, and directories that a killed run was building.
+
+    It never lists what a broker or a writer needs, such as an unfinished compaction, locks, settings or the quarantine.
+    Without --apply, show a dry run: status 1 if there is something to remove. Status 5 if a log dir is in use.
+    """
+    found: list[Litter] = []
+    for path in paths:
+        for log_dir in _log_dirs(path):
+            found += tidy(log_dir, apply=bool(applies), with_stray=with_stray)
+    size_bytes = sum(one.size_bytes for one in found)
+    if as_json:
+        for one in found:
+            report.print_json("litter", path=one.path, kind=one.kind, size_bytes=one.size_bytes)
+        report.print_json(
+            "summary", dry_run=not applies, items=len(found), size_bytes=size_bytes,
+            apply=report.applying() if not applies and found else None,
+        )
+    else:
+        if found:
+            print(report.table(
+                ("what", "size", "kind"),
+                [[report.printable(str(one.path)), report.size(one.size_bytes), one.kind] for one in found],
+                left=(0, 2),
+            ))
+        would = "" if applies else "would be "
+        print(f"{report.count_of(len(found), 'item')}, {report.size(size_bytes)}, {would}removed")
+        if not applies:
+            print(report.dry_run_text(bool(found)))
+    return int(bool(found) and not applies)
+
+
+def _log_dirs(path: Path) -> Sequence[Path]:
+    """The log dirs that a path is, or is above, even if all their partitions are marked. Raises NotALogError."""
+    if path.is_dir() and not names.has_segments(path):
+        if any((path / name).is_file() for name in (*names.OFFSET_CHECKPOINTS, names.META_PROPERTIES)):
+            return [path]
+        if any(names.parse_partition_dir(child.name) is not None for child in path.iterdir() if child.is_dir()):
+            return [path]
+        if found := log_dirs(path):
+            return found
+    raise NotALogError("not a log dir", file=path, hint="pass the directory that has partition directories in it")
