@@ -95,6 +95,19 @@ def hot_backup(path):
         log.snapshot(path.parents[1] / "copies/orders-0")
 
 
+def back_up(path):
+    """Not compressed, so that the other user would find the secret."""
+    seglog.backup(path, path.parents[1] / "copies/store", compression="none")
+
+
+def back_up_and_restore(path):
+    back_up(path)
+    restored = path.parents[1] / "copies/restored"
+    seglog.restore(path.parents[1] / "copies/store", restored)
+    with seglog.open_partition(restored / path.name) as log:
+        assert sum(1 for _ in log.read()) == 200
+
+
 WORK = {
     "open again": open_again,
     "recover in place": lambda path: (
@@ -103,6 +116,8 @@ WORK = {
         damage(path), seglog.recover(path, path.parents[1] / "copies/orders-0", mode="quarantine")),
     "convert in place": convert_in_place,
     "hot backup": hot_backup,
+    "backup": back_up,
+    "backup and restore": back_up_and_restore,
 }
 
 
@@ -208,3 +223,56 @@ def test_a_sticky_folder_keeps_what_is_not_ours(other, shared):
     with pytest.raises(SeglogError):
         seglog.recover(path, shared / "theirs-0", mode="quarantine")
     assert os.listdir(shared / "theirs-0") == []
+
+
+def test_a_queue_closed_to_others_stays_closed(monkeypatch, other, shared):
+    """Its journal and cursors say what was taken and why it failed, and its ledgers hold the jobs."""
+    (shared / "closed").mkdir(mode=0o700)
+    with watched(monkeypatch, other, shared) as seen, seglog.Queue(shared / "closed/jobs", max_attempts=1) as queue:
+        for n in range(5):
+            queue.put(f"{SECRET} {n}".encode())
+        queue.get(timeout=5).ack()
+        queue.get(timeout=5).nack(reason=SECRET)
+    assert seen == {}
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link"])
+def test_what_others_plant_in_a_queue_or_a_store_changes_nothing_elsewhere(other, shared, kind):
+    """Both in folders that all may write to."""
+    with seglog.Queue(shared / "sample") as queue:
+        queue.put(b"job")
+    write_log(shared / "data/orders-0")
+    seglog.backup(shared / "data", shared / "sample-store")
+    tried = 0
+    for sample, work in (
+        ("sample", lambda path: put_and_take(path)),
+        ("sample-store", lambda path: seglog.backup(shared / "data", path)),
+    ):
+        for file in sorted((shared / sample).rglob("*")):
+            if not file.is_file():
+                continue
+            root = shared / f"{kind}-{tried}"
+            root.mkdir()
+            precious = root / "precious"
+            precious.write_bytes(file.read_bytes() or b"precious, and longer than the note in a lock file " * 4)
+            before = precious.read_bytes()
+            shutil.copytree(shared / sample, root / sample)
+            for folder in [root / sample, *(path for path in (root / sample).rglob("*") if path.is_dir())]:
+                folder.chmod(0o777)
+            target = root / sample / file.relative_to(shared / sample)
+            assert other.call("unlink", target) is None
+            made = other.call("link" if kind == "hard link" else "symlink", precious, target)
+            if made == "EPERM":     # fs.protected_hardlinks: the system refuses it
+                os.link(precious, target)
+            with suppress(SeglogError):
+                work(root / sample)
+            tried += 1
+            assert precious.read_bytes() == before, target
+            assert sorted(os.listdir(root)) == ["precious", sample]
+    assert tried > 8
+
+
+def put_and_take(path):
+    with seglog.Queue(path) as queue:
+        queue.put(b"another")
+        queue.get(timeout=5).ack()

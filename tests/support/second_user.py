@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 ID = 54_321     # no account needs to have it
 
@@ -52,6 +53,7 @@ class SecondUser:
     """Ask it by `look` and `call`; a context manager that ends it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()       # one question at a time, whichever thread has it
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM, str(ID)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -70,6 +72,7 @@ class SecondUser:
         return self._ask("call", name, *(os.fspath(a) if isinstance(a, os.PathLike) else a for a in arguments))
 
     def _ask(self, *what: object):
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        with self._lock:
+            self._process.stdin.write(json.dumps(what) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
