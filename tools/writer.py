@@ -4,9 +4,9 @@ Each fact bounds the version from one side. Facts about data concern only the br
 are for the broker that had the directory last. Files that were removed or added by hand can mislead, so the reasons
 are part of the answer.
 """
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
 from seglog.errors import CorruptIndexError, CorruptRecordError, StorageError
@@ -62,8 +62,8 @@ def _order(version: str) -> tuple[int, ...]:
 
 def _by_files(partition: Partition) -> Iterator[Reason]:
     directory = partition.path
-    names = {child.name for child in directory.iterdir()}
-    endings = {Path(name).suffix for name in names}
+    names = set(os.listdir(directory))
+    endings = {os.path.splitext(name)[1] for name in names}
     if ".timeindex" in endings:
         yield Reason(".timeindex files: time indexes came with 0.10.1 (KIP-33)", since="0.10.1")
     elif ".index" in endings:

@@ -340,7 +340,7 @@ def _first_offset(batch: RecordBatch) -> str:
 def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int, told: str) -> Section:
     source = [f"Settings {told}."] if told else []
     try:
-        held: Sequence[HeldSegment] = holds(partition, settings, now_ms)
+        held: Sequence[HeldSegment] = holds(partition, settings, now_ms, names_records=False)
     except CorruptRecordError as error:     # the record with the largest timestamp is damaged
         return Section("What retention takes", [f"Not known: {error}."])
     goes = [one for one in held if one.goes_ms is not None]

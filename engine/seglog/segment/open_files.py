@@ -18,7 +18,7 @@ from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
-from seglog.format.dialect import Dialect, beside
+from seglog.format.dialect import Dialect, text_beside
 from seglog.fs.mapping import Mapping
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.open_settings import SegmentOpenSettings
@@ -167,7 +167,7 @@ class SegmentFiles:
     def _index(self, kind: type[Index], suffix: str, entries: int | None) -> Index | None:
         if entries == 0 or suffix not in self._dialect.indexes:
             return None
-        path = beside(self._path, suffix)
+        path = text_beside(self._path, suffix)
         if entries is None:
             whole = _mapping_or_none(path, copy=not self._owned)
             return None if whole is None else kind(whole, self._base_offset, path=path)
@@ -190,7 +190,7 @@ def replaced(path: Path) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError("the segment was removed or truncated while it was being read", file=path)
 
 
-def _mapping_or_none(path: Path, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
+def _mapping_or_none(path: str, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
     """Map a file; None if it does not exist, as when the segment was removed while its .log is still being read."""
     try:
         return Mapping(path, copy=copy, reserve=reserve)

@@ -91,11 +91,16 @@ def _retain(
         yield LogRetention(path, retained, max(len(kept), 1), kept_bytes, next_ms, not dry_run)
 
 
-def holds(partition: Partition, given: Mapping[str, object], now_ms: int) -> list[HeldSegment]:
-    """Return when retention.ms deletes each segment of a partition, and which records hold segments back."""
+def holds(
+    partition: Partition, given: Mapping[str, object], now_ms: int, *, names_records: bool = True
+) -> list[HeldSegment]:
+    """Return when retention.ms deletes each segment of a partition, and which records hold segments back; that is read
+    from the records of each segment unless `names_records` is False."""
     ages = [AgedSegment(segment) for segment in partition.segments]
 
     def offset_of_largest(age: AgedSegment) -> int | None:
+        if not names_records:
+            return None
         largest = age.segment.largest_timestamp
         return None if largest is None else largest.offset
 

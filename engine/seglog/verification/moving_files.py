@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from seglog.format.dialect import beside, dialect_of
+from seglog.format.dialect import dialect_of, text_beside
 from seglog.verification.findings import Finding
 
 LOOKS = 4
@@ -23,7 +23,8 @@ Identity = Sequence[tuple[int, int] | None]
 
 def identity_of_segment(log: Path) -> Identity:
     """Return the identity of a segment's .log and its index files."""
-    return [_identity(log), *(_identity(beside(log, suffix)) for suffix in dialect_of(log).indexes)]
+    path = os.fspath(log)
+    return [_identity(path), *(_identity(text_beside(path, suffix)) for suffix in dialect_of(path).indexes)]
 
 
 def size_of(path: Path) -> int:
