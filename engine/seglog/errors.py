@@ -68,6 +68,17 @@ class SeglogError(Exception):
         where = self.where
         return f"{self.what} ({where})" if where else self.what
 
+    @property
+    def __notes__(self) -> list[str]:
+        """The lines that a traceback shows below the error: the hint, and what `add_note` added."""
+        # (Made when it is asked for: a hint may be set after the error was made.)
+        notes: list[str] = self.__dict__.setdefault("_notes", [f"try: {self.hint}"])
+        return notes
+
+    @__notes__.setter
+    def __notes__(self, notes: list[str]) -> None:
+        self._notes = notes
+
     def __reduce__(self) -> tuple[object, ...]:
         # Pickling keeps every field (multiprocessing, Spark).
         return (type(self), (self.what,), dict(vars(self)))
