@@ -21,7 +21,7 @@ Options = Sequence[tuple[str, str]]
 store_argument = click.argument("store", metavar="STORE")
 snapshot_option = click.option(
     "--snapshot", "snapshot_id", metavar="ID", default="latest", show_default=True,
-    help="The snapshot: its id, or the beginning of it.",
+    help="A snapshot: its id, the beginning of it, or `latest`.",
 )
 
 
@@ -42,7 +42,7 @@ def command() -> None:
 @click.option("--reread", is_flag=True,
               help="Read all files again, instead of trusting their times and the last snapshot, and the objects in "
               "STORE that they need: what is damaged there is stored again.")
-@click.option("--follow", "every_s", metavar="SECONDS", type=NumberType(1),
+@click.option("--every", "every_s", metavar="SECONDS", type=NumberType(1),
               help="Keep running until ^C, and back up again after so many seconds, if something has changed.")
 @dry_run_option
 @progress_option
@@ -60,13 +60,13 @@ def create(
     partition has damage that whole batches follow: it is stored byte by byte, and named. Status 5 if another run is at
     work on STORE.
 
-    With --follow, the last snapshot of each hour stays, of those that this command makes. A run that fails is reported,
+    With --every, the last snapshot of each hour stays, of those that this command makes. A run that fails is reported,
     and the next one follows.
     """
     backups = BackupStore(store, options=dict(store_options))
     if every_s is not None:
         if dry_run or reread:
-            raise click.UsageError("--follow does not go with --dry-run and --reread")
+            raise click.UsageError("--every does not go with --dry-run and --reread")
         if compression is not None:
             backups.create(source, compression=compression)
         _follow(backups, source, every_s, as_json=as_json)
@@ -123,7 +123,8 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
 
 @command.command(name="ls", cls=Command, only_reads=True)
 @store_argument
-@click.option("--snapshot", "snapshot_id", metavar="ID", help="List the partitions of this snapshot, or of `latest`.")
+@click.option("--snapshot", "snapshot_id", metavar="ID",
+              help="A snapshot: its id, the beginning of it, or `latest`. Lists its partitions.")
 @store_option
 @json_option
 def list_(store: str, snapshot_id: str | None, store_options: Options, as_json: bool) -> int:
@@ -203,7 +204,7 @@ def check(store: str, read_data: bool, no_progress: bool, store_options: Options
               help="Keep the last snapshot of each of the last N days (UTC) that have one.")
 @click.option("--keep-weekly", type=NumberType(0), metavar="N", default=0,
               help="Keep the last snapshot of each of the last N weeks that have one.")
-@apply_option("Remove the others. Without this, or with --dry-run, list them, and change nothing.")
+@apply_option("Do it: remove the others. Without this, or with --dry-run, list them, and change nothing.")
 @store_option
 @json_option
 def forget(
@@ -234,7 +235,7 @@ def forget(
 
 @command.command(cls=Command)
 @store_argument
-@apply_option("Remove them. Without this, or with --dry-run, count them, and change nothing.")
+@apply_option("Do it: remove them. Without this, or with --dry-run, count them, and change nothing.")
 @store_option
 @json_option
 def prune(store: str, applies: bool | None, store_options: Options, as_json: bool) -> int:

@@ -68,7 +68,7 @@ _INDEPENDENT = "independent"
               help="With --plan: retention.ms, retention.bytes or cleanup.policy of topics that match, such as "
               "'orders-*:retention.ms=-1'; --config sets them for all topics. Kafka's defaults otherwise.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and convert at most this many bytes of the source per second, such as 50m.")
+              help="At most this many bytes of the source per second, such as 50m.")
 @click.option("--report", "report_file", metavar="FILE", type=PATH,
               help="Write the result for each partition to FILE, as JSON.")
 @click.option("--proof", "proofs", metavar="FILE|independent", multiple=True,
@@ -77,16 +77,16 @@ _INDEPENDENT = "independent"
 @click.option("--proof-every", metavar="N", type=NumberType(1), default=1, show_default=True,
               help="Prove only every Nth segment of a partition, and the last one, a second time.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
-              help="In a log dir, only topics that match. May be repeated.")
+              help="Only topics that match. May be repeated. For a log dir.")
 @click.option("--resume/--no-resume", default=False,
-              help="Skip partitions that an earlier run has finished, unless their source has changed since.")
+              help="Continue an earlier run: skip partitions that it finished, unless their source has changed since.")
 @click.option("--in-place", is_flag=True,
               help="Replace SRC with the result, in one step: only with --apply, otherwise show a dry run.")
-@apply_option("With --in-place: do it; needs --backup. --dry-run: change nothing, also with DST or --rollback.")
+@apply_option("Do it: with --in-place, and --backup. --dry-run: change nothing, also with DST or --rollback.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="Where to keep the old partition directories, under their names: on the same file system, but not "
-              "in the log dir.")
-@click.option("--rollback", is_flag=True, help="Undo --in-place: restore the directories in --backup.")
+              help="Keep what is replaced in DIR: the old partition directories, under their names. On the same file "
+              "system, but not in the log dir.")
+@click.option("--rollback", is_flag=True, help="Undo it: restore the directories in --backup. For --in-place.")
 @config_option
 @progress_option
 @json_option

@@ -64,22 +64,22 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
 @command.command(cls=Command)
 @click.argument("path", type=SOURCE)
 @click.argument("name")
-@click.option("--to-offset", metavar="OFFSET", type=NumberType(), help="Continue at this offset.")
-@click.option("--to-time", "time_ms", type=TimeType(),
-              help="Continue at the first record at or after this time: ISO 8601, -2h.")
+@click.option("--offset", metavar="OFFSET", type=NumberType(), help="An offset: continue there.")
+@click.option("--time", "time_ms", metavar="TIME", type=TimeType(),
+              help="A time: continue at the first record at or after it. ISO 8601, milliseconds, or -2h.")
 @click.option("--earliest", "where", flag_value="earliest", help="Continue at the start of the log.")
 @click.option("--latest", "where", flag_value="latest", help="Continue at the end of the log, and skip what is there.")
 @dry_run_option
 @json_option
 def reset(
-    path: Path, name: str, to_offset: int | None, time_ms: int | None, where: str | None, dry_run: bool, as_json: bool
+    path: Path, name: str, offset: int | None, time_ms: int | None, where: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """Move the reader NAME of the partition PATH to another offset; create it if it does not exist.
 
     Status 5 while a process uses this reader: it would not notice the change, and overwrite it.
     """
-    if [to_offset, time_ms, where].count(None) != 2:
-        raise click.UsageError("pass one of --to-offset, --to-time, --earliest and --latest")
+    if [offset, time_ms, where].count(None) != 2:
+        raise click.UsageError("pass one of --offset, --time, --earliest and --latest")
     try:
         checked_name(name)
     except SeglogError as error:
@@ -89,23 +89,23 @@ def reset(
     with place.open() as partition:
         directory = partition.path.resolve()
         with nullcontext() if dry_run else lock_file(fs, lock_path(directory, name), EXCLUSIVE):
-            offset = _offset(partition, to_offset, time_ms, where)
+            there = _offset(partition, offset, time_ms, where)
             if not dry_run:
-                ReaderCursor(name, offset, SystemClock().now_ms()).put(fs, directory)
-            lag = partition.log_end_offset - offset
+                ReaderCursor(name, there, SystemClock().now_ms()).put(fs, directory)
+            lag = partition.log_end_offset - there
     if as_json:
-        report.print_json("cursor", partition=place.name, name=name, offset=offset, lag=lag)
+        report.print_json("cursor", partition=place.name, name=name, offset=there, lag=lag)
     else:
-        print(f"{place.name}  {name}  {'would continue' if dry_run else 'continues'} at offset {offset}, lag {lag}")
+        print(f"{place.name}  {name}  {'would continue' if dry_run else 'continues'} at offset {there}, lag {lag}")
     return 0
 
 
-def _offset(partition: Partition, to_offset: int | None, time_ms: int | None, where: str | None) -> int:
+def _offset(partition: Partition, offset: int | None, time_ms: int | None, where: str | None) -> int:
     start, end = partition.log_start_offset, partition.log_end_offset
-    if to_offset is not None:
-        if not start <= to_offset <= end:
-            raise click.UsageError(f"offset {to_offset} is not within [{start}, {end}]")
-        return to_offset
+    if offset is not None:
+        if not start <= offset <= end:
+            raise click.UsageError(f"offset {offset} is not within [{start}, {end}]")
+        return offset
     if time_ms is not None:
         found = partition._offset_for_ms(time_ms)
         return end if found is None else found.offset

@@ -31,9 +31,10 @@ subscription_option = click.option(
     "--subscription", metavar="NAME", help="The subscription whose index to use; without this, the index that all "
     "subscriptions share."
 )
-first_option = click.option("--since", "first_ms", type=TimeType(), default=0, help="Due at this time or later.")
+first_option = click.option("--since", "first_ms", metavar="TIME", type=TimeType(), default=0,
+                            help="From this time on: messages due then.")
 end_option = click.option(
-    "--until", "end_ms", type=TimeType(), help="Due before this time.",
+    "--until", "end_ms", metavar="TIME", type=TimeType(), help="Up to this time: messages due before it.",
     callback=lambda ctx, param, value: FOREVER if value is None else value,
 )
 
@@ -95,7 +96,7 @@ def buckets(path: Path, subscription: str | None, as_json: bool) -> int:
 @command.command(cls=Command, only_reads=True)
 @path_argument
 @subscription_option
-@click.option("--snapshot", type=NumberType(), metavar="ID", help="Only this snapshot.")
+@click.option("--snapshot-id", "snapshot", type=NumberType(), metavar="ID", help="Only this snapshot.")
 @json_option
 def dump(path: Path, subscription: str | None, snapshot: int | None, as_json: bool) -> None:
     """Print every message of the snapshots, by bucket and segment: due time, position."""
@@ -230,7 +231,7 @@ def count(path: Path, subscription: str | None, first_ms: int, end_ms: int, as_j
 @subscription_option
 @first_option
 @end_option
-@limit_option("Stop after so many messages.", default=1000)
+@limit_option("messages.", default=1000)
 @json_option
 def messages(
     path: Path, subscription: str | None, first_ms: int, end_ms: int, limit: int, as_json: bool
@@ -276,17 +277,17 @@ def cancel(
 @command.command(cls=Command)
 @path_argument
 @subscription_option
-@click.option("--drop", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
+@click.option("--acknowledge", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
 @dry_run_option
 @json_option
-def reset(path: Path, subscription: str | None, drop: bool, dry_run: bool, as_json: bool) -> None:
+def reset(path: Path, subscription: str | None, acknowledge: bool, dry_run: bool, as_json: bool) -> None:
     """Remove all snapshots. Pending messages are indexed again from the log when it is next opened."""
     with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
-        pending = index.tracker.count(0, FOREVER) if dry_run else index.clear(drop=drop)
+        pending = index.tracker.count(0, FOREVER) if dry_run else index.clear(acknowledge=acknowledge)
     if as_json:
-        report.print_json("reset", pending=pending, dropped=drop)
+        report.print_json("reset", pending=pending, acknowledged=acknowledge)
     else:
-        fate = "acknowledged" if drop else "to be indexed again"
+        fate = "acknowledged" if acknowledge else "to be indexed again"
         print(f"{report.count_of(pending, 'pending message')} {fate}" + (": nothing was changed" if dry_run else ""))
 
 

@@ -72,22 +72,25 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 @click.option("--batches", "what", flag_value="batches", help="Print batch headers instead of records.")
 @click.option("--control", "what", flag_value="control",
               help="Print only control records (transaction markers), decoded.")
-@click.option("--from-offset", "start", metavar="OFFSET", type=NumberType(0), help="Start at this offset.")
+@click.option("--from-offset", "start", metavar="OFFSET", type=NumberType(0),
+              help="Start at this offset: with the record that has it.")
 @click.option("--to-offset", "stop", metavar="OFFSET", type=NumberType(0), help="Stop before this offset.")
-@click.option("--since", type=TimeType(), help="Only timestamps at or after this: ISO 8601, milliseconds, or -2h.")
-@click.option("--until", type=TimeType(), help="Only timestamps before this.")
-@click.option("--key", "keys", metavar="KEY", multiple=True, help="Only records with this key. May be repeated.")
+@click.option("--since", metavar="TIME", type=TimeType(),
+              help="From this time on: only such timestamps. ISO 8601, milliseconds, or -2h.")
+@click.option("--until", metavar="TIME", type=TimeType(), help="Up to this time: only earlier timestamps.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="A key: only its records. May be repeated.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only records whose value matches this, as UTF-8 text.")
 @click.option(
     "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="Only records with this header; if repeated, "
     "with all of them.",
 )
 @click.option("--max-bytes", type=SizeType(), help="Stop after batches of this many bytes, in each partition.")
-@limit_option("Stop after this many records (with --batches: batches), in each partition.")
+@limit_option("records (with --batches: batches), in each partition.")
 @click.option("--tail", type=NumberType(0), metavar="N", help="Only the last N records (with --batches: batches).")
 @click.option(
     "--follow", "follows", is_flag=True,
-    help="Then wait for new records, until ^C. Without --tail or a place to start, show only new ones. One partition.",
+    help="Keep running as the log grows, until ^C. Without --tail or a place to start, show only new records. One "
+    "partition.",
 )
 @click.option("--max-value-bytes", type=SizeType(), help="For longer values, print only size and SHA-256.")
 @click.option(
@@ -108,8 +111,8 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 @schemas_option
 @on_undecodable_option
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="With --format: write to this new file, "
-    "not to stdout.",
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write: a new one, instead of stdout. With --format.",
 )
 @on_corrupt_option
 @config_option

@@ -28,19 +28,20 @@ _STATUS = {"converted": "erased", "planned": "planned", "skipped": "unchanged", 
 
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=SOURCE)
-@click.option("--key", "keys", metavar="KEY", multiple=True, help="Erase the records with this key. May be repeated.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="A key: its records are erased. May be repeated.")
 @click.option("--key-file", "key_files", metavar="FILE", type=PATH, multiple=True,
               help="Erase the records with the keys in this file: one key per line, as raw bytes.")
 @click.option("--hex", "is_hex", is_flag=True, help="The keys of --key and --key-file are in hex.")
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
-              help="In a log dir, only topics that match. May be repeated.")
-@apply_option("Erase the records; needs --backup. Without this, or with --dry-run, count them and change nothing.")
+              help="Only topics that match. May be repeated. For a log dir.")
+@apply_option("Do it: erase the records, with --backup. Without this, or with --dry-run, count them and change "
+              "nothing.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="Where to keep the old partition directories, which still contain them, in DIR: on "
+              help="Keep what is replaced in DIR: the old partition directories, which still contain the records. On "
               "the same file system, but not in the log dir.")
 @click.option("--rollback", is_flag=True, help="Undo it: restore the directories in --backup.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and write at most this many bytes of the source per second, such as 50m.")
+              help="At most this many bytes of the source per second, such as 50m.")
 @config_option
 @progress_option
 @json_option

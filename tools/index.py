@@ -35,7 +35,8 @@ def command() -> None:
     "--time-ranges", is_flag=True,
     help="Also write a .ranges.index for each segment, for lookups by time if timestamps are out of order.",
 )
-@apply_option("Write them. Without this, or with --dry-run, list which files would be written, and change nothing.")
+@apply_option("Do it: write them. Without this, or with --dry-run, list which files would be written, and change "
+              "nothing.")
 @config_option
 @progress_option
 @json_option

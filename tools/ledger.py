@@ -124,7 +124,7 @@ def _ls_topic(path: Path, topic: ClosedManagedLedger, as_json: bool) -> None:
 @paths_argument
 @click.option("--from-position", "first", type=PositionType(bare=True),
               help="Start at this entry: 3:17, or 17 in a plain file.")
-@limit_option("Stop after this many entries, for each PATH.")
+@limit_option("entries, for each PATH.")
 @json_option
 def dump(paths: Sequence[Path], first: Position | None, limit: int | None, as_json: bool) -> int:
     """Print every entry with all its fields. With --json, one line for each entry.
@@ -201,7 +201,7 @@ def _check_text(path: Path, found: LedgerReport) -> Iterator[str]:
 
 @command.command(cls=Command, only_reads=True)
 @paths_argument
-@click.option("--time", "time_ms", type=TimeType(), help="ISO 8601, milliseconds, or -2h.")
+@click.option("--time", "time_ms", metavar="TIME", type=TimeType(), help="A time: ISO 8601, milliseconds, or -2h.")
 @click.option("--index", type=NumberType(), help="The message index that the broker assigned.")
 @click.option("--publish-time", is_flag=True,
               help="With --time: use only the clients' publish times, as before PIP-70.")

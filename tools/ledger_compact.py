@@ -93,7 +93,7 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
 @click.command(cls=Command)
 @paths_argument
 @click.option(
-    "--to", "form", type=click.Choice(list(FORMS)), required=True,
+    "--form", "form", type=click.Choice(list(FORMS)), required=True,
     help="old: as Pulsar 4.0 writes; new: with compacted_batch_indexes, as 4.2 does; retained-only: without "
     "placeholders, which Pulsar clients cannot read without a payload processor.",
 )

@@ -28,15 +28,16 @@ _COUNTS = {
 @click.command(cls=Command)
 @click.argument("source", metavar="SRC", type=SOURCE)
 @click.argument("targets", metavar="DST...", type=PATH, nargs=-1, required=True)
-@click.option("--from-offset", metavar="OFFSET", type=NumberType(), help="Start with the batch that holds this offset.")
+@click.option("--from-offset", metavar="OFFSET", type=NumberType(),
+              help="Start at this offset: with the batch that holds it.")
 @click.option("--new-offsets", is_flag=True, help="Append the batches at the end of DST, with new offsets.")
-@click.option("--close-holes", is_flag=True, help="Assign consecutive new offsets; batches with holes are rebuilt.")
-@click.option("--follow", is_flag=True, help="Keep running as SRC grows, until ^C.")
+@click.option("--close-gaps", is_flag=True, help="Assign consecutive new offsets; batches with gaps are rebuilt.")
+@click.option("--follow", is_flag=True, help="Keep running as the log grows, until ^C.")
 @dry_run_option
 @config_option
 @json_option
 def command(
-    source: Path, targets: Sequence[Path], from_offset: int | None, new_offsets: bool, close_holes: bool, follow: bool,
+    source: Path, targets: Sequence[Path], from_offset: int | None, new_offsets: bool, close_gaps: bool, follow: bool,
     dry_run: bool, settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Append the batches of the partition SRC to the partition DST, which is created if it does not exist.
@@ -55,7 +56,7 @@ def command(
         if any(are_new.values()):
             for _ in src.tables(from_offset, src.log_end_offset):
                 break       # the first batch is intact
-    keeps_offsets = not new_offsets and not close_holes and len(targets) == 1
+    keeps_offsets = not new_offsets and not close_gaps and len(targets) == 1
     if dry_run:
         continues = keeps_offsets and from_offset is None and not are_new[targets[0]]
         return _show(source, targets[0] if continues else None, from_offset, as_json)
@@ -69,7 +70,7 @@ def command(
                 with Partition(source) as src:
                     done = mirror(
                         src, logs if len(logs) > 1 else logs[0], from_offset=from_offset,
-                        preserve_offsets=keeps_offsets, close_holes=close_holes,
+                        preserve_offsets=keeps_offsets, close_gaps=close_gaps,
                     )
                 if done.batches or not follow:
                     _print(done, logs, as_json)

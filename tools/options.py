@@ -160,8 +160,8 @@ def progress_option(function: F) -> F:
 def config_option(function: F) -> F:
     return click.option(
         "--config", "settings", type=ConfigType(), multiple=True,
-        help="A topic setting, which the directory does not contain: segment.bytes, index.interval.bytes, "
-        "segment.index.bytes, ... May be repeated. Kafka's defaults otherwise.",
+        help="A setting: one of the topic that the directory does not contain, such as segment.bytes or "
+        "index.interval.bytes. May be repeated. Kafka's defaults otherwise.",
     )(function)
 
 
@@ -183,11 +183,11 @@ def dry_run_option(function: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Change nothing: only show what would be done.")(function)
 
 
-def limit_option(help_text: str, default: int | None = None) -> Callable[[F], F]:
-    """`--limit N`: applies to each PATH, or each partition of a log dir, separately; 0 shows none."""
+def limit_option(what: str, default: int | None = None) -> Callable[[F], F]:
+    """`--limit N`: at most so many of `what`, separately for each PATH or partition of a log dir; 0 shows none."""
     return click.option(
         "--limit", type=NumberType(0), metavar="N", default=default, show_default=default is not None,
-        help=help_text,
+        help=f"At most N: {what}",
     )
 
 

@@ -24,8 +24,8 @@ _REASONS = {
 
 @click.command(cls=Command)
 @paths_argument
-@apply_option("Delete them. Without this, or with --dry-run, show which segments would be deleted, and why, and change "
-              "nothing.")
+@apply_option("Do it: delete them. Without this, or with --dry-run, show which segments would be deleted, and why, and "
+              "change nothing.")
 @click.option("--total-bytes", type=SizeType(), metavar="SIZE",
               help="Limit for all partitions together: the oldest segments are deleted, but never the last of a log.")
 @click.option("--delete-compacted", "may_delete_compacted", is_flag=True,

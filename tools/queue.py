@@ -115,8 +115,8 @@ def _age_of(stats: "QueueStats") -> str:
 
 @command.command(cls=Command, only_reads=True)
 @path_argument
-@click.option("--dead", is_flag=True, help="Look at the dead jobs, with the reason of their last failure.")
-@limit_option("Show so many jobs.", default=10)
+@click.option("--dead", is_flag=True, help="The dead jobs, with the reason of their last failure.")
+@limit_option("jobs.", default=10)
 @raw_option
 @json_option
 def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
@@ -137,7 +137,7 @@ def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
 @click.argument("path", metavar="DIR", type=PATH)
 @click.argument("values", metavar="[VALUE]...", nargs=-1)
 @click.option("--lines", is_flag=True, help="Put each line of standard input as a job.")
-@click.option("--key", help="The key of the jobs.")
+@click.option("--key", metavar="KEY", help="A key: the jobs get it.")
 @click.option("--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property of the jobs. May be "
               "repeated.")
 @click.option("--delay", metavar="SECONDS", type=float, help="Do not deliver them before so many seconds have passed.")
@@ -261,7 +261,7 @@ def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int
 
 @command.command(cls=Command)
 @path_argument
-@click.option("--dead", is_flag=True, help="Remove the dead jobs, and no others.")
+@click.option("--dead", is_flag=True, help="The dead jobs, and no others.")
 @dry_run_option
 @json_option
 def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> None:

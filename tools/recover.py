@@ -21,7 +21,7 @@ from .targets import Place
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=SOURCE)
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
-              help="If SRC is a log dir: only this partition directory, such as orders-0. May be repeated.")
+              help="Only this partition, such as orders-0. May be repeated. For a log dir.")
 @click.option("--mode", type=click.Choice(MODES), required=True,
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
@@ -29,11 +29,11 @@ from .targets import Place
               help="With --mode quarantine: fill what is damaged or gone from this replica, a partition directory, or "
               "a log dir that has it. May be repeated: what one replica lacks is asked of the next.")
 @click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST, at once.")
-@apply_option("Recover SRC itself. Its log dir must not be in use. Without this and --out, or with --dry-run, change "
-              "nothing.")
+@apply_option("Do it: recover SRC itself. Its log dir must not be in use. Without this and --out, or with --dry-run, "
+              "change nothing.")
 @click.option("--backup", metavar="DIR", type=PATH,
-              help="With --apply: keep each .log that is changed or removed in DIR, under the name of the partition: "
-              "on the same file system, but not in the log dir.")
+              help="Keep what is replaced in DIR: each .log that is changed or removed, under the name of the "
+              "partition. On the same file system, but not in the log dir. With --apply.")
 @config_option
 @json_option
 def command(
@@ -133,7 +133,7 @@ def _has_segments_at(path: Path) -> bool:
 
 
 def _is_metadata(place: Place) -> bool:
-    """A node gets its metadata log from the others again, and one with a hole stops it."""
+    """A node gets its metadata log from the others again, and one with a gap stops it."""
     parsed = parse_partition_dir(place.directory.name)
     if parsed is None or parsed.topic != METADATA_TOPIC:
         return False

@@ -25,11 +25,12 @@ from .options import (
 @store_argument
 @click.argument("target", metavar="DST", type=PATH)
 @snapshot_option
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic. May be repeated.")
-@click.option("--partition", "partitions", metavar="PARTITION", multiple=True,
+@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
+@click.option("--partition", "partitions", metavar="NAME", multiple=True,
               help="Only this partition, such as orders-0. May be repeated.")
 @click.option("--until", metavar="TIME", type=TimeType(),
-              help="End each partition before its first batch with a later record: `-2h`, `2026-11-24T12:00`.")
+              help="Up to this time: each partition ends before its first batch with a later record. `-2h`, "
+              "`2026-11-24T12:00`.")
 @click.option("--until-offset", metavar="OFFSET", type=NumberType(0),
               help="End before the batch that holds this offset. With --partition or --topic.")
 @click.option("--rename", "renamed", metavar="TOPIC=NAME", multiple=True,

@@ -39,12 +39,13 @@ class Found:
 
 @click.command(cls=Command, only_reads=True)
 @paths_argument
-@click.option("--offset", metavar="OFFSET", type=NumberType(), help="The offset of a record.")
+@click.option("--offset", metavar="OFFSET", type=NumberType(),
+              help="An offset: that of the record, or of the first one after it.")
 @click.option(
-    "--time", "time_ms", type=TimeType(SPECIAL_TIMES),
-    help="ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",
+    "--time", "time_ms", metavar="TIME", type=TimeType(SPECIAL_TIMES),
+    help="A time: ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",
 )
-@click.option("--max-value-bytes", type=SizeType(), help="For a longer value, print only size and SHA-256.")
+@click.option("--max-value-bytes", type=SizeType(), help="For longer values, print only size and SHA-256.")
 @json_option
 def command(
     paths: Sequence[Path], offset: int | None, time_ms: int | None, max_value_bytes: int | None, as_json: bool
@@ -183,7 +184,7 @@ def _print_text(
     if record is None:
         write("  record    none at or after it in this batch: a cleaner removed them\n")
     else:
-        note = "" if offset is None or record.offset == offset else f" (offset {offset} is a hole: this is the next)"
+        note = "" if offset is None or record.offset == offset else f" (offset {offset} is a gap: this is the next)"
         kind = lines.TIMESTAMP_TYPES[batch.timestamp_type]
         write(f"  record    offset {record.offset}, {report.moment(record.timestamp)} {kind}{note}\n")
         if batch.is_control:

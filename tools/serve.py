@@ -46,13 +46,13 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.option("--advertise", metavar="[NAME://]HOST:PORT", multiple=True,
               help="The address to give to clients, if it differs from the one that they connect to. May be repeated, "
               "for each listener by its name.")
-@click.option("--topic", "topics", type=TopicType(), multiple=True,
+@click.option("--create-topic", "topics", type=TopicType(), multiple=True,
               help="Create this topic if it does not exist. May be repeated.")
 @click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
               help="When appends are synced to the disk; acks=all is answered accordingly.")
 @click.option(
     "--config", "settings", type=ConfigType(), multiple=True,
-    help="A setting of the broker, of its logs or of the cleaner, by Kafka's name, such as retention.ms "
+    help="A setting: of the broker, of its logs or of the cleaner, by Kafka's name, such as retention.ms "
     "or offsets.topic.num.partitions. A topic's own setting takes precedence. May be repeated. Kafka's defaults "
     "otherwise.",
 )

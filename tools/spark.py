@@ -68,17 +68,16 @@ def command() -> None:
     "to", "repack_bytes", "codec", "allow_lossy", "aborted", "delete_horizon_ms", "topics", "settings",
 )
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
-              help="Convert only this partition (orders-3), or with --rollback undo only this one. May be repeated.")
+              help="Only this partition, such as orders-0. May be repeated. For --rollback, too.")
 @click.option("--skip-active", is_flag=True, help="Leave out the last segment of each partition.")
-@click.option("--dry-run", is_flag=True,
-              help="Write nothing: show the plan, the size estimated from samples, and what would be lost.")
+@dry_run_option
 @click.option("--resume/--no-resume", default=True, show_default=True,
-              help="Continue an earlier run that did not finish, or refuse to.")
+              help="Continue an earlier run: one that did not finish. --no-resume refuses to.")
 @click.option("--verify", type=click.Choice(["full", "sample"]), default="sample", show_default=True,
               help="Before publishing, read all of the result again, or every sixteenth segment. The tasks have "
               "already read back each segment.")
 @click.option("--rollback", "end", flag_value="rollback", default=None,
-              help="Undo the conversion into DST, finished or not.")
+              help="Undo it: the conversion into DST, finished or not.")
 @click.option("--finalize", "end", flag_value="finalize",
               help="Keep the result in DST, and remove the files that --rollback needs.")
 @click.option("--finalize-each", is_flag=True,
@@ -88,7 +87,7 @@ def command() -> None:
               "final, to make room.")
 @click.option("--max-concurrent", type=NumberType(1), metavar="N", help="At most N tasks at a time.")
 @click.option("--throttle", "throttle_bytes", metavar="BYTES", type=SizeType(), default=0,
-              help="Read and convert at most this many bytes of the source per second, in all tasks together.")
+              help="At most this many bytes of the source per second, such as 50m. In all tasks together.")
 @click.option("--task-bytes", metavar="BYTES", type=SizeType(), default=TASK_BYTES, show_default="64m",
               help="Pack segments into tasks of at least this many bytes; a segment counts as its size plus 2m.")
 @click.option("--wave-bytes", metavar="BYTES", type=SizeType(), default=0,

@@ -1,5 +1,6 @@
 """`seglog topics`: what a cluster knows of its topics, from the metadata log on a disk, and what of them is here."""
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ SOURCES = {"topic": "topic", "broker": "this broker", "brokers": "all brokers"}
 
 @click.command(cls=Command, only_reads=True)
 @paths_argument
-@click.option("--topic", "wanted", metavar="TOPIC", multiple=True, help="Only this topic. May be repeated.")
+@click.option("--topic", "wanted", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
 @json_option
 def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
     """List the topics of the cluster to which the log dirs at PATH belong: ids, partitions, replicas, settings, and
@@ -39,7 +40,7 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
         places.unread += 1
         report.show_error(error, click.get_current_context().command_path, as_json=as_json)
     known = {} if metadata is None else metadata.topics
-    shown = sorted(name for name in {*known, *here} if not wanted or name in wanted)
+    shown = sorted(name for name in {*known, *here} if not wanted or any(fnmatchcase(name, glob) for glob in wanted))
     if metadata is None:
         report.note("no metadata log here: replicas and settings are unknown")
     elif not as_json:
@@ -53,7 +54,7 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
         else:
             print("\n" * (metadata is not None or n > 0)
                   + "\n".join(_text(name, topic_id, partitions, here.get(name, {}), told)))
-    missing = [name for name in wanted if name not in shown]
+    missing = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in shown)]
     for name in missing:
         report.note(f"topic {name!r} is unknown here")
     return places.status(found=bool(missing))

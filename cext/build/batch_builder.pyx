@@ -125,7 +125,7 @@ cdef int raise_refusal(int status, int64_t offset, const char* what) except -1:
 cdef class BatchBuilder:
     """One batch of format v2.
 
-    `base_offset` opens the batch: records may begin above it (compaction leaves such holes). All other
+    `base_offset` opens the batch: records may begin above it (compaction leaves such gaps). All other
     arguments are the header fields of docs/formats/record_batch.md. `log_append_time` (ms) makes the
     timestamp type LogAppendTime. `base_timestamp` defaults to the first record's, or to the delete
     horizon if there is one (KIP-534 stores it in that field).

@@ -23,11 +23,11 @@ cdef extern from "<stdint.h>" nogil:
     const int64_t INT64_MIN
 
 
-def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_holes=False):
+def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_gaps=False):
     """The first slot from `first` on that cannot get new offsets through its header; the number of batches if all can.
 
     That is a v0 wrapper, and a tagged one that lacks its message count or the tag that says whether offsets count from
-    it. close_holes: offsets must become contiguous, so it is also a v1 wrapper, which does not store its record count,
+    it. close_gaps: offsets must become contiguous, so it is also a v1 wrapper, which does not store its record count,
     and a v2 batch with fewer records than offsets.
     """
     cdef Py_ssize_t i = max(first, 0)
@@ -39,7 +39,7 @@ def first_to_open(BatchTable table not None, Py_ssize_t first=0, *, bint close_h
                 table.window.base + table.rows[i].position, &tags
             ):
                 break
-        elif must_be_opened(&table.rows[i], close_holes):
+        elif must_be_opened(&table.rows[i], close_gaps):
             break
         i += 1
     return i
@@ -74,10 +74,10 @@ def says_no_keys(BatchTable table not None, Py_ssize_t slot):
     return False
 
 
-cdef bint must_be_opened(const BatchHeader* row, bint close_holes) noexcept nogil:
+cdef bint must_be_opened(const BatchHeader* row, bint close_gaps) noexcept nogil:
     if row.magic == 2:
-        return close_holes and row.last_offset - row.base_offset + 1 != row.count
-    return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_holes)
+        return close_gaps and row.last_offset - row.base_offset + 1 != row.count
+    return codec_of(row) != CODEC_NONE and (row.magic == 0 or close_gaps)
 
 
 # The positions of a wrapper's tags that determine its offsets.
@@ -125,15 +125,15 @@ cdef int64_t make_contiguous(uint8_t* bytes, BatchHeader* row) noexcept nogil:
 
 def moved(
     BatchTable table not None, Py_ssize_t first, Py_ssize_t stop, *, int64_t next_offset=-1, int64_t previous=-1,
-    int32_t leader_epoch=-1, log_append_time=None, bint close_holes=False, int64_t opened_span=-1,
+    int32_t leader_epoch=-1, log_append_time=None, bint close_gaps=False, int64_t opened_span=-1,
 ):
     """(the batches [first, stop), which must be adjacent in the window, in newly allocated bytes; one past their last
     offset). Checksums stay as they were, right or wrong, unless a timestamp is replaced.
 
     next_offset: the first batch's new offset; -1: all keep their offsets and leader epochs. A v2 batch takes as many
-        offsets as it has now, inner holes included. A message takes as many as lie between it and the previous batch,
-        so holes stay; `previous` is the last offset before the first batch.
-    close_holes: a message takes one offset, whatever preceded it; only for batches that need not be opened for this.
+        offsets as it has now, inner gaps included. A message takes as many as lie between it and the previous batch,
+        so gaps stay; `previous` is the last offset before the first batch.
+    close_gaps: a message takes one offset, whatever preceded it; only for batches that need not be opened for this.
     opened_span: how many offsets a single tagged wrapper takes, if only opening it tells; its relative offsets stay.
         Any other takes as many as it has messages (tag 32), and gets contiguous inner offsets (tag 64).
     leader_epoch: for v2 batches that get new offsets.
@@ -176,7 +176,7 @@ def moved(
             store_u64(out + row.position, <uint64_t>row.base_offset)
         elif is_placed:
             # Unsigned, because offsets may have any value. (No v2 batch of a table ends before its base offset.)
-            before = row.base_offset if row.magic == 2 else row.last_offset if close_holes else previous + 1
+            before = row.base_offset if row.magic == 2 else row.last_offset if close_gaps else previous + 1
             span = <int64_t>(<uint64_t>row.last_offset - <uint64_t>before)
             if (row.magic < 2 and row.last_offset <= previous) or not 0 <= span < INT64_MAX - next_offset:
                 raise InvalidArgumentError(

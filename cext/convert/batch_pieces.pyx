@@ -1,4 +1,4 @@
-"""The records of one opened batch, and the batches made of them for other logs: one without offset holes, or one for
+"""The records of one opened batch, and the batches made of them for other logs: one without offset gaps, or one for
 each partition that its keys belong to. batch_mover.pyx cannot do this, because it reads only headers.
 
     a piece of         keeps                                            gets

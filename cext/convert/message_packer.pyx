@@ -15,7 +15,7 @@ stays, with the batch's time. Headers, producers and leader epochs do not exist 
 
 Not in Kafka: v0 becomes v1 message by message and wrapper by wrapper, with timestamp -1; `codec` recompresses, and
 `repack_bytes` gathers wrappers that already have the format into larger ones: neighbours with the same codec and
-timestamp type (under LogAppendTime also the same time), all of whose messages have the format. Offsets and their holes
+timestamp type (under LogAppendTime also the same time), all of whose messages have the format. Offsets and their gaps
 stay. zstd does not exist below v2 (KIP-110): such a batch is refused unless `codec` names another codec.
 """
 cimport cython

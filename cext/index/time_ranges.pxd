@@ -29,7 +29,7 @@ cdef class TimeRangesSearch:
     cdef int64_t first_wrong(self) noexcept nogil
     # The first run from `slot` on with a timestamp in [smallest, largest]; the number of runs if there is none.
     cdef int64_t first_from(self, int64_t slot, int64_t smallest, int64_t largest) noexcept nogil
-    # The run that contains `offset`, or the hole with it; the first run for offsets before it.
+    # The run that contains `offset`, or the gap with it; the first run for offsets before it.
     cdef int64_t slot_of(self, int64_t offset) noexcept nogil
     # Where the run begins: its position in bytes, and its offset. For one past the last run, the end of the log.
     cdef int64_t position_of(self, int64_t slot) noexcept nogil

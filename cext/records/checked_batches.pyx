@@ -133,7 +133,7 @@ cdef class CheckedBatches:
 
 
 cdef inline bint can_be_marked(const BatchHeader* row) noexcept nogil:
-    """Whether it is uncompressed v2, without holes, and long: then a record's slot follows from its offset."""
+    """Whether it is uncompressed v2, without gaps, and long: then a record's slot follows from its offset."""
     return (
         row.magic == 2 and row.attributes & CODEC_MASK == 0 and row.size_bytes >= 2 * BLOCK_BYTES
         and row.count == row.last_offset - row.base_offset + 1 and row.count <= SLOT_MAX

@@ -5,7 +5,7 @@ Rules for reading a wrapper (Kafka's AbstractLegacyRecordBatch.DeepRecordsIterat
 
                       v0 wrapper              v1 wrapper
     inner offset      absolute                relative; the wrapper's own offset is the LAST message's,
-                                              so base = wrapper offset - last inner offset. Holes after
+                                              so base = wrapper offset - last inner offset. Gaps after
                                               compaction are legal. Wrapper offset 0: base 0 (librdkafka).
     inner timestamp   its own                 its own, or the wrapper's if the wrapper has LogAppendTime
     inner magic       0 or 1                  0 or 1

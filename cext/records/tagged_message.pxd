@@ -7,7 +7,7 @@ difference, so a Window says which it holds (Window.is_tagged), and a BatchHeade
     timestamp uint32 (s), tags_size int32 (-1: none), tag*, key_size int32, key, value_size int32, value
 
     wrapper's offset      that of its FIRST message
-    inner offset          relative to that, with holes after compaction. If the wrapper's tag HONOUR_OFFSETS is 0:
+    inner offset          relative to that, with gaps after compaction. If the wrapper's tag HONOUR_OFFSETS is 0:
                           the wrapper's offset + the number of messages before it
     inner timestamp       its own, or the wrapper's under LogAppendTime
 """

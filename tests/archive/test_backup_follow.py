@@ -114,7 +114,7 @@ def test_a_run_that_fails_is_told_and_the_next_one_follows(log, backups, in_memo
 
 def test_the_command_runs_until_it_is_ended(log, in_memory):
     command = [sys.executable, "-m", "seglog.tools", "backup", "create", in_memory / "data", in_memory / "store",
-               "--follow", "1", "--json"]
+               "--every", "1", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) as child:
         assert '"type":"backup"' in line_of(child)
         log.append(b"more")

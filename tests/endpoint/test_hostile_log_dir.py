@@ -93,7 +93,7 @@ def test_a_signal_ends_a_start_that_takes_long(tmp_path, number):
     directory = tmp_path / "data"
     with subprocess.Popen(
         [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--listen", "127.0.0.1:0",
-         *(argument for n in range(20) for argument in ("--topic", f"t{n}:5000"))],
+         *(argument for n in range(20) for argument in ("--create-topic", f"t{n}:5000"))],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:
         while not list(directory.glob("t*-50")):

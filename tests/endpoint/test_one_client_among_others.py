@@ -141,7 +141,7 @@ def attacked(directory, frames, attack_s=ATTACK_S_MAX):
     """What another client sees while the frames are answered."""
     figures = Figures()
     with ServeProcess(
-        directory, "--listen", "127.0.0.1:0", "--topic", "orders:3", "--fsync", "never"
+        directory, "--listen", "127.0.0.1:0", "--create-topic", "orders:3", "--fsync", "never"
     ) as server:
         pid = server.process.pid
         with WireClient(server) as client:

@@ -298,9 +298,9 @@ SETS = {
 }
 
 
-@pytest.mark.parametrize("close_holes", [False, True])
+@pytest.mark.parametrize("close_gaps", [False, True])
 @pytest.mark.parametrize("name", SETS)
-def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_it(path, in_memory, name, close_holes):
+def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_it(path, in_memory, name, close_gaps):
     relative, tags, is_opened, has_holes = SETS[name]
     inner = [tagged.message(n, b"k", b"%d" % i, seconds=5, tags=[(100, b"any")]) for i, n in enumerate(relative)]
     reach = dict(tags).get(33, max(*relative, len(relative) - 1))
@@ -312,10 +312,10 @@ def test_whatever_a_set_with_tags_says_of_its_offsets_the_next_one_goes_behind_i
     with seglog.open(in_memory / "orders-0", config=config) as src, seglog.open(path, config=config) as dst:
         src.append_batch(b"".join(parts), assign_offsets=False)
         dst.append(b"before")
-        done = seglog.mirror(src, dst, preserve_offsets=False, close_holes=close_holes)
+        done = seglog.mirror(src, dst, preserve_offsets=False, close_gaps=close_gaps)
         assert (done.batches, done.opened_batches) == (2, is_opened)
-        assert done.rebuilt_batches == (close_holes and is_opened and has_holes)
-        keeps_holes = is_opened and not close_holes
+        assert done.rebuilt_batches == (close_gaps and is_opened and has_holes)
+        keeps_holes = is_opened and not close_gaps
         offsets = [1 + n for n in relative] if keeps_holes else [1 + n for n in range(len(relative))]
         behind = 1 + reach + 1 if keeps_holes else 1 + len(relative)
         assert [r.offset for r in dst.read(start=1)] == [*offsets, behind]
@@ -336,8 +336,8 @@ def test_a_set_without_its_holes_may_be_too_large_for_the_target(path, in_memory
         seglog.open(path, config={**config, "max.message.bytes": 500}) as dst,
     ):
         src.append_batch(b"".join(parts), assign_offsets=False)
-        with pytest.raises(RecordTooLargeError, match="rebuilt without its holes") as caught:
-            seglog.mirror(src, dst, close_holes=True)
+        with pytest.raises(RecordTooLargeError, match="rebuilt without its gaps") as caught:
+            seglog.mirror(src, dst, close_gaps=True)
         assert "before offset 1 of the source is mirrored" in caught.value.hint
         assert dst.log_end_offset == 1
 

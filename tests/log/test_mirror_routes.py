@@ -48,7 +48,7 @@ def has_holes(batch):
 def test_closed_holes_leave_records_one_behind_the_other(path, name):
     with source(name) as src, open_log(path) as dst:
         dst.append_many([(b"k", b"before")] * 7)
-        done = seglog.mirror(src, dst, close_holes=True)
+        done = seglog.mirror(src, dst, close_gaps=True)
         kept = rows(dst)[7:]
         assert kept == rows(src)
         assert [r.offset for b in dst.batches(7) for r in b] == list(range(7, 7 + len(kept)))
@@ -88,7 +88,7 @@ def test_holes_between_bare_messages_are_closed_without_a_look_inside(path, in_m
             src.append_batch(
                 seglog.build_batch([(b"k", b"%d" % offset)], magic=1, base_offset=offset, timestamp=NOW),
                 assign_offsets=False)
-        done = seglog.mirror(src, dst, close_holes=True)
+        done = seglog.mirror(src, dst, close_gaps=True)
         assert [(r.offset, r.value) for r in dst] == [(0, b"3"), (1, b"9"), (2, b"10"), (3, b"40")]
         assert done.opened_batches == 0
 
@@ -99,7 +99,7 @@ def test_what_is_built_again_and_too_large_is_refused_before_the_write(path, in_
         src.append(b"small")
         src.append_batch(seglog.build_batch([(b"k", value)] * 2, magic=0, codec="gzip", timestamp=None))
         with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes = 200") as refused:
-            seglog.mirror(src, dst, close_holes=True)
+            seglog.mirror(src, dst, close_gaps=True)
         assert refused.value.hint.endswith("everything before offset 1 of the source is mirrored")
         assert [r.value for r in dst] == [b"small"]
 
@@ -263,8 +263,8 @@ def test_arguments_that_cannot_be_meant_are_refused(path, in_memory):
             seglog.mirror(src, [dst, src])
         with pytest.raises(InvalidArgumentError, match="cannot be preserved in several targets"):
             seglog.mirror(src, [dst, other], preserve_offsets=True)
-        with pytest.raises(InvalidArgumentError, match="cannot be preserved if holes are closed"):
-            seglog.mirror(src, dst, preserve_offsets=True, close_holes=True)
+        with pytest.raises(InvalidArgumentError, match="cannot be preserved if gaps are closed"):
+            seglog.mirror(src, dst, preserve_offsets=True, close_gaps=True)
         assert (dst.log_end_offset, other.log_end_offset) == (0, 0)
 
 
@@ -299,9 +299,9 @@ def tagged_source(path, seed):
     return log
 
 
-@pytest.mark.parametrize(("seed", "n", "close_holes"), [(1, 1, False), (2, 2, False), (3, 5, False), (4, 3, True)])
+@pytest.mark.parametrize(("seed", "n", "close_gaps"), [(1, 1, False), (2, 2, False), (3, 5, False), (4, 3, True)])
 def test_messages_with_tags_are_routed_and_sets_that_say_they_have_no_keys_stay_unopened(
-    in_memory, seed, n, close_holes
+    in_memory, seed, n, close_gaps
 ):
     with tagged_source(in_memory / "orders-0", seed) as src:
         sets = plain_tagged.parse(b"".join(segment.path.read_bytes() for segment in src.segments))
@@ -326,17 +326,17 @@ def test_messages_with_tags_are_routed_and_sets_that_say_they_have_no_keys_stay_
         config = {"seglog.message.dialect": "tagged"}
         targets = [
             seglog.open(in_memory / "to" / f"orders-{i}", config=config, fsync="never") for i in range(n)]
-        done = seglog.mirror(src, targets, close_holes=close_holes)
+        done = seglog.mirror(src, targets, close_gaps=close_gaps)
         assert (done.keyless_batches, done.keyed_batches) == (keyless, keyed)
         assert done.opened_batches == keyless + keyed - unopened
-        assert done.rebuilt_batches > split if close_holes else done.rebuilt_batches == split
+        assert done.rebuilt_batches > split if close_gaps else done.rebuilt_batches == split
         assert unopened > 5
         for log, messages in zip(targets, wanted, strict=True):
             stored = plain_tagged.parse(b"".join(segment.path.read_bytes() for segment in log.segments))
             found = [part for one in stored for part in plain_tagged.parts_of(one)]
             assert [raw for _, raw, _ in found] == messages
             assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
-            if close_holes:
+            if close_gaps:
                 assert [offset for offset, _, _ in found] == list(range(len(messages)))
             assert all(1 <= one.tags[32] == len(plain_tagged.parts_of(one)) for one in stored if 32 in one.tags)
             assert [r.offset for r in log.read()] == [

@@ -112,7 +112,7 @@ class Program:
 
     def mirror(self):
         """With the same offsets, with others, with those that follow each other: the records of the model."""
-        for name, options in (("same", {}), ("other", {"preserve_offsets": False}), ("dense", {"close_holes": True})):
+        for name, options in (("same", {}), ("other", {"preserve_offsets": False}), ("dense", {"close_gaps": True})):
             config = {"segment.bytes": 9000}
             directory = self.path.parent / name / "orders-0"
             with seglog.open(directory, config=config, fsync="never", clock=ManualClock(NOW)) as target:

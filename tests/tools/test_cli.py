@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 
 import click
 import pytest
@@ -281,6 +282,44 @@ def test_help_cuts_no_line_and_lists_no_argument_as_an_option():
         assert all(line.startswith("  -") for line in listed), (words, listed)
 
 
+def options():
+    """Each option of each command, those of all commands and hidden ones left out: (words, option)."""
+    def below(words, command):
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                yield from below((*words, name), command.get_command(click.Context(command), name))
+        else:
+            yield from ((words, p) for p in command.params if isinstance(p, click.Option) and not p.hidden)
+
+    yield from below((), cli.cli)
+
+
+def type_of(option):
+    """What a value must be. Some options may be repeated; a choice is of the command's own words."""
+    return "flag" if option.is_flag else type(option.type).__name__
+
+
+def test_an_option_has_one_type_and_one_meaning_in_all_commands():
+    """Its meaning is the beginning of its help, up to the first colon or full stop; then comes what is special."""
+    meanings = defaultdict(lambda: defaultdict(list))
+    for words, option in options():
+        said = re.split(r"[.:,] ", f"{option.help} ")[0].rstrip(".")
+        for name in option.opts:
+            meanings[name][type_of(option), option.metavar, bool(option.secondary_opts), said].append(" ".join(words))
+    differing = {name: {**found} for name, found in meanings.items() if len(found) > 1}
+    assert not differing
+    assert len(meanings) > 100
+
+
+# What prints other text than reports: a page, scripts for a shell, manual pages.
+WITHOUT_JSON = {("report",), ("completion",), ("man",)}
+
+
+def test_every_command_has_json_but_those_that_print_what_other_programs_read():
+    with_it = {words for words, option in options() if option.opts == ["--json"]}
+    assert {words for words, _ in options()} - with_it == WITHOUT_JSON
+
+
 # What each command is given, with "{}" for the partition directory.
 ARGUMENTS = {
     ("ls",): ["{}"], ("dump",): ["{}"], ("verify",): ["{}"], ("seek",): ["{}", "--offset", "3"], ("convert",): ["{}"],
@@ -388,7 +427,7 @@ def test_what_is_no_log_is_status_4_for_every_command(tmp_path, words):
 # Those of the other commands that read a path.
 OF_A_PATH = {
     **{("ledger", name): ["{}"] for name in ("ls", "dump", "verify", "recover", "compact")},
-    ("ledger", "seek"): ["{}", "--index", "3"], ("ledger", "convert"): ["{}", "--to", "old"],
+    ("ledger", "seek"): ["{}", "--index", "3"], ("ledger", "convert"): ["{}", "--form", "old"],
     **{("delayed", name): ["{}"] for name in ("buckets", "dump", "verify", "count", "messages")},
     ("delayed", "reset"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
     ("delayed", "policies", "get"): ["{}"], ("delayed", "policies", "set"): ["{}", "a=b"],

@@ -47,8 +47,8 @@ def test_ls_tells_of_a_position_outside_of_the_log(path):
 @pytest.mark.parametrize(
     ("to", "offset"),
     [
-        (["--to-offset", "7"], 7), (["--earliest"], 0), (["--latest"], 10), (["--to-time", str(NOW - 30_000)], 7),
-        (["--to-time", str(NOW)], 10),
+        (["--offset", "7"], 7), (["--earliest"], 0), (["--latest"], 10), (["--time", str(NOW - 30_000)], 7),
+        (["--time", str(NOW)], 10),
     ],
 )
 def test_reset_puts_a_reader_elsewhere(path, to, offset):
@@ -72,7 +72,7 @@ def test_a_reader_at_work_is_not_reset(path):
 
 
 @pytest.mark.parametrize(
-    "words", [["mailer"], ["mailer", "--earliest", "--latest", "--to-offset", "3"], ["mailer", "--to-offset", "11"],
+    "words", [["mailer"], ["mailer", "--earliest", "--latest", "--offset", "3"], ["mailer", "--offset", "11"],
               ["a/b", "--earliest"]],
 )
 def test_a_wrong_use_is_told(path, words):

@@ -62,8 +62,8 @@ def test_dump_shows_every_message_of_the_snapshots(path):
     rows = seglog_json("delayed", "dump", path, "--subscription", "one")
     assert [(row["ledger"], row["entry"]) for row in rows] == [(n // 4, n % 4) for n in range(8)]
     one = rows[0]["snapshot"]
-    assert seglog_json("delayed", "dump", path, "--snapshot", one) == rows[:4]
-    assert "segment 2" in seglog("delayed", "dump", path, "--snapshot", one).stdout
+    assert seglog_json("delayed", "dump", path, "--snapshot-id", one) == rows[:4]
+    assert "segment 2" in seglog("delayed", "dump", path, "--snapshot-id", one).stdout
 
 
 def test_verify_finds_nothing_wrong_with_what_is_whole(path):
@@ -125,12 +125,12 @@ def test_a_shared_index_is_meant_where_no_subscription_is_named(path):
 
 
 @pytest.mark.parametrize("settings", [BUCKETS, SHARED], ids=["bucket", "shared"])
-@pytest.mark.parametrize(("drop", "left"), [((), 10), (("--drop",), 0)])
+@pytest.mark.parametrize(("drop", "left"), [((), 10), (("--acknowledge",), 0)])
 def test_clearing_leaves_no_snapshot_and_what_is_pending_is_indexed_again_or_dropped(path, settings, drop, left):
     make(path, settings)
     named = () if settings is SHARED else ("--subscription", "one")
     (line,) = seglog_json("delayed", "reset", path, *named, *drop)
-    assert (line["pending"], line["dropped"]) == (10, bool(drop))
+    assert (line["pending"], line["acknowledged"]) == (10, bool(drop))
     assert [row for row in seglog_json("delayed", "buckets", path) if row["cursor"] != "other"] == []
     assert not list(path.glob("delayed/one/ledger-*"))
     assert reading(path, settings) == left

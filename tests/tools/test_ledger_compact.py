@@ -63,9 +63,9 @@ def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic
     digests = set()
     for form in ("old", "retained-only", "old", "new", "retained-only", "new"):
         before = tree(topic)
-        (told,) = seglog_json("ledger", "convert", topic, "--to", form, "--dry-run", status=None)
+        (told,) = seglog_json("ledger", "convert", topic, "--form", form, "--dry-run", status=None)
         assert tree(topic) == before
-        (done,) = seglog_json("ledger", "convert", "--apply", topic, "--to", form)
+        (done,) = seglog_json("ledger", "convert", "--apply", topic, "--form", form)
         assert (done["was"], done["to"], done["sha256"]) == (told["was"], form, told["sha256"])
         digests.add(done["sha256"])
         with ManagedLedger(topic) as opened:
@@ -78,7 +78,7 @@ def test_a_compacted_ledger_goes_through_all_forms_and_comes_back_the_same(topic
             after = [bytes(entry.data) for entry in service.compacted_ledger]
         assert (after == begin) == (form == "new")
     assert len(digests) == 1
-    assert "became" not in seglog("ledger", "convert", "--apply", topic, "--to", "new").output
+    assert "became" not in seglog("ledger", "convert", "--apply", topic, "--form", "new").output
 
 
 def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_proof_that_fails_leaves_all_as_it_was(topic, monkeypatch):
 
 
 def test_what_was_never_compacted_is_not_converted(topic):
-    result = seglog("ledger", "convert", "--apply", topic, "--to", "old", status=2)
+    result = seglog("ledger", "convert", "--apply", topic, "--form", "old", status=2)
     assert "never compacted" in result.output + result.stderr
 
 

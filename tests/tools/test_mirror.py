@@ -107,7 +107,7 @@ def test_one_partition_is_routed_into_several(tmp_path):
 def test_holes_are_closed_where_it_is_asked_for(tmp_path):
     name = "compact-v2-mixed-pass2-k411"
     source = unpack("kafka") / "cases" / name / f"{name}-0"
-    done = run("mirror", source, tmp_path / "orders-0", "--close-holes")
+    done = run("mirror", source, tmp_path / "orders-0", "--close-gaps")
     assert "rebuilt" in done.stdout
     with seglog.open_partition(source) as src, seglog.open_partition(tmp_path / "orders-0") as log:
         assert [r.value for r in log] == [r.value for r in src]

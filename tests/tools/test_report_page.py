@@ -273,7 +273,7 @@ def test_a_drawing_stands_alone(mixed, tmp_path):
     run("report", mixed, "-o", tmp_path / "drawing.svg")
     drawing = ET.parse(tmp_path / "drawing.svg").getroot()
     assert drawing.find("{http://www.w3.org/2000/svg}title").text == "Segments by offset and time"
-    run("report", mixed, "--format", "png", "-o", tmp_path / "drawing")
+    run("report", mixed, "--kind", "png", "-o", tmp_path / "drawing")
     assert (tmp_path / "drawing").read_bytes().startswith(b"\x89PNG")
 
 

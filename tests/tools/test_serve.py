@@ -57,7 +57,7 @@ SERVE = [sys.executable, "-m", "seglog.tools", "serve"]
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_tells_its_address_serves_and_ends_clean(tmp_path, number):
-    arguments = ["--listen", "127.0.0.1:0", "--topic", "orders:2", "--config", "num.partitions=4"]
+    arguments = ["--listen", "127.0.0.1:0", "--create-topic", "orders:2", "--config", "num.partitions=4"]
     with ServeProcess(tmp_path / "data", *arguments) as server:
         with WireClient(server) as client:
             assert [len(topic.partitions) for topic in client.ask(MetadataRequest(topics=None), 12).topics] == [2]
@@ -110,8 +110,8 @@ def test_a_log_dir_that_it_creates_is_named(tmp_path):
 def test_a_brokers_properties_are_taken_whole(tmp_path):
     (tmp_path / "mine").write_text(SHIPPED + "log.retention.bytes=7000000\nno.such.key = 1\n")
     with ServeProcess(
-        tmp_path / "data", "--listen", "127.0.0.1:0", "--properties", str(tmp_path / "mine"), "--topic", "orders",
-        "--config", "log.segment.bytes=2000000",
+        tmp_path / "data", "--listen", "127.0.0.1:0", "--properties", str(tmp_path / "mine"),
+        "--create-topic", "orders", "--config", "log.segment.bytes=2000000",
     ) as server:
         with WireClient(server) as client:
             of = DescribeConfigsRequest
@@ -172,7 +172,7 @@ def test_it_tells_the_address_of_each_listener(tmp_path):
     (["--listen", "nonsense"], "invalid address 'nonsense'"),
     (["--listen", "SSL://127.0.0.1:0"], "SSL needs a certificate"),
     (["--config", "no.such.key=1"], "no such key"),
-    (["--topic", "orders:0"], "topic:partitions"),
+    (["--create-topic", "orders:0"], "topic:partitions"),
     (["--tls-client-ca", "authorities"], "--tls-client-ca without --tls-cert"),
 ])
 def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):

@@ -597,7 +597,7 @@ def test_the_last_millisecond_is_listed_and_dropped(topic):
     assert [at for at, *_ in tracker.list(2**63 - 2, 2**63)] == [2**63 - 2, 2**63 - 1]
     assert tracker.count(2**63 - 1, 2**63) == tracker.count(2**63 - 1, 10**30) == 1
     assert tracker.histogram([0, 2**62, 2**63]) == [12, 2]
-    assert topic.delayed.index(topic["one"].cursor).clear(drop=True) == 14
+    assert topic.delayed.index(topic["one"].cursor).clear(acknowledge=True) == 14
     assert topic["one"].cursor.backlog() == 0
 
 

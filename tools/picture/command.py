@@ -13,7 +13,7 @@ from seglog.verification.ledger_check import is_managed_ledger
 
 from .. import report
 from ..cli import Command
-from ..options import PATH, SOURCE, TimeType, config_option, progress_option
+from ..options import SOURCE, TimeType, config_option, progress_option
 from ..targets import check_output_file, resolve
 from ..topic_config import RETENTION, TopicConfig
 from .ledger import ledger_page
@@ -26,8 +26,9 @@ _FORMATS = ("html", "svg", "png")
 
 @click.command(cls=Command)
 @click.argument("path", metavar="PATH", type=SOURCE)
-@click.option("-o", "--output", "output", type=PATH, metavar="FILE", help="The file to write. [default: report.html]")
-@click.option("--format", "kind", type=click.Choice(_FORMATS),
+@click.option("-o", "--output", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="The file to write: an existing one is replaced. [default: report.html]")
+@click.option("--kind", "kind", type=click.Choice(_FORMATS),
               help="A page, or only its first drawing. [default: by the name of FILE]")
 @click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
 @click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")

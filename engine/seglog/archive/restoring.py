@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from seglog.archive.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
@@ -78,10 +79,10 @@ def restore(
 ) -> RestoreRun:
     """Restore partitions of a snapshot into the log dir `dst`, which is created if need be; nothing there is replaced.
 
-    `snapshot`: its id, or the beginning of it. `topics`, `partitions`: names such as `orders` and `orders-0`; all of
-    the snapshot if neither is given. Each partition is as of its moment: records, offsets, producers, leader epochs,
-    cursors. Indexes are built again, and every checksum is checked: a batch that was damaged in the source stays as it
-    was, and is named.
+    `snapshot`: its id, or the beginning of it. `topics`: names or globs such as `orders-*`; `partitions`: names such as
+    `orders-0`; all of the snapshot if neither is given. Each partition is as of its moment: records, offsets,
+    producers, leader epochs, cursors. Indexes are built again, and every checksum is checked: a batch that was damaged
+    in the source stays as it was, and is named.
 
     `until`: a time, as for `Log.read`; each partition ends before its first batch that has a later record.
     `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. `rename`:
@@ -157,7 +158,7 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
         of_topic.setdefault(name.rpartition("-")[0], []).append(name)
     for kind, wanted, known in (("topic", topics, of_topic), ("partition", partitions, parts)):
         for name in wanted:
-            if name not in known:
+            if not (any(fnmatchcase(topic, name) for topic in known) if kind == "topic" else name in known):
                 left_out = snapshot.left_out.get(name)
                 raise InvalidArgumentError(
                     f"the snapshot {snapshot.id} has no {kind} {name!r}" + (f": {left_out}" if left_out else ""),
@@ -165,7 +166,8 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
                 )
     if not topics and not partitions:
         return list(snapshot.partitions)
-    names_of = {name for topic in topics for name in of_topic[topic]} | set(partitions)
+    names_of = {name for glob in topics for topic in of_topic if fnmatchcase(topic, glob) for name in of_topic[topic]}
+    names_of |= set(partitions)
     return [part for name, part in parts.items() if name in names_of]
 
 

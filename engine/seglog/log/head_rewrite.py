@@ -1,7 +1,7 @@
 """Rewriting the first segment of a log without the batches before the log start offset.
 
 The copy keeps the base offset in its name: Kafka refuses a segment with another one, and a segment may begin with a
-hole, as after compaction. Bytes are copied as they are; the copy's checksums are verified, and indexes are built from
+gap, as after compaction. Bytes are copied as they are; the copy's checksums are verified, and indexes are built from
 it. Nothing is edited in place: a hot backup may have links to the current files.
 """
 import contextlib

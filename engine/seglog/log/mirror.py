@@ -3,7 +3,7 @@
     for a run of batches: check the CRCs ── copy ── other offsets, epoch, time in the headers ── a follower's append
 
 Nothing is decompressed and no record is parsed; only v0 wrappers, whose offsets are in compressed bytes, are opened and
-rebuilt if they get other offsets. Two options cost more (log.mirror_routes): closing holes, and several targets. Format
+rebuilt if they get other offsets. Two options cost more (log.mirror_routes): closing gaps, and several targets. Format
 and codec stay as they are, whatever the target's message.format.version says, as for any follower; so do producer ids
 and transactions.
 """
@@ -27,14 +27,14 @@ __all__ = ["Mirrored", "check_begin", "mirror"]
 
 def mirror(
     src: LogReader, dst: Log | Sequence[Log], *, from_offset: SupportsIndex | None = None,
-    preserve_offsets: bool | None = None, close_holes: bool = False,
+    preserve_offsets: bool | None = None, close_gaps: bool = False,
 ) -> Mirrored:
     """Append the batches of `src` to `dst` without opening them, up to the end of `src` as of this call.
 
     preserve_offsets: batches keep their offsets and leader epochs, and `dst` must end at or before the first one.
-        False: they are appended at the end of `dst` with new offsets and its leader epoch; holes inside batches stay.
+        False: they are appended at the end of `dst` with new offsets and its leader epoch; gaps inside batches stay.
         By default offsets are kept, unless another argument rules that out.
-    close_holes: records get consecutive offsets. A batch that has holes is rebuilt, one that may have holes is opened,
+    close_gaps: records get consecutive offsets. A batch that has gaps is rebuilt, one that may have gaps is opened,
         one without records is left out.
     dst, several logs: the partitions of a topic. A batch without keys goes whole to one of them, round robin, beginning
         with the shortest; one with keys is opened and split as Kafka's producers would have (murmur2 of the key), and
@@ -43,7 +43,7 @@ def mirror(
         start of `src`. The next call continues at `Mirrored.next_offset`.
 
     A set of tagged messages with new offsets gets consecutive ones: tag 64 is cleared, tag 32 gives their number. A set
-    without these tags is opened, and keeps its holes unless they are to be closed. With several targets, a set whose
+    without these tags is opened, and keeps its gaps unless they are to be closed. With several targets, a set whose
     tag 65 says that it has no keys is not opened.
 
     Times stay as they are; if `dst` has message.timestamp.type=LogAppendTime, headers get the time of the clock.
@@ -56,10 +56,10 @@ def mirror(
     """
     targets = _checked_targets(dst)
     _check_logs(src, targets)
-    is_plain = not isinstance(dst, Sequence) and not close_holes
+    is_plain = not isinstance(dst, Sequence) and not close_gaps
     if preserve_offsets and not is_plain:
         raise InvalidArgumentError(
-            "offsets cannot be preserved " + ("if holes are closed" if close_holes else "in several targets"),
+            "offsets cannot be preserved " + ("if gaps are closed" if close_gaps else "in several targets"),
             hint="leave preserve_offsets out",
         )
     preserves = is_plain if preserve_offsets is None else preserve_offsets
@@ -67,9 +67,9 @@ def mirror(
     is_steady = isinstance(src, Log)    # seglog never changes bytes that were written; a broker may
     run: MirrorRun | BatchRouter
     if isinstance(dst, Sequence):
-        run = BatchRouter(targets, start, close_holes, is_steady)
+        run = BatchRouter(targets, start, close_gaps, is_steady)
     else:
-        run = MirrorRun(targets[0], start, preserves, close_holes, is_steady)
+        run = MirrorRun(targets[0], start, preserves, close_gaps, is_steady)
     try:
         for _, table in src.tables(start, src.log_end_offset):
             run.add(table)

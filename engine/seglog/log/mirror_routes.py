@@ -24,10 +24,10 @@ from seglog.log.mirror_run import Mirrored, MirrorTarget, put_whole
 class BatchRouter:
     """Routes batches to several logs, table by table. What `done` counts has been appended."""
 
-    def __init__(self, targets: Sequence[Log], from_offset: int, close_holes: bool, is_steady: bool) -> None:
+    def __init__(self, targets: Sequence[Log], from_offset: int, close_gaps: bool, is_steady: bool) -> None:
         self.done = self._reached = Mirrored(next_offset=from_offset)
         self._targets = [MirrorTarget(log, is_steady) for log in targets]
-        self._closes = close_holes
+        self._closes = close_gaps
         # Not always the first target: with --follow, each run may bring only one batch.
         self._turn = min(range(len(targets)), key=lambda i: self._targets[i].next_offset)
 

@@ -25,9 +25,9 @@ class Mirrored:
 
     batches, size_bytes     of the source
     opened_batches          of them, those whose records had to be parsed: v0 wrappers that get other offsets, batches
-                            that may have holes to be closed, and all that are routed to several targets
+                            that may have gaps to be closed, and all that are routed to several targets
     rebuilt_batches         of those, the ones that were built again, and so compressed again
-    left_out_batches        without records, as compaction leaves them; with close_holes or several targets
+    left_out_batches        without records, as compaction leaves them; with close_gaps or several targets
     keyless_batches         routed whole, round robin
     keyed_batches           routed by the keys of their records
     missing_offsets         not in any segment of the source, although its topic is not compacted: files are missing
@@ -74,13 +74,13 @@ class MirrorTarget:
         return self.log._clock.now_ms() if is_stamped else None
 
     def move(
-        self, table: BatchTable, first: int, stop: int, previous: int, *, close_holes: bool = False,
+        self, table: BatchTable, first: int, stop: int, previous: int, *, close_gaps: bool = False,
         opened_span: int = -1,
     ) -> None:
         """Give batches the next offsets by changing their headers."""
         self._put(*moved(
             table, first, stop, next_offset=self.next_offset, previous=previous, leader_epoch=self.log.leader_epoch,
-            log_append_time=self.log_append_time, close_holes=close_holes, opened_span=opened_span,
+            log_append_time=self.log_append_time, close_gaps=close_gaps, opened_span=opened_span,
         ), is_good=self._is_steady)
 
     def keep(self, table: BatchTable, first: int, stop: int) -> None:
@@ -151,13 +151,13 @@ class MirrorRun:
     """Mirrors batches into one log, table by table."""
 
     def __init__(
-        self, dst: Log, from_offset: int, preserve_offsets: bool, close_holes: bool, is_steady: bool
+        self, dst: Log, from_offset: int, preserve_offsets: bool, close_gaps: bool, is_steady: bool
     ) -> None:
         self.done = Mirrored(next_offset=from_offset)
         self._previous = from_offset - 1        # the last offset that was mirrored or skipped
         self._target = MirrorTarget(dst, is_steady)
         self._preserves = preserve_offsets
-        self._closes = close_holes
+        self._closes = close_gaps
 
     def add(self, table: BatchTable) -> None:
         """Raises what `mirror` raises; everything before the batch in question is appended."""
@@ -165,7 +165,7 @@ class MirrorRun:
         if self.done.batches == 0 and not self._preserves and table[first].magic >= 0:
             self._previous = first_offset_of(table[first]) - 1      # opens it if it is a wrapper
         while first < len(table):
-            stop = len(table) if self._preserves else first_to_open(table, first, close_holes=self._closes)
+            stop = len(table) if self._preserves else first_to_open(table, first, close_gaps=self._closes)
             counts = {}
             if stop == first:
                 counts = self._open(table, first)
@@ -176,7 +176,7 @@ class MirrorRun:
                 if self._preserves:
                     self._target.keep(table, first, stop)
                 else:
-                    self._target.move(table, first, stop, self._previous, close_holes=self._closes)
+                    self._target.move(table, first, stop, self._previous, close_gaps=self._closes)
             self._target.flush()
             size_bytes = table[stop - 1].position + table[stop - 1].size_bytes - table[first].position
             self._previous = table[stop - 1].last_offset
@@ -195,20 +195,20 @@ class MirrorRun:
             self._target, table, slot, BatchPieces(table, slot), self._closes)}
 
 
-def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_holes: bool) -> int:
+def put_whole(target: MirrorTarget, table: BatchTable, slot: int, pieces: BatchPieces, close_gaps: bool) -> int:
     """Put all records of an opened batch, by its header if that is enough. Returns how many batches were rebuilt."""
     batch = table[slot]
     is_v0_wrapper = batch.magic == 0 and batch.codec != 0
     if batch.magic < 0 and moves_unopened(table, slot):
         target.move(table, slot, slot + 1, -1)
         return 0
-    if not is_v0_wrapper and (pieces.is_dense or not close_holes):
+    if not is_v0_wrapper and (pieces.is_dense or not close_gaps):
         reach = max(batch.last_offset, pieces.last_offset)      # a tagged set may claim more offsets than it has
         span = reach - batch.base_offset + 1 if batch.magic < 0 else -1
         target.move(table, slot, slot + 1, pieces.first_offset - 1, opened_span=span)
         return 0
     why = (
         "a v0 wrapper that was rebuilt for its new offsets" if is_v0_wrapper
-        else "a batch that was rebuilt without its holes")
+        else "a batch that was rebuilt without its gaps")
     target.put_made(batch, target.made(batch, pieces, 0, pieces.count, why), pieces.count)
     return 1

@@ -277,7 +277,7 @@ class LogTail(WriteGate, QuietTail):
             if last - first > RELATIVE_OFFSET_MAX:
                 raise InvalidArgumentError(
                     f"one segment cannot hold batches from offset {first} to {last}", file=self.path,
-                    hint="append the batches after the hole in a separate call",
+                    hint="append the batches after the gap in a separate call",
                 )
             is_unopened = origin is Origin.REPLICATION and table[0].magic in (0, 1)
             base_offset = new_base_offset(None if is_unopened else first, last, self.next_offset)

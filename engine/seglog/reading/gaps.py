@@ -7,7 +7,7 @@ partition directory does not say which topic is compacted, so we look for traces
     cleanup.policy              in the given configuration, or among the settings that seglog keeps with the log
     cleaner-offset-checkpoint   names the partition: the cleaner was here
     a topic of the broker       __consumer_offsets and its like are always compacted
-    a hole inside a segment     a batch with fewer records than offsets, or that does not follow the batch before it
+    a gap inside a segment      a batch with fewer records than offsets, or that does not follow the batch before it
 """
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -109,7 +109,7 @@ def has_hole(segment: Segment, log_start_offset: int, begin: int = 0) -> bool:
     next_offset, position = -1 if begin else max(segment.base_offset, log_start_offset), begin
     try:
         for table in segment.tables(begin, check_crc=False, on_lost=lambda _: None):
-            # (Behind damage, a hole is not the cleaner's.)
+            # (Behind damage, a gap is not the cleaner's.)
             expected = next_offset if table[0].position == position else -1
             if first_hole(table, expected) >= 0 or _has_hole_in_wrapper(table, expected):
                 return True

@@ -477,7 +477,7 @@ class Segment:
     def find_offset(self, target: int) -> BatchPosition | None:
         """Find the first batch whose last offset is at or above `target`; None past the end.
 
-        Kafka's LogSegment.translateOffset. The batch may begin above the target (a hole left by compaction).
+        Kafka's LogSegment.translateOffset. The batch may begin above the target (a gap left by compaction).
         """
         target = within_int64(target)
         for table in self.tables(self.position_near(target)):

@@ -27,7 +27,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TimeRange(NamedTuple):
-    """A run: the offsets [start_offset, stop_offset), possibly with holes, in the bytes [position, end_position).
+    """A run: the offsets [start_offset, stop_offset), possibly with gaps, in the bytes [position, end_position).
 
     A record without a timestamp counts as -1. Without any records, smallest is 2^63 - 1 and largest -2^63.
     """

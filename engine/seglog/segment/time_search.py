@@ -120,7 +120,7 @@ class TimeSearch:
         """Find the last time-index entry with timestamp <= target: (timestamp, offset, position of its batch).
 
         None if there is none, if the entry does not point to a batch with that largest timestamp, or if an earlier
-        batch has a later one: then the index is not trusted. After compaction, the entry's offset may be a hole; a
+        batch has a later one: then the index is not trusted. After compaction, the entry's offset may be a gap; a
         rewritten index points to the batch that covers it.
         """
         try:

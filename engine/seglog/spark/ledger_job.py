@@ -36,29 +36,29 @@ class ConvertedLedger:
 def convert_compacted_ledgers(
     spark: "SparkSession",
     topics: Iterable[str],
-    to: str,
+    form: str,
     *,
     max_concurrent: int | None = None,
     progress: Progress | None = None,
 ) -> list[ConvertedLedger]:
-    """Rewrite the compacted ledger of each managed ledger in the form `to`: "old", "new" or "retained-only".
+    """Rewrite the compacted ledger of each managed ledger in another `form`: "old", "new" or "retained-only".
 
     `topics`: directories that are the same on every executor. A topic that cannot be converted is reported and left as
     it was; the others are converted. Raises InvalidArgumentError, StorageError if Spark gives up.
     """
-    if to not in FORMS:
-        raise InvalidArgumentError(f"the form must be one of {', '.join(FORMS)}, not {to!r}")
+    if form not in FORMS:
+        raise InvalidArgumentError(f"the form must be one of {', '.join(FORMS)}, not {form!r}")
     listed = list(dict.fromkeys(map(str, topics)))
 
     def work(number: int, attempt: int) -> dict[str, Any]:
-        return asdict(convert_one(listed[number], to))
+        return asdict(convert_one(listed[number], form))
 
     cluster = Cluster(spark, progress, max_concurrent)
     done = cluster.run(f"convert {len(listed)} compacted ledgers", len(listed), work)
     return [ConvertedLedger(**row) for row in done]
 
 
-def convert_one(path: str, to: str) -> ConvertedLedger:
+def convert_one(path: str, form: str) -> ConvertedLedger:
     """Run one task. A StorageError of the machine is raised, so that Spark retries elsewhere."""
     try:
         with OpenManagedLedger(path, create=False) as topic:
@@ -67,7 +67,7 @@ def convert_one(path: str, to: str) -> ConvertedLedger:
             if before is None:
                 return ConvertedLedger(path, "skipped")
             bytes_in = before.size_bytes
-            ledger_id = service.convert(FORMS[to])
+            ledger_id = service.convert(FORMS[form])
             after = service.compacted_ledger
             assert after is not None
             proof = digest_of(after)

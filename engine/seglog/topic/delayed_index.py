@@ -459,17 +459,17 @@ class DelayedIndex:
 
     # --- decisions ---------------------------------------------------------------------------
 
-    def clear(self, *, drop: bool = False) -> int:
+    def clear(self, *, acknowledge: bool = False) -> int:
         """Remove the snapshots and the decisions about single messages. Returns how many messages were pending.
 
-        These are indexed again when the log is next read, or, with `drop`, acknowledged instead.
+        These are indexed again when the log is next read, or, with `acknowledge`, acknowledged instead.
         """
         with self.lock:
             self.read_up()
             pending = self.tracker.number_of_delayed_messages
-            for message in self.tracker.list(0, 2**63) if drop else ():
+            for message in self.tracker.list(0, 2**63) if acknowledge else ():
                 self._acknowledge(Position(message.ledger_id, message.entry_id))
-            for cursor in self.subscriptions() if drop else ():
+            for cursor in self.subscriptions() if acknowledge else ():
                 cursor.flush()
             self.tracker.clear()
             self._first_ledger_id = -1

@@ -78,7 +78,7 @@ class EmptyIndex:
         return len(times) > 1 and times[len(times) - 2][1] > self._first_end
 
     def _was_written_by_a_leader(self, times: Times) -> bool:
-        """Whether it was appended batch by batch: v2 batches without holes from the cleaner, and an early time entry.
+        """Whether it was appended batch by batch: v2 batches without gaps from the cleaner, and an early time entry.
 
         In v0 and v1, a producer's request with many messages is one append.
         """

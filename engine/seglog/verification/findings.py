@@ -70,7 +70,7 @@ _OF_PARTITIONS = {
                                "remove the checkpoint: a broker rebuilds it from the batches"),
         "segment_gap_compacted": Kind(
             _N, "offsets between segments are in none of them, as compaction and `seglog erase` leave it",
-            "nothing: the settings, the cleaner's checkpoint or holes in the log say that records were removed"),
+            "nothing: the settings, the cleaner's checkpoint or gaps in the log say that records were removed"),
         "quarantined": Kind(
             _N, "`seglog recover` took damaged bytes out of the log: their offsets are missing, and the bytes are in "
                 "quarantine/",

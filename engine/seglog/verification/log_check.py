@@ -102,7 +102,7 @@ class LogWalk:
             TagCheck(file, self.findings) if segment.dialect.is_tagged else None,
         )
         position, size = 0, segment.size_bytes
-        # Behind damage, -1: a hole there is not a cleaner's.
+        # Behind damage, -1: a gap there is not a cleaner's.
         expected = max(segment.base_offset, self.log_start_offset)
         while position < size:
             table = scan(
