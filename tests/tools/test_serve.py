@@ -224,7 +224,7 @@ def log_lines(server):
 
 def test_the_security_log_is_shown(tmp_path):
     """Whoever is at the terminal of a server sees who deletes and who is refused."""
-    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--topic", "orders:1") as server:
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--create-topic", "orders:1") as server:
         with WireClient(server) as client:
             deleted = DeleteTopicsRequest(topic_names=["orders"], timeout_ms=20_000)
             assert not client.ask(deleted, 4).responses[0].error_code
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_log_is_shown(damaged, mode, words):
 
 
 def test_quiet_shows_no_log(tmp_path):
-    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--topic", "orders:1", "--quiet") as server:
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--create-topic", "orders:1", "--quiet") as server:
         with WireClient(server) as client:
             client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=20_000), 4)
         assert log_lines(server) == []
