@@ -100,7 +100,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
     "kcat's directives, such as '%o %k %s\\n': %o offset, %k key, %s value, %h headers, %T timestamp, %t topic, %p "
     "partition, %K and %S the lengths, %R the value's as 4 bytes.",
 )
-@click.option("--columns", metavar="NAMES", help="For a table: only these columns, separated by commas.")
+@click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas. For a table.")
 @click.option(
     "--decode", type=DecodeType(), default="auto", metavar="KIND",
     help="Encoding of keys and values: utf8, json, base64, kafka or raw; with json, values are JSON and keys are text. "

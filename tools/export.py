@@ -35,7 +35,7 @@ _BYTES = ("auto", "raw")
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; by default all.")
 @click.option(
     "--decode", type=DecodeType(), default="raw", metavar="KIND",
-    help="Keys and values as text (utf8, json), as typed columns (avro, protobuf), or one for each: "
+    help="Encoding of keys and values: as text (utf8, json), as typed columns (avro, protobuf), or one for each: "
     "key=utf8,value=avro. raw: bytes. kafka: what the records of internal topics say, as JSON.",
 )
 @schemas_option
