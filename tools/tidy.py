@@ -18,7 +18,7 @@ from .targets import log_dirs
 @paths_argument
 @click.option("--stray", "with_stray", is_flag=True,
               help="Also partitions that a broker has marked as -stray: the cluster does not know them, or did not.")
-@apply_option("Remove it. The log dir must not be in use. Without this, or with --dry-run, list it, and change "
+@apply_option("Do it: remove it. The log dir must not be in use. Without this, or with --dry-run, list it, and change "
               "nothing.")
 @json_option
 def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_json: bool) -> int:
