@@ -46,7 +46,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path, reque
     kills = 200 if os.environ.get("SEGLOG_TORTURE") else 2
     rng = random.Random(21)
     server = serve_on_one_port(
-        tmp_path / "data", "--topic", f"orders:{PARTITIONS}", "--config", "segment.bytes=20000"
+        tmp_path / "data", "--create-topic", f"orders:{PARTITIONS}", "--config", "segment.bytes=20000"
     )
     request.addfinalizer(server.__exit__)
     loads = [Load(server, number) for number in range(PRODUCERS)]

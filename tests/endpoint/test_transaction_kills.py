@@ -15,7 +15,7 @@ def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_ki
     kills = 200 if os.environ.get("SEGLOG_TORTURE") else 3
     rng = random.Random(22)
     server = serve_on_one_port(
-        tmp_path / "data", "--topic", f"orders:{PARTITIONS}",
+        tmp_path / "data", "--create-topic", f"orders:{PARTITIONS}",
         "--config", "offsets.topic.num.partitions=3", "--config", "transaction.state.log.num.partitions=3",
     )
     request.addfinalizer(server.__exit__)
