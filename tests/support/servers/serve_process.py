@@ -14,6 +14,7 @@ class ServeProcess:
         """`stderr`: a descriptor; else what it writes there is in `err` when it has ended."""
         self._command = [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--json", *arguments]
         self._given_stderr = stderr
+        self._stderr = None
         self.start()
 
     def __enter__(self):
@@ -26,7 +27,9 @@ class ServeProcess:
         self._stderr.close()
 
     def start(self):
-        # A file, since nobody would empty a pipe meanwhile.
+        # A file, since nobody would empty a pipe meanwhile; a new one for each start.
+        if self._stderr is not None:
+            self._stderr.close()
         self._stderr = tempfile.TemporaryFile()    # noqa: SIM115
         self.process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=self._given_stderr or self._stderr, text=True)
