@@ -52,7 +52,7 @@ class ServerProcess:
 @contextmanager
 def ours(directory: Path, fsync: str) -> Iterator[ServerProcess]:
     command = [sys.executable, "-m", "seglog.tools", "serve", str(directory), "--listen", "127.0.0.1:0", "--json",
-               "--fsync", fsync, "--topic", _TOPIC]
+               "--fsync", fsync, "--create-topic", _TOPIC]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -121,7 +121,7 @@ def test_an_unknown_key_is_refused_with_those_that_are_close(key, suggested):
 
 
 def test_an_unknown_key_that_is_like_no_other_is_refused():
-    with pytest.raises(InvalidConfigError, match=r"no such key: zookeeper$"):
+    with pytest.raises(InvalidConfigError, match=r"no such key: zookeeper\n"):
         LogConfig.of({"zookeeper": 1})
 
 

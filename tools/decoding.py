@@ -1,5 +1,6 @@
 """`--decode`: keys, values and headers as text instead of bytes; records of Kafka's internal topics as JSON."""
 import json
+import os
 from binascii import b2a_base64
 from json.encoder import encode_basestring_ascii as json_string
 from pathlib import Path
@@ -23,7 +24,7 @@ def decode_in(asked: Asked, directory: Path) -> Decode | None:
         return None
     if asked in ("utf8", "json", "base64"):
         return asked
-    parsed = parse_partition_dir(directory.name or directory.resolve().name)
+    parsed = parse_partition_dir(directory.name or Path(os.path.realpath(directory)).name)
     decode = None if parsed is None else InternalRecords.of(parsed.topic)
     if decode is None and asked == "kafka":
         raise InvalidArgumentError(

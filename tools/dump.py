@@ -2,6 +2,7 @@
 
 Reads batch by batch and keeps none, so memory use does not grow with the log.
 """
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -310,7 +311,7 @@ class TextTable:
     def __init__(
         self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
     ) -> None:
-        self._directory = place.directory.name or place.directory.resolve().name
+        self._directory = place.directory.name or Path(os.path.realpath(place.directory)).name
         self._segment: Segment | None = None
         self._what = what
         self._max_value_bytes = max_value_bytes

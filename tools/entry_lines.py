@@ -108,4 +108,4 @@ def text_of(placed: Placed) -> str:
 
 
 def name_of(path: Path) -> str:
-    return path.name or os.fspath(path.resolve().name)
+    return path.name or os.fspath(Path(os.path.realpath(path)).name)

@@ -1,4 +1,5 @@
 """`seglog groups`: the groups of consumers that a broker keeps on a disk, without the broker."""
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class _Ends:
     def __init__(self, places: Iterable[Place]) -> None:
         self._places: dict[TopicPartition, Place] = {}
         for place in places:
-            parsed = names.parse_partition_dir(place.directory.resolve().name)
+            parsed = names.parse_partition_dir(Path(os.path.realpath(place.directory)).name)
             if parsed is not None:
                 self._places.setdefault((parsed.topic, parsed.partition), place)
         self._ends: dict[TopicPartition, int | None] = {}
@@ -89,7 +90,7 @@ class _Ends:
 
 
 def _topic_of(place: Place) -> str | None:
-    parsed = names.parse_partition_dir(place.directory.resolve().name)
+    parsed = names.parse_partition_dir(Path(os.path.realpath(place.directory)).name)
     return None if parsed is None else parsed.topic
 
 
@@ -97,7 +98,7 @@ def _topic_names(places: Iterable[Place]) -> Mapping[str, str]:
     """Topics by their ids, which members of the new groups are given."""
     settings = DirectorySettings()
     found: dict[str, str] = {}
-    for log_dir in dict.fromkeys(place.directory.resolve().parent for place in places):
+    for log_dir in dict.fromkeys(Path(os.path.realpath(place.directory)).parent for place in places):
         metadata, _ = settings.metadata(log_dir)
         if metadata is not None:
             found |= {topic.topic_id: topic.name for topic in metadata.topics.values()}

@@ -95,7 +95,7 @@ def command(
 
 
 def _is_metadata(place: Place) -> bool:
-    parsed = parse_partition_dir(place.directory.resolve().name)
+    parsed = parse_partition_dir(Path(os.path.realpath(place.directory)).name)
     if parsed is None or parsed.topic != METADATA_TOPIC:
         return False
     report.note(f"{place.name} is left alone: only its cluster prunes it")

@@ -1,4 +1,5 @@
 """`seglog recover`: show what a damaged log would lose, or recover it."""
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def _recover_all(
 
 def _replica(other: Path, directory: Path, *, is_alone: bool) -> Path:
     """The replica of a partition that OTHER names: itself, or in the log dir of this name."""
-    return other if is_alone and _has_segments_at(other) else other / directory.resolve().name
+    return other if is_alone and _has_segments_at(other) else other / Path(os.path.realpath(directory)).name
 
 
 def _has_segments_at(path: Path) -> bool:

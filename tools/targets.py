@@ -23,7 +23,7 @@ class Place:
     @property
     def name(self) -> str:
         """`orders-0`, or `orders-0/00000000000000000000.log`; as given if the directory has no name (`.`)."""
-        directory = self.directory.name or self.directory.resolve().name
+        directory = self.directory.name or Path(os.path.realpath(self.directory)).name
         return directory if self.only is None else f"{directory}/{self.only.name}"
 
     @property
@@ -33,12 +33,12 @@ class Place:
 
     def topic_partition(self) -> tuple[str, int] | None:
         """What its name says; None if it is no partition's."""
-        parsed = names.parse_partition_dir(self.directory.resolve().name)
+        parsed = names.parse_partition_dir(Path(os.path.realpath(self.directory)).name)
         return None if parsed is None else (parsed.topic, parsed.partition)
 
     def labels(self) -> dict[str, str]:
         """The labels of its metrics."""
-        where = self.directory.resolve()
+        where = Path(os.path.realpath(self.directory))
         parsed = names.parse_partition_dir(where.name)
         topic, partition = (where.name, "") if parsed is None else (parsed.topic, str(parsed.partition))
         return {"log_dir": str(where.parent), "topic": topic, "partition": partition}

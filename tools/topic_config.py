@@ -1,4 +1,5 @@
 """Settings for a command: --config, and below it what the cluster's metadata says of each topic."""
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class TopicConfig:
     def of(self, directory: Path) -> dict[str, object]:
         """The settings to open this directory with. Says once for each topic what the cluster told."""
         told = self._told(directory)
-        parsed = names.parse_partition_dir(directory.resolve().name)
+        parsed = names.parse_partition_dir(Path(os.path.realpath(directory)).name)
         if told and parsed is not None and parsed.topic not in self._said:
             self._said.add(parsed.topic)
             report.note(f"{parsed.topic}: {_words(told)}")
@@ -64,7 +65,7 @@ class TopicConfig:
         told = self._directories.told(directory).get(POLICY)
         if told is not None:
             return told.value
-        return "compact" if is_told_compacted(directory.resolve(), LogConfig()) else None
+        return "compact" if is_told_compacted(Path(os.path.realpath(directory)), LogConfig()) else None
 
     def with_policy(
         self, directory: Path, *, always: bool = False, may_delete_compacted: bool = False

@@ -29,8 +29,13 @@ from support.wire_client import WireClient, produce_request
 
 # The aim is that others wait for at most 50 ms, and 256 MiB.
 ATTACK_S_MAX = 60
-# No callback of the loop takes more CPU time: 2 to 6 ms on an idle machine, and more beside other programs.
-BLOCK_S_MAX = 0.015
+# No callback of the loop takes more CPU time: 2 to 6 ms on an idle machine, and more beside other programs, which slow
+# the processor down. So the limit is five times what this work takes now (3 ms on the idle machine).
+BLOCKS_MAX = 5
+
+
+def measuring_work():
+    return sum(n & 3 for n in range(130_000))
 AMPLIFICATION_MAX = 100
 RESIDENT_BYTES_MAX = 256 << 20
 PAUSE_S = 0.002
@@ -215,9 +220,10 @@ def blocks_s(monkeypatch):
     gc.unfreeze()
 
 
-def longest_block_s(directory, asked, figures, blocks_s):
-    """Of the loop while these requests are answered: the least of three times, since other programs disturb some."""
-    longest_s = []
+def longest_block(directory, asked, figures, blocks_s):
+    """Of the loop while these requests are answered, in units of `measuring_work`: the least of three, since other
+    programs disturb some."""
+    longest = []
 
     async def serve():
         async with seglog.serve(directory, topics={"orders": 3}, fsync="never") as server:
@@ -227,19 +233,21 @@ def longest_block_s(directory, asked, figures, blocks_s):
                 blocks_s.clear()
                 sender.start()
                 await asyncio.to_thread(sender.join)
-                longest_s.append(max(blocks_s))
-                if longest_s[-1] < BLOCK_S_MAX:
+                begun_s = time.thread_time()
+                measuring_work()
+                longest.append(max(blocks_s) / (time.thread_time() - begun_s))
+                if longest[-1] < BLOCKS_MAX:
                     break
 
     asyncio.run(serve())
-    return min(longest_s)
+    return min(longest)
 
 
 @pytest.mark.parametrize("frames", ATTACKS, ids=lambda make: make.__name__)
 def test_no_request_keeps_the_loop_for_long(in_memory, frames, blocks_s):
     figures, asked = Figures(), frames()
     asked = asked[:4 if len(asked) < 1000 else 10_000]
-    assert longest_block_s(in_memory / "data", asked, figures, blocks_s) < BLOCK_S_MAX
+    assert longest_block(in_memory / "data", asked, figures, blocks_s) < BLOCKS_MAX
     assert figures.answer_bytes <= AMPLIFICATION_MAX * sum(map(len, asked))
 
 
@@ -297,7 +305,7 @@ def test_no_long_list_keeps_the_loop_for_long(in_memory, key, blocks_s):
         is_deep = any(other[:-1] == long for other in lists_of(request, request, version))
         asked = with_long_list(request, request, version, long, MANY // (3 if is_deep else 1) - 100)
         asked = [*begun * 20, frame(asked, version)]
-        assert longest_block_s(in_memory / str(number), asked, Figures(), blocks_s) < BLOCK_S_MAX, long
+        assert longest_block(in_memory / str(number), asked, Figures(), blocks_s) < BLOCKS_MAX, long
 
 
 @pytest.mark.parametrize("frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none],

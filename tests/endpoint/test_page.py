@@ -79,12 +79,12 @@ def test_what_a_client_wanted_and_the_server_lacks_is_counted_and_logged_with_it
             client.socket.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
             assert client.is_closed()
 
-    for key, version in ((48, 1), (0, 99), (0, 99)):
+    for key, version in ((76, 1), (0, 99), (0, 99)):
         ask(key, version)
     text = got(shown, "/metrics")[1]
-    assert 'seglog_server_unsupported_requests_total{api="48",version="1"} 1' in text
+    assert 'seglog_server_unsupported_requests_total{api="76",version="1"} 1' in text
     assert 'seglog_server_unsupported_requests_total{api="PRODUCE",version="99"} 2' in text
-    assert "unsupported version 1 of API 48; it is some-client 1.2" in caplog.text
+    assert "unsupported version 1 of API 76; it is some-client 1.2" in caplog.text
 
 
 @pytest.mark.parametrize(("request_line", "status"), [

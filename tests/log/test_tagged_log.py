@@ -402,7 +402,7 @@ def test_a_hot_backup_is_a_tagged_log(path):
     with filled(path) as log:
         log.snapshot(path.with_name("copy-0"))
     with open_log(path.with_name("copy-0")) as copy:
-        assert (copy.dialect.name, records(copy)) == ("tagged", expected())
+        assert (copy._dialect.name, records(copy)) == ("tagged", expected())
 
 
 def test_a_set_of_a_leader_that_does_not_say_its_end_is_opened_for_it(path):

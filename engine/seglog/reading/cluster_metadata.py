@@ -4,6 +4,7 @@ behind it. docs/formats/cluster_metadata.md.
 A disk does not tell which records are committed. A node writes a snapshot of committed ones only; the last records of
 the log may never have taken effect.
 """
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +133,7 @@ def metadata_directory(log_dir: Path) -> Path | None:
     if node is None:
         return None
     with refusals("list", log_dir.parent):
-        beside = sorted(path for path in log_dir.resolve().parent.iterdir() if path.is_dir())
+        beside = sorted(path for path in Path(os.path.realpath(log_dir)).parent.iterdir() if path.is_dir())
     for path in beside:
         if (path / METADATA_PARTITION).is_dir() and node_of(path) == node:
             return path / METADATA_PARTITION

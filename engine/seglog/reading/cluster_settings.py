@@ -38,7 +38,7 @@ _LOG = Logger(__name__)
 def settings_beside(directory: Path, given: Given) -> tuple[Given, dict[str, str]]:
     """`ClusterSettings.of_log` for a partition directory that is opened alone: of the log dir in which it has this
     name, or else of the one in which it lies."""
-    path = directory if has_metadata(directory.parent) else directory.resolve()
+    path = directory if has_metadata(directory.parent) else Path(os.path.realpath(directory))
     return ClusterSettings(path.parent).of_log(path, given, is_for_all=False)
 
 

@@ -99,7 +99,7 @@ class DirectorySettings:
     def metadata(self, log_dir: Path) -> tuple[ClusterMetadata | None, str]:
         """What the metadata log of a log dir says, None if it has none or it cannot be read (see `problems`); and the
         id of the node."""
-        where = log_dir.resolve()
+        where = Path(os.path.realpath(log_dir))
         if where not in self._read:
             found = None
             try:
@@ -114,7 +114,7 @@ class DirectorySettings:
         """What the cluster says of the topic of a partition directory, without settings that nothing here knows; empty
         if it says nothing, or if it has no such topic. Settings that seglog keeps with the log come first: they are
         left out."""
-        directory = directory.resolve()
+        directory = Path(os.path.realpath(directory))
         parsed = names.parse_partition_dir(directory.name)
         metadata, node_id = self.metadata(directory.parent)
         if parsed is None or metadata is None:

@@ -106,7 +106,7 @@ def _log_dirs_of_node(log_dir: Path) -> Sequence[Path]:
     if node is None:
         return [log_dir]
     with refusals("list", log_dir):
-        beside = sorted(path for path in log_dir.resolve().parent.iterdir() if path.is_dir())
+        beside = sorted(path for path in Path(os.path.realpath(log_dir)).parent.iterdir() if path.is_dir())
     return [log_dir, *(path for path in beside if not path.samefile(log_dir) and node_of(path) == node)]
 
 

@@ -106,7 +106,7 @@ class _PartitionCheck:
         self._progress = progress
         self._config, self._interval_given = _settings_of(partition, given)
         self._witness_every = witness_every
-        self._moving = MovingFiles(partition.path, live=is_locked(partition.path.resolve().parent))
+        self._moving = MovingFiles(partition.path, live=is_locked(Path(os.path.realpath(partition.path)).parent))
         self._bases: list[int] = []     # of the segments seen
         self._active = ""       # the name of the last segment, without its suffix
         self._epochs: LeaderEpochs | None = None
