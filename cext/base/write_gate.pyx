@@ -14,11 +14,11 @@ written before it began. Threads that come meanwhile queue up; after the sync, t
 first of the others leads the next one for all of them. So a single appender pays only for its own sync, and eight
 threads pay for about two between them, while they prepare their next appends.
 
-Left alone, the threads soon split into two groups, one of which appends while the other syncs. If a sync is no slower than
-switching the GIL among eight threads, this is already optimal. If it is slower, the next leader first gathers: threads
-that were released together usually return at once with their next append, and the last of them leads for all. No thread
-waits for them longer than a sync takes, or a millisecond; and if they did not come, the next few syncs do not wait. A
-single appender never waits.
+Left alone, the threads soon split into two groups, one of which appends while the other syncs. If a sync is no slower
+than switching the GIL among eight threads, this is already optimal. If it is slower, the next leader first gathers:
+threads that were released together usually return at once with their next append, and the last of them leads for all.
+No thread waits for them longer than a sync takes, or a millisecond; and if they did not come, the next few syncs do not
+wait. A single appender never waits.
 
 Each thread waits for its own lock, and finds the answer when that opens: a condition would wake all of them to compete
 for one lock, which takes as long as a sync.
