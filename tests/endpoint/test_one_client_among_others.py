@@ -36,6 +36,8 @@ BLOCKS_MAX = 10
 
 def measuring_work():
     return sum(n & 3 for n in range(130_000))
+
+
 AMPLIFICATION_MAX = 100
 RESIDENT_BYTES_MAX = 256 << 20
 PAUSE_S = 0.002
