@@ -44,10 +44,6 @@ class PartOfBatch(NamedTuple):
         return PartOfBatch(self.size, bitmap(self.indexes))
 
 
-# Of one ledger: a message is copied only if at most a tenth of its ledger is not acknowledged.
-_ASIDE_MAX = 1_000_000
-
-
 class Acknowledgements:
     """`entries`: ledger id -> ids after `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
     `aside`: ledger id -> ids of the entries set aside, wherever they are. `aside_parts`: position -> PartOfBatch of
@@ -115,20 +111,16 @@ class Acknowledgements:
         self.aside_parts.pop(position, None)
         return True
 
-    def take_back_up_to(self, position: Position) -> list[Position]:
-        """Acknowledge all entries up to `position` that were set aside. Return them, but for those of a ledger of which
-        more were set aside than anybody copies: a file says so that is damaged or hostile, and they may be billions."""
-        taken: list[Position] = []
+    def take_back_up_to(self, position: Position) -> bool:
+        """Acknowledge all entries up to `position` that were set aside. Return whether there was one."""
+        before = self.aside_count
         for ledger_id in [one for one in self.aside if one <= position.ledger_id]:
             ids = self.aside[ledger_id]
-            if len(ids) <= _ASIDE_MAX:
-                found = (Position(ledger_id, entry_id) for entry_id in ids)
-                taken += [one for one in found if one <= position]
             ids.remove_range(0, position.entry_id + 1 if ledger_id == position.ledger_id else 2**32)
             if not ids:
                 del self.aside[ledger_id]
         self.aside_parts = {at: part for at, part in self.aside_parts.items() if at > position}
-        return taken
+        return self.aside_count < before
 
     def after_seek(self, mark_delete: Position, extent: LedgerExtent) -> "Acknowledgements":
         """Return the state after a seek: all up to `mark_delete` is acknowledged, nothing after it. Entries after it

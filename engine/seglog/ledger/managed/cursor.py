@@ -358,7 +358,7 @@ class ManagedCursor:
             self._acknowledged.mark(position)
             self._acknowledged.advance(extent)
         if position > before or took_back:
-            self._changed(before, took_back)
+            self._changed(before)
 
     def acknowledge(
         self,
@@ -454,9 +454,8 @@ class ManagedCursor:
             if last is not None:
                 self._mark_delete(last)
             before = self.mark_delete_position
-            took_back = self._acknowledged.take_back_up_to(LATEST)
-            if took_back:       # their ledgers may be gone
-                self._changed(before, took_back)
+            if self._acknowledged.take_back_up_to(LATEST):      # their ledgers may be gone
+                self._changed(before)
         self._tell()
 
     # --- seeking -----------------------------------------------------------------------------
