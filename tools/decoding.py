@@ -1,6 +1,5 @@
 """`--decode`: keys, values and headers as text instead of bytes; records of Kafka's internal topics as JSON."""
 import json
-import os
 from binascii import b2a_base64
 from json.encoder import encode_basestring_ascii as json_string
 from pathlib import Path
@@ -11,6 +10,8 @@ from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedVersio
 from seglog.format.names import parse_partition_dir
 from seglog.wire.internal_topics import InternalRecords
 from seglog.wire.json_form import json_text
+
+from .targets import name_of
 
 Text = Literal["utf8", "json", "base64"]
 # Or the records of an internal topic: keys and values that they are, as JSON, all other bytes as without --decode.
@@ -24,7 +25,7 @@ def decode_in(asked: Asked, directory: Path) -> Decode | None:
         return None
     if asked in ("utf8", "json", "base64"):
         return asked
-    parsed = parse_partition_dir(directory.name or Path(os.path.realpath(directory)).name)
+    parsed = parse_partition_dir(name_of(directory))
     decode = None if parsed is None else InternalRecords.of(parsed.topic)
     if decode is None and asked == "kafka":
         raise InvalidArgumentError(

@@ -2,7 +2,6 @@
 
 Reads batch by batch and keeps none, so memory use does not grow with the log.
 """
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -45,7 +44,7 @@ from .options import (
 )
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
-from .targets import Place
+from .targets import Place, name_of
 
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
@@ -311,7 +310,7 @@ class TextTable:
     def __init__(
         self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
     ) -> None:
-        self._directory = place.directory.name or Path(os.path.realpath(place.directory)).name
+        self._directory = name_of(place.directory)
         self._segment: Segment | None = None
         self._what = what
         self._max_value_bytes = max_value_bytes

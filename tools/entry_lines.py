@@ -1,5 +1,4 @@
 """Entries as lines: JSON with the fields of the golden entries.jsonl, or text for people."""
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +104,3 @@ def text_of(placed: Placed) -> str:
     if not entry.crc_is_valid():
         parts.append("CHECKSUM WRONG")
     return "  ".join(parts)
-
-
-def name_of(path: Path) -> str:
-    return path.name or os.fspath(Path(os.path.realpath(path)).name)

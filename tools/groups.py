@@ -8,7 +8,6 @@ import click
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.stored_groups import StoredGroup, StoredGroups, StoredMember
 from seglog.errors import NotALogError, SeglogError
-from seglog.format import names
 from seglog.reading.topic_settings import DirectorySettings
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 
@@ -33,7 +32,8 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
     places = EachPlace(paths, as_json=as_json)
     stored, found = StoredGroups(), 0
     for place in places:
-        if _topic_of(place) == OFFSETS_TOPIC:
+        where = place.topic_partition()
+        if where is not None and where[0] == OFFSETS_TOPIC:
             found += 1
             with places.reading(place), place.open() as partition:
                 stored.add_partition(partition.batches())
@@ -66,9 +66,9 @@ class _Ends:
     def __init__(self, places: Iterable[Place]) -> None:
         self._places: dict[TopicPartition, Place] = {}
         for place in places:
-            parsed = names.parse_partition_dir(Path(os.path.realpath(place.directory)).name)
-            if parsed is not None:
-                self._places.setdefault((parsed.topic, parsed.partition), place)
+            where = place.topic_partition()
+            if where is not None:
+                self._places.setdefault(where, place)
         self._ends: dict[TopicPartition, int | None] = {}
 
     def of(self, where: TopicPartition) -> int | None:
@@ -87,11 +87,6 @@ class _Ends:
         except (SeglogError, OSError) as error:
             report.note(f"{place.name}: its end is unknown: {report.as_seglog_error(error).what}")
             return None
-
-
-def _topic_of(place: Place) -> str | None:
-    parsed = names.parse_partition_dir(Path(os.path.realpath(place.directory)).name)
-    return None if parsed is None else parsed.topic
 
 
 def _topic_names(places: Iterable[Place]) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from seglog.verification.ledger_check import (
 
 from . import report
 from .cli import Command, CommandGroup
-from .entry_lines import Placed, entries_of, fields_of, name_of, no_entries, text_of
+from .entry_lines import Placed, entries_of, fields_of, no_entries, text_of
 from .ledger_compact import compact, convert
 from .options import (
     SOURCE,
@@ -37,6 +37,7 @@ from .options import (
     limit_option,
     paths_argument,
 )
+from .targets import name_of
 
 
 @click.group(name="ledger", cls=CommandGroup)

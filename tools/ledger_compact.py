@@ -16,8 +16,8 @@ from seglog.upkeep.topic_compaction import CompactionReport, PulsarTopicCompacti
 
 from . import report
 from .cli import Command
-from .entry_lines import name_of
 from .options import ConfigType, apply_option, json_option, paths_argument
+from .targets import name_of
 
 
 def compacted_of(topic: ClosedManagedLedger) -> CompactedLedger | None:

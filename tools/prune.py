@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from seglog.errors import NotALogError
-from seglog.format.names import METADATA_TOPIC, parse_partition_dir
+from seglog.format.names import METADATA_TOPIC
 from seglog.upkeep.retain import LogRetention, by_first_name, retain
 
 from . import report
@@ -95,8 +95,8 @@ def command(
 
 
 def _is_metadata(place: Place) -> bool:
-    parsed = parse_partition_dir(Path(os.path.realpath(place.directory)).name)
-    if parsed is None or parsed.topic != METADATA_TOPIC:
+    where = place.topic_partition()
+    if where is None or where[0] != METADATA_TOPIC:
         return False
     report.note(f"{place.name} is left alone: only its cluster prunes it")
     return True

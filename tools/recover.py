@@ -126,7 +126,7 @@ def _recover_all(
 
 def _replica(other: Path, directory: Path, *, is_alone: bool) -> Path:
     """The replica of a partition that OTHER names: itself, or in the log dir of this name."""
-    return other if is_alone and _has_segments_at(other) else other / Path(os.path.realpath(directory)).name
+    return other if is_alone and _has_segments_at(other) else other / os.path.basename(os.path.realpath(directory))
 
 
 def _has_segments_at(path: Path) -> bool:

@@ -10,6 +10,11 @@ from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
 
 
+def name_of(path: Path) -> str:
+    """The name of a directory, as given; of the one that it leads to if it has none (`.`)."""
+    return path.name or os.path.basename(os.path.realpath(path))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A partition directory; or, with `only`, one segment of it."""
@@ -23,7 +28,7 @@ class Place:
     @property
     def name(self) -> str:
         """`orders-0`, or `orders-0/00000000000000000000.log`; as given if the directory has no name (`.`)."""
-        directory = self.directory.name or Path(os.path.realpath(self.directory)).name
+        directory = name_of(self.directory)
         return directory if self.only is None else f"{directory}/{self.only.name}"
 
     @property
@@ -33,7 +38,7 @@ class Place:
 
     def topic_partition(self) -> tuple[str, int] | None:
         """What its name says; None if it is no partition's."""
-        parsed = names.parse_partition_dir(Path(os.path.realpath(self.directory)).name)
+        parsed = names.parse_partition_dir(os.path.basename(os.path.realpath(self.directory)))
         return None if parsed is None else (parsed.topic, parsed.partition)
 
     def labels(self) -> dict[str, str]:

@@ -129,15 +129,20 @@ def metadata_directory(log_dir: Path) -> Path | None:
     here = log_dir / METADATA_PARTITION
     if here.is_dir():
         return here
+    beside = (path / METADATA_PARTITION for path in log_dirs_of_node(log_dir))
+    return next((path for path in beside if path.is_dir()), None)
+
+
+def log_dirs_of_node(log_dir: Path) -> Iterator[Path]:
+    """This log dir, and the others of the same node beside it. Raises StorageError."""
+    yield log_dir
     node = node_of(log_dir)
     if node is None:
-        return None
+        return
+    here = os.path.realpath(log_dir)
     with refusals("list", log_dir.parent):
-        beside = sorted(path for path in Path(os.path.realpath(log_dir)).parent.iterdir() if path.is_dir())
-    for path in beside:
-        if (path / METADATA_PARTITION).is_dir() and node_of(path) == node:
-            return path / METADATA_PARTITION
-    return None
+        beside = sorted(path for path in Path(here).parent.iterdir() if path.is_dir())
+    yield from (path for path in beside if os.path.realpath(path) != here and node_of(path) == node)
 
 
 def node_of(log_dir: Path) -> tuple[str, str] | None:

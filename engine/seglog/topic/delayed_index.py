@@ -182,8 +182,8 @@ class DelayedIndex:
         return least[2]
 
     def _acknowledged(self, positions: Sequence[Position], passed: Position) -> None:
-        """Called when a cursor acknowledges messages, which may still be delayed: these, or if none are named, all up to
-        some position, copied ones among them (`trim` leaves those)."""
+        """Called when a cursor acknowledges messages, which may still be delayed: these, or if none are named, all up
+        to some position, copied ones among them (`trim` leaves those)."""
         if not self.tracker.number_of_delayed_messages:
             return
         with self.lock:

@@ -6,7 +6,7 @@ directory cannot say.
                                  directory that a broker has marked (-delete, -stray, -future)
 """
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from seglog.errors import StorageError
@@ -14,7 +14,7 @@ from seglog.format import names
 from seglog.format.java_properties import parse_properties
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
-from seglog.reading.cluster_metadata import METADATA_PARTITION, ClusterMetadata, node_of
+from seglog.reading.cluster_metadata import METADATA_PARTITION, ClusterMetadata, log_dirs_of_node
 from seglog.reading.topic_settings import DirectorySettings
 from seglog.state.checkpoints import TopicPartition
 from seglog.verification.findings import Finding
@@ -39,7 +39,7 @@ def missing_partitions(log_dir: Path) -> dict[TopicPartition, Finding]:
             told.setdefault(where, []).append(_METADATA)
     there: set[TopicPartition] = set()
     empty: set[TopicPartition] = set()
-    for one in _log_dirs_of_node(log_dir) if told else ():
+    for one in log_dirs_of_node(log_dir) if told else ():
         _add_partitions(one, there, empty)
     return {
         where: Finding(
@@ -98,16 +98,6 @@ def _directory_id(log_dir: Path) -> str:
     except (FileNotFoundError, StorageError, ValueError):
         return ""
     return found.get("directory.id", "")
-
-
-def _log_dirs_of_node(log_dir: Path) -> Sequence[Path]:
-    """This log dir, and others of the same node beside it."""
-    node = node_of(log_dir)
-    if node is None:
-        return [log_dir]
-    with refusals("list", log_dir):
-        beside = sorted(path for path in Path(os.path.realpath(log_dir)).parent.iterdir() if path.is_dir())
-    return [log_dir, *(path for path in beside if not path.samefile(log_dir) and node_of(path) == node)]
 
 
 def _add_partitions(log_dir: Path, there: set[TopicPartition], empty: set[TopicPartition]) -> None:
