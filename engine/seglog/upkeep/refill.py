@@ -66,6 +66,15 @@ class _Piece(NamedTuple):
     source: Path
 
 
+class _Replica(NamedTuple):
+    """A replica that may be asked. `cleaned_before`: the offset below which a cleaner may have been, in it or here."""
+
+    partition: Partition
+    epochs: LeaderEpochs | None
+    cleaned_before: int
+    has_our_topic_id: bool
+
+
 @dataclass(slots=True)
 class _Stretch:
     """Offsets from `first` to `last` (None: as far as a replica has them) that segment `slot` lacks. `damage`: which
@@ -106,6 +115,7 @@ class Refill:
         ends = [*self._bases[1:], names.MAX_OFFSET]
         self._checks = check_segments(list(zip(self._logs, self._bases, ends, strict=True)), config)
         self._epochs = _epochs_of(origin)
+        self._topic_id = _topic_id(origin)
         self._checkpoints = LogDirCheckpoints(origin)
         self._stretches = self._find_stretches()
         # Why a replica filled less than was asked for.
@@ -168,40 +178,39 @@ class Refill:
             if os.path.exists(source) and os.path.samefile(source, self._origin):
                 raise InvalidArgumentError("the replica is the log itself", file=source)
             partition = self._exit.enter_context(Partition(source))
-            reason = self._other_topic(source)
-            if reason:
-                self.reasons[source] = reason
+            topic_id = _topic_id(source)
+            if self._topic_id and topic_id and self._topic_id != topic_id:
+                self.reasons[source] = f"it has another topic id ({topic_id})"
             else:
-                opened.append(partition)
+                opened.append(_Replica(
+                    partition, _epochs_of(partition.path), self._cleaned_before(partition.path),
+                    self._topic_id == topic_id != "",
+                ))
         for stretch in self._stretches:
             before = -1
             while before != stretch.next_offset and not (stretch.is_filled and stretch.last is not None):
                 before = stretch.next_offset
-                for partition in opened:
-                    reason = self._take(stretch, partition)
+                for replica in opened:
+                    reason = self._take(stretch, replica)
                     if stretch.is_filled and stretch.last is not None:
                         break
                     if reason and not stretch.is_filled:
-                        self.reasons.setdefault(partition.path, reason)
+                        self.reasons.setdefault(replica.partition.path, reason)
 
-    def _other_topic(self, source: Path) -> str:
-        ours, theirs = _topic_id(self._origin), _topic_id(source)
-        return f"it has another topic id ({theirs})" if ours and theirs and ours != theirs else ""
-
-    def _take(self, stretch: _Stretch, partition: Partition) -> str:
+    def _take(self, stretch: _Stretch, replica: _Replica) -> str:
         """Take from one replica what it has of the rest of a stretch. Returns why it does not have all of it."""
         first = stretch.next_offset
-        if stretch.first < self._cleaned_before(partition.path):
+        if stretch.first < replica.cleaned_before:
             return (
                 f"offset {stretch.first} is where the cleaner has been: another copy may hold keys that were deleted"
             )
-        parts = self._epochs_part(partition, stretch.first)
+        parts = self._epochs_part(replica, stretch.first)
         if parts is not None:
             return f"its leader epochs differ from offset {parts} on"
         try:
-            reason = self._neighbours_differ(stretch, partition)
+            reason = self._neighbours_differ(stretch, replica)
             if not reason:
-                for piece in _batches_from(partition, first, stretch.last, self._epochs):
+                for piece in _batches_from(replica.partition, first, stretch.last, self._epochs):
                     if not _joined(stretch.pieces, piece):
                         stretch.pieces.append(piece)
                 if not stretch.is_filled:
@@ -210,12 +219,12 @@ class Refill:
             reason = error.what
         return reason
 
-    def _epochs_part(self, partition: Partition, before: int) -> int | None:
+    def _epochs_part(self, replica: _Replica, before: int) -> int | None:
         """The first offset below `before` at which both know another epoch."""
-        theirs = _epochs_of(partition.path)
+        theirs = replica.epochs
         if self._epochs is None or theirs is None:
             return None
-        low = max(self._bases[0], partition.segments[0].base_offset)
+        low = max(self._bases[0], replica.partition.segments[0].base_offset)
         starts = {one.start_offset for epochs in (self._epochs, theirs) for one in epochs}
         for offset in sorted({low, *(start for start in starts if low < start)}):
             pair = self._epochs.epoch_for_offset(offset), theirs.epoch_for_offset(offset)
@@ -223,12 +232,12 @@ class Refill:
                 return offset
         return None
 
-    def _neighbours_differ(self, stretch: _Stretch, partition: Partition) -> str:
+    def _neighbours_differ(self, stretch: _Stretch, replica: _Replica) -> str:
         """Why the batches beside the stretch do not show a copy of this log; empty if they do. Only the topic id can
         stand for them, if they are not in the replica."""
-        is_shown = _topic_id(self._origin) != "" and _topic_id(self._origin) == _topic_id(partition.path)
+        is_shown = replica.has_our_topic_id
         for ours in self._neighbours(stretch):
-            theirs = _batch_at(partition, ours.last_offset)
+            theirs = _batch_at(replica.partition, ours.last_offset)
             if theirs is not None and bytes(theirs.raw()) != bytes(ours.raw()):
                 return f"its batch at offset {ours.last_offset} is another one"
             is_shown = is_shown or theirs is not None
