@@ -13,7 +13,18 @@ from seglog.frames.lake_types import LakeTypes
 from seglog.frames.libraries import library
 from seglog.frames.row_losses import RowLosses
 from seglog.frames.rows import RowScan, parts_in
-from seglog.frames.table_parts import Partition, Place, WrittenRange, check_end, checked_file_bytes, distinct_places
+from seglog.frames.table_parts import (
+    Partition,
+    Place,
+    WrittenRange,
+    check_end,
+    checked_file_bytes,
+    checked_partition_by,
+    distinct_places,
+)
+from seglog.fs.files import FileSystem, OsFileSystem
+
+_DEFAULT_PARTITION_BY = ("topic", "partition")
 
 
 @dataclass(slots=True)
@@ -38,18 +49,31 @@ class CommittedTable(ABC):
     types: LakeTypes
     commit_bytes: int
 
-    def __init__(self, file_bytes: int | None) -> None:
+    def __init__(
+        self, partition_by: Sequence[str] | None, *, file_bytes: int | None, compression: str | None,
+        fs: FileSystem | None,
+    ) -> None:
+        self._pyarrow = library("pyarrow")
+        # None: as the table is, or if it is to be made, by topic and partition.
+        self._chosen = checked_partition_by(partition_by)
         self._commit_bytes = self.commit_bytes if file_bytes is None else checked_file_bytes(file_bytes)
+        self._compression = compression
+        self._fs = fs or OsFileSystem()
+        self._table: Any = None
+
+    @property
+    def _chosen_or_default(self) -> tuple[str, ...]:
+        return _DEFAULT_PARTITION_BY if self._chosen is None else self._chosen
 
     def add(self, scan: RowScan) -> Iterator[WrittenRange]:
         """Write the scan's records that the table does not have yet. Yields each range once it is committed."""
         places = distinct_places(scan)
-        schema = self.types.schema(library("pyarrow").schema(scan))
+        schema = self.types.schema(self._pyarrow.schema(scan))
         with self._opened(schema):
             yield from self._add(scan, places, schema)
 
     def _add(self, scan: RowScan, places: Sequence[Place], schema: Any) -> Iterator[WrittenRange]:
-        pyarrow = library("pyarrow")
+        pyarrow = self._pyarrow
         pieces: list[CommitPiece] = []
         size = 0
         for place in places:
@@ -84,7 +108,7 @@ class CommittedTable(ABC):
         ]
         for piece in pieces:
             piece.tables.clear()
-        library("pyarrow").default_memory_pool().release_unused()
+        self._pyarrow.default_memory_pool().release_unused()
         yield from written
 
     @abstractmethod

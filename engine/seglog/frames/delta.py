@@ -10,7 +10,6 @@ partitioned.
 """
 import datetime as dt
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -30,14 +29,14 @@ from seglog.frames.table_parts import (
     checked_partition_by,
     group_rows,
     locked,
+    refuse_other_files,
     split_by_time,
     time_values,
 )
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem
 from seglog.fs.removal import remove_files
 
-_DEFAULT_PARTITION_BY = ("topic", "partition")
 _LOG = "_delta_log"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SCRATCH = re.compile(rf"\.seglog-[0-9a-f]{{32}}\.parquet{re.escape(SCRATCH_SUFFIX)}")
@@ -57,13 +56,9 @@ class DeltaTable(CommittedTable):
         self, path: Path, partition_by: Sequence[str] | None, *, file_bytes: int | None, compression: str | None,
         fs: FileSystem | None = None,
     ) -> None:
-        super().__init__(file_bytes)
+        super().__init__(partition_by, file_bytes=file_bytes, compression=compression, fs=fs)
         self.path = path
-        self._pyarrow, self._deltalake = library("pyarrow"), library("deltalake")
-        self._chosen = checked_partition_by(partition_by)
-        self._compression = compression
-        self._fs = fs or OsFileSystem()
-        self._table: Any = None
+        self._deltalake = library("deltalake")
         self._directories: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -84,14 +79,8 @@ class DeltaTable(CommittedTable):
             yield
 
     def _create(self, schema: Any) -> None:
-        with os.scandir(self.path) as entries:
-            others = [entry.name for entry in entries if not entry.name.startswith((".", "_"))]
-        if others:
-            raise InvalidArgumentError(
-                f"the directory has files, such as {min(others)}, but no Delta table", file=self.path,
-                hint="choose an empty directory",
-            )
-        self._directories = _DEFAULT_PARTITION_BY if self._chosen is None else self._chosen
+        refuse_other_files(self.path, "Delta", lambda name: name.startswith((".", "_")))
+        self._directories = self._chosen_or_default
         self._check_columns(schema)
         self._table = self._deltalake.DeltaTable.create(
             str(self.path), self._deltalake.Schema.from_arrow(self._with_time_columns(schema)),

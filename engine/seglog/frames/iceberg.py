@@ -23,15 +23,14 @@ from seglog.errors import InvalidArgumentError, LogLockedError, MissingLibraryEr
 from seglog.frames.committed_table import CommitPiece, CommittedTable
 from seglog.frames.lake_types import LakeTypes, check_fits
 from seglog.frames.libraries import library
-from seglog.frames.table_parts import Partition, checked_partition_by, locked, times_in_calendar
+from seglog.frames.table_parts import Partition, locked, refuse_other_files, times_in_calendar
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories, write_atomically
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 
 OFFSETS_KEY = "seglog.offsets"
 COMMIT_KEY = "seglog.commit"
-_DEFAULT_PARTITION_BY = ("topic", "partition")
 _BY_TIME = ("year", "month", "day", "hour")
 _METADATA = re.compile(r"v(\d{1,9})\.metadata\.json")
 _HINT = "version-hint.text"
@@ -47,14 +46,9 @@ class IcebergTable(CommittedTable):
         self, target: Any, partition_by: Sequence[str] | None, *, file_bytes: int | None, compression: str | None,
         fs: FileSystem | None = None,
     ) -> None:
-        super().__init__(file_bytes)
-        self._pyarrow = library("pyarrow")
+        super().__init__(partition_by, file_bytes=file_bytes, compression=compression, fs=fs)
         library("pyiceberg")
         self._target = target
-        self._chosen = checked_partition_by(partition_by)
-        self._compression = compression
-        self._fs = fs or OsFileSystem()
-        self._table: Any = None
         self._ends: dict[str, int] = {}
 
     def __str__(self) -> str:
@@ -83,14 +77,8 @@ class IcebergTable(CommittedTable):
         if directory.version():
             directory.correct_hint()
             return directory.load_table()
-        with refusals("list", self._target), os.scandir(self._target) as entries:
-            others = [entry.name for entry in entries if not entry.name.startswith(".") and entry.name != "metadata"]
-        if others:
-            raise InvalidArgumentError(
-                f"the directory has files, such as {min(others)}, but no Iceberg table", file=self._target,
-                hint="choose an empty directory",
-            )
-        return directory.create(schema, _DEFAULT_PARTITION_BY if self._chosen is None else self._chosen, {
+        refuse_other_files(self._target, "Iceberg", lambda name: name.startswith(".") or name == "metadata")
+        return directory.create(schema, self._chosen_or_default, {
             "write.parquet.compression-codec": self._compression or "uncompressed",
         })
 

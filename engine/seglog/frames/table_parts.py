@@ -1,6 +1,7 @@
 """What all kinds of tables that a topic is written to share: ranges, places, directories by time, the lock."""
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from seglog.frames.stored import StoredPartition
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
+from seglog.fs.refusals import refusals
 
 PARTITION_BY = ("topic", "partition", "date", "hour")
 LOCK_NAME = ".seglog.lock"
@@ -79,6 +81,17 @@ def locked(fs: FileSystem, path: Path) -> Iterator[None]:
         ) from error
     with lock:
         yield
+
+
+def refuse_other_files(path: Path, kind: str, is_own: Callable[[str], bool]) -> None:
+    """Raise InvalidArgumentError if the directory, in which a table is to be made, has files that are not its own."""
+    with refusals("list", path), os.scandir(path) as entries:
+        others = [entry.name for entry in entries if not is_own(entry.name)]
+    if others:
+        raise InvalidArgumentError(
+            f"the directory has files, such as {min(others)}, but no {kind} table", file=path,
+            hint="choose an empty directory",
+        )
 
 
 def split_by_time(table: Any, names: Sequence[str]) -> dict[dt.datetime | None, Any]:
