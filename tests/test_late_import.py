@@ -110,21 +110,25 @@ class Importer:
             time.sleep(0.0002)
 
 
+def interrupt_until_they_are_done(threads, chance):
+    wait_for(lambda: all(thread.ident for thread in threads))
+    for _ in range(6):
+        time.sleep(chance.random() * 0.0006)
+        ident = chance.choice(threads).ident
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KIND))
+    wait_for(lambda: all(thread.is_done for thread in threads), 20)
+    for thread in threads:
+        thread.is_stopped = True
+    wait_for(lambda: all(thread.has_ended for thread in threads))
+
+
 def test_interrupted_threads_leave_no_module_locked(module):
     """With the import system alone, the first or second of them hangs."""
     chance = random.Random(5)
     for number in range(100):
         name = module(number)
         threads = [Importer(name) for _ in range(3)]
-        wait_for(lambda threads=threads: all(thread.ident for thread in threads))
-        for _ in range(6):
-            time.sleep(chance.random() * 0.0006)
-            ident = chance.choice(threads).ident
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KIND))
-        wait_for(lambda threads=threads: all(thread.is_done for thread in threads), 20)
-        for thread in threads:
-            thread.is_stopped = True
-        wait_for(lambda threads=threads: all(thread.has_ended for thread in threads))
+        interrupt_until_they_are_done(threads, chance)
 
 
 class NameTaker(Importer):
@@ -148,15 +152,7 @@ def test_interrupted_threads_leave_no_public_name_locked(module, tmp_path):
         get, _ = lazy_names(__name__, str(tmp_path / "stub.pyi"))
         assert get("__all__") == ["value"]      # the stub is read
         threads = [NameTaker(name, get) for _ in range(3)]
-        wait_for(lambda threads=threads: all(thread.ident for thread in threads))
-        for _ in range(6):
-            time.sleep(chance.random() * 0.0006)
-            ident = chance.choice(threads).ident
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KIND))
-        wait_for(lambda threads=threads: all(thread.is_done for thread in threads), 20)
-        for thread in threads:
-            thread.is_stopped = True
-        wait_for(lambda threads=threads: all(thread.has_ended for thread in threads))
+        interrupt_until_they_are_done(threads, chance)
         globals().pop("value", None)
 
 

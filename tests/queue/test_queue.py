@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import seglog
-from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptJournalError,
     InvalidArgumentError,
@@ -26,20 +25,8 @@ from seglog.pulsar import ManagedLedger
 from seglog.queue import lane
 from seglog.queue.queue import PutCall
 from support.faultfs import FailingFs, RecordingFs
-from support.queue_model import left_in
+from support.queue_model import NOW, left_in
 from support.waiting import wait_for
-
-NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock():
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def path(in_memory):
-    return in_memory / "jobs"
 
 
 @pytest.fixture

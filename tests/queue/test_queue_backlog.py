@@ -6,23 +6,10 @@ import time
 import pytest
 
 import seglog
-from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError, LogClosedError, LogFailedError, QueueFullError
 from seglog.queue.queue import PutCall
 from support.faultfs import FailingFs
 from support.waiting import wait_for
-
-NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock():
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def path(in_memory):
-    return in_memory / "jobs"
 
 
 def opened(path, when_full="refuse", limit=3, **options):

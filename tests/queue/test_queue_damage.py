@@ -6,22 +6,9 @@ import shutil
 import pytest
 
 import seglog
-from seglog.clock import ManualClock
 from seglog.errors import CorruptRecordError
 from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_index import RELOCATE_EVERY_NS
-
-NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def clock():
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def path(in_memory):
-    return in_memory / "jobs"
 
 
 def opened(path, clock, **options):

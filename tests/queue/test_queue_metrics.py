@@ -4,7 +4,6 @@ import gc
 import pytest
 
 import seglog
-from seglog.clock import ManualClock
 from seglog.metrics import PROCESS
 
 
@@ -15,8 +14,7 @@ def shown(path):
     return {name.removeprefix("seglog_queue_"): float(value) for name, value in lines}
 
 
-def test_what_waits_and_what_happened_are_shown_while_a_queue_is_open(in_memory):
-    path, clock = in_memory / "jobs", ManualClock(1_700_000_000_000)
+def test_what_waits_and_what_happened_are_shown_while_a_queue_is_open(path, clock):
     with seglog.Queue(path, clock=clock, max_attempts=2, max_backlog=5, when_full="drop", retry_jitter=0) as jobs:
         jobs.put_many([b"a", b"b", b"c"])
         jobs.put(b"later", delay=100, priority=1)

@@ -11,6 +11,8 @@ from seglog.errors import LeaseLostError
 
 LEASE_S, MAX_ATTEMPTS, RETRY_S = 10, 3, 2
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 4}
+# Where the clocks of queues under test begin.
+NOW = 1_700_000_000_000
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Promises:
 class QueueBeside:
     """The queue and the model. `told` is called with the promises after each step."""
 
-    def __init__(self, path, *, fs=None, told=lambda promises: None, start_ms=1_700_000_000_000, config=CONFIG):
+    def __init__(self, path, *, fs=None, told=lambda promises: None, start_ms=NOW, config=CONFIG):
         self.path, self.fs, self.told, self.config = path, fs, told, config
         self.clock = ManualClock(start_ms)
         self.jobs: dict[bytes, ModelJob] = {}
