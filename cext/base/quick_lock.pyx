@@ -158,7 +158,7 @@ cdef class LockCondition:
     cdef Sleeper* first
     cdef readonly int64_t number
     cdef long forks
-    cdef bint has_waited        # whoever has the lock, since its outermost `with`
+    cdef bint has_waited        # the owner of the lock, since its outermost `with`
 
     def __cinit__(self, QuickLock lock not None):
         self.lock = lock

@@ -323,14 +323,14 @@ cdef class Record:
 
     @property
     def key(self):
-        """The key, copied; None: it has none."""
+        """A copy of the key, or None if the record has none."""
         if self.key_size < 0:
             return None
         return copied(self.window, self.key_, self.key_size)
 
     @property
     def value(self):
-        """The value, copied; None: it is a tombstone."""
+        """A copy of the value, or None if the record is a tombstone."""
         if self.value_size < 0:
             return None
         return copied(self.window, self.value_, self.value_size)

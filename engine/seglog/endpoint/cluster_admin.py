@@ -269,7 +269,7 @@ class ClusterAdmin:
 
 
 def _no_token(context: RequestContext) -> Errors:
-    """Who has not logged in may not ask for a token."""
+    """The refusal of a token; a client that has not logged in may not even ask for one."""
     return (Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if context.principal == ANONYMOUS
             else Errors.DELEGATION_TOKEN_AUTH_DISABLED)
 

@@ -137,7 +137,7 @@ def _protocol(name: str, protocols: Mapping[str, Protocol]) -> Protocol:
 
 
 def _advertised(given: str | Sequence[str] | None) -> dict[str | None, tuple[str, tuple[str, int]]]:
-    """Addresses for clients, with what was given, by the listener's name; None: it has none."""
+    """Addresses for clients, with what was given, by the listener's name; None if it has no name."""
     found: dict[str | None, tuple[str, tuple[str, int]]] = {}
     for text in () if given is None else _texts(given, "advertise"):
         name, address = _parted(text)

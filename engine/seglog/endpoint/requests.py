@@ -122,7 +122,7 @@ class Requests:
                 return None, 0
             if not work.is_heavy:
                 return encode_response(header, response), 0
-            # The thread drops them, too: whoever holds them still when the collector runs again pays for it.
+            # The thread drops them, too: if this one still held them, its next run of the collector would visit them.
             made, request, response = [response], None, None
             segments = await work.in_thread(lambda: encode_response(header, made.pop()))
             size_bytes = sum(len(segment) for segment in segments if isinstance(segment, (bytearray, memoryview)))

@@ -278,7 +278,7 @@ class FileSystem(ABC):
     @abstractmethod
     def cut(self, path: AnyPath, size_bytes: int) -> None:
         """Truncate a file to `size_bytes`, durably; it needs no space. Call it through fs.aside.shorten, or for a file
-        that nobody else can have opened: whoever has mapped it loses those bytes.
+        that nobody else can have opened: a process that has mapped it loses those bytes.
 
         Refused (EINVAL) if the file is shorter, (EMLINK) if it has other names, (ELOOP) if the name is a symbolic link.
         """

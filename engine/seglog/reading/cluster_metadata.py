@@ -40,8 +40,8 @@ _SAME_LEADER = -2
 
 @dataclass(slots=True)
 class PartitionReplicas:
-    """Who holds a partition; `leader`: -1 for none. `directories`: the ids of the log dirs of the replicas (KIP-858);
-    empty if the cluster does not keep them."""
+    """The replicas of a partition; `leader` is -1 if there is none. `directories`: the ids of the replicas' log dirs
+    (KIP-858); empty if the cluster does not keep them."""
 
     replicas: list[int]
     isr: list[int]
