@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def ours(directory: Path, fsync: str) -> Iterator[ServerProcess]:
 def kafka(directory: Path) -> Iterator[ServerProcess]:
     """A combined broker and controller with Kafka's defaults, under which it leaves flushing to the system."""
     directory.mkdir()
-    port, controller = _free_port(), _free_port()
+    port, controller = _free_ports(2)
     properties = directory / "server.properties"
     properties.write_text("".join(f"{line}\n" for line in (
         "process.roles=broker,controller", "node.id=1", f"controller.quorum.voters=1@127.0.0.1:{controller}",
@@ -211,9 +211,11 @@ def _start(bench: Bench, directory: Path) -> None:
     bench.limit("serve, start", "s", "until the port is open", min(took), 0.5)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    """Different ones: each is held until all are known."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _answers(port: int) -> bool:

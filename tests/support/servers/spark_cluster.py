@@ -1,4 +1,5 @@
 """A standalone Spark cluster on loopback, of pip's pyspark: a master, and two workers at two addresses."""
+import contextlib
 import os
 import shutil
 import socket
@@ -29,7 +30,7 @@ class SparkCluster:
         self.home = home
         self._python = python
         self._processes = []
-        self._port, self._page = free_port(), free_port()
+        self._port, self._page = free_ports(2)
         self.url = f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self):
@@ -92,9 +93,15 @@ class SparkCluster:
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    [port] = free_ports(1)
+    return port
+
+
+def free_ports(count):
+    """Different ones: each is held until all are known."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def lacking():

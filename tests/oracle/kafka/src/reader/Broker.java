@@ -21,7 +21,8 @@ class Broker {
   Broker(File work) throws Exception {
     logDir = new File(work, "data");
     logDir.mkdirs();
-    int clients = freePort(), controller = freePort();
+    int[] ports = freePorts(2);
+    int clients = ports[0], controller = ports[1];
     bootstrap = "127.0.0.1:" + clients;
     set("process.roles", "broker,controller");
     set("node.id", "1");
@@ -62,10 +63,16 @@ class Broker {
     properties.put(key, value);
   }
 
-  private static int freePort() throws IOException {
-    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
-      return socket.getLocalPort();
+  /** Different ones: each is held until all are known. */
+  private static int[] freePorts(int count) throws IOException {
+    ServerSocket[] held = new ServerSocket[count];
+    int[] ports = new int[count];
+    for (int n = 0; n < count; n++) {
+      held[n] = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"));
+      ports[n] = held[n].getLocalPort();
     }
+    for (ServerSocket socket : held) socket.close();
+    return ports;
   }
 
   /** Seconds that the start took. */
