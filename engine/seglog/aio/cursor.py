@@ -1,5 +1,4 @@
 """A named reader of a log in an event loop."""
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -80,7 +79,7 @@ class AsyncCursor(OpenHandle):
         """Release the name for other readers. Idempotent; the log stays open. If this is cancelled, the name is
         released all the same."""
         self._home.check()
-        await self._calls.do_now(partial(self.blocking.close))
+        await self._calls.do_now(self.blocking.close)
 
     async def __aenter__(self) -> Self:
         return self

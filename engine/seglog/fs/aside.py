@@ -77,8 +77,8 @@ def shorten(fs: FileSystem, path: AnyPath, size_bytes: int, *, is_torn_tail: boo
     maps keep the whole file. Costs a copy of the bytes that stay.
 
     `is_torn_tail`: what goes is no record, so that nobody holds any of it. If the disk has no room for the copy, the
-    file is then truncated after all, unless it has other names. A reader who looks there at that moment finds zeros,
-    and his map is marked (fs.mapping). Otherwise the StorageError says how many bytes to free.
+    file is then truncated after all, unless it has other names. A reader that looks there at that moment finds zeros,
+    and its map is marked (fs.mapping). Otherwise the StorageError says how many bytes to free.
     """
     size_now = os.stat(path).st_size
     if size_bytes > size_now:

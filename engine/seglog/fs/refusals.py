@@ -72,7 +72,7 @@ def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
         return None
     if used_bytes + file_bytes <= limit_bytes:
         return None
-    # Whoever goes on from one segment to the next has both for a moment; a scan that plans ahead has a third.
+    # A reader that goes on to the next segment has both mapped for a moment; a scan that plans ahead has a third.
     needed_kib = -(-(used_bytes + 3 * file_bytes + _BESIDE_MAPS_BYTES) // 1024)
     return (
         f"a file of {file_bytes >> 20} MiB does not fit into the address space of this process, which is limited to "
