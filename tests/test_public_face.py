@@ -185,3 +185,12 @@ def test_what_a_newcomer_looks_at_shows_what_it_is(tmp_path):
         queue.put(b"mail" * 20, key="k")
         with queue.get() as job:
             assert repr(job) == f"<Job 0:0: attempt 1, key 'k', value {b'mail' * 10}... (80 bytes)>"
+
+
+def test_the_program_that_type_checkers_read_uses_every_public_name():
+    """`make mypy` checks it (pyproject.toml)."""
+    program = ast.parse(Path(__file__).with_name("support").joinpath("every_door.py").read_text())
+    used = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
+    used |= {node.arg for node in ast.walk(program) if isinstance(node, ast.arg)}
+    names = {name for module in MODULES if module is not seglog.errors for name in listed(module)}
+    assert names - used == {"pytest_configure"}

@@ -16,7 +16,7 @@ from .batch_header cimport (
     TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
 )
 from .crc cimport update_crc32, update_crc32c
-from .field cimport Field, append_headers, hold_field, release_field
+from .field cimport Field, append_headers, hold_field, hold_key, release_field
 from .one_at_a_time cimport Use, begin_alone, check_free, end_alone
 from .output cimport Output, ensure_room
 from .record_view cimport RecordView
@@ -200,7 +200,7 @@ cdef class BatchBuilder:
             record.timestamp = timestamp
             key_field.is_exported = value_field.is_exported = False
             try:
-                hold_field(&key_field, key, b"key", self.batch.count)
+                hold_key(&key_field, key, self.batch.count)
                 hold_field(&value_field, value, b"value", self.batch.count)
                 record.key, record.key_size = key_field.bytes, key_field.size
                 record.value, record.value_size = value_field.bytes, value_field.size
@@ -323,7 +323,7 @@ cdef class MessageSetBuilder:
             record.timestamp = timestamp
             key_field.is_exported = value_field.is_exported = False
             try:
-                hold_field(&key_field, key, b"key", self.count_)
+                hold_key(&key_field, key, self.count_)
                 hold_field(&value_field, value, b"value", self.count_)
                 record.key, record.key_size = key_field.bytes, key_field.size
                 record.value, record.value_size = value_field.bytes, value_field.size

@@ -20,7 +20,7 @@ from .batch_header cimport (
     CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
     BatchHeader,
 )
-from .field cimport Field, append_headers, hold_field, release_field, to_timestamp
+from .field cimport Field, append_headers, hold_field, hold_key, release_field, to_timestamp
 from .output cimport Output, ensure_room
 from .record_batch cimport Record
 from .record_view cimport RecordView
@@ -93,7 +93,7 @@ cdef int encode_into(
     encoded_headers.first = NULL
     key_field.is_exported = value_field.is_exported = False
     try:
-        hold_field(&key_field, key, b"key", -1)
+        hold_key(&key_field, key, -1)
         hold_field(&value_field, value, b"value", -1)
         if headers is not NO_HEADERS and headers is not None:
             memset(&encoded_headers, 0, sizeof(Output))
@@ -319,7 +319,7 @@ def encode_records(
                     record.header_count = append_headers(&encoded_headers, fields[2], number)
                     record.headers_size = <int32_t>encoded_headers.size
                     record.headers = encoded_headers.first
-            hold_field(&key_field, fields[0], b"key", number)
+            hold_key(&key_field, fields[0], number)
             hold_field(&value_field, fields[1], b"value", number)
             record.key, record.key_size = key_field.bytes, key_field.size
             record.value, record.value_size = value_field.bytes, value_field.size

@@ -306,9 +306,12 @@ cdef class ColumnSource:
         return self._agree(name, rows) if name in _NAMES else 0
 
     def _lent(self, str name, Py_ssize_t row, item):
-        """The bytes of another kind of buffer: a copy, because its contents may change."""
+        """The bytes of another kind of buffer, or of a key that is text: a copy, because a buffer may change."""
         try:
-            made = bytes(memoryview(item).cast("B"))
+            made = item.encode() if name == "key" and isinstance(item, str) else bytes(memoryview(item).cast("B"))
+        except UnicodeEncodeError as e:
+            raise InvalidArgumentError(
+                f"the key of row {row} is not valid text: {e.reason}", hint="pass its bytes") from None
         except TypeError:
             raise TypeError(f"the {name} of row {row} must be bytes-like or None, not {type(item).__name__}") from None
         self._owners.append(made)

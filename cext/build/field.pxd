@@ -32,6 +32,16 @@ cdef inline int hold_field(Field* field, object data, const char* what, Py_ssize
 cdef int hold_buffer(Field* field, object data, const char* what, Py_ssize_t number) except -1
 
 
+# A record's key, which may be a str, too: its UTF-8, borrowed from the str.
+cdef inline int hold_key(Field* field, object key, Py_ssize_t number) except -1:
+    if isinstance(key, str):
+        return hold_text(field, key, number)
+    return hold_field(field, key, b"key", number)
+
+
+cdef int hold_text(Field* field, str key, Py_ssize_t number) except -1
+
+
 cdef inline void release_field(Field* field) noexcept:
     if field.is_exported:
         field.is_exported = False

@@ -40,6 +40,20 @@ cdef int hold_buffer(Field* field, object data, const char* what, Py_ssize_t num
     return 0
 
 
+cdef int hold_text(Field* field, str key, Py_ssize_t number) except -1:
+    cdef Py_ssize_t size = 0
+    field.is_exported = False
+    try:
+        field.bytes = <const uint8_t*>PyUnicode_AsUTF8AndSize(key, &size)
+    except UnicodeEncodeError as e:
+        raise InvalidArgumentError(
+            f"{named(b'key', number)} is not valid text: {e.reason}", hint="pass its bytes") from None
+    if size > INT32_MAX:
+        raise RecordTooLargeError(f"{named(b'key', number)} has {size} bytes: formats allow {INT32_MAX}")
+    field.size = <int32_t>size
+    return 0
+
+
 cdef int append_sized(Output* out, const uint8_t* bytes, int64_t size) except -1:
     cdef int64_t content = size if size > 0 else 0
     cdef uint8_t* p

@@ -11,7 +11,7 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError
 from .batch_builder cimport MAX_RECORD_OVERHEAD, append_record
 from .batch_encode cimport EncodedBatch, begin_encoded
 from .batch_header cimport V2_HEADER_SIZE
-from .field cimport Field, append_headers, hold_field, release_field
+from .field cimport Field, append_headers, hold_field, hold_key, release_field
 from .one_at_a_time cimport begin_alone, end_alone
 from .output cimport Output
 from .record_view cimport RecordView
@@ -72,7 +72,7 @@ cdef class GrowingBatch:
                 record.header_count = append_headers(&self.encoded_headers, headers, -1)
                 record.headers_size = <int>self.encoded_headers.size
                 record.headers = self.encoded_headers.first
-            hold_field(&key_field, key, b"key", -1)
+            hold_key(&key_field, key, -1)
             hold_field(&value_field, value, b"value", -1)
             record.key, record.key_size = key_field.bytes, key_field.size
             record.value, record.value_size = value_field.bytes, value_field.size

@@ -18,6 +18,7 @@ from seglog.conversion.directory import convert as convert
 from seglog.conversion.directory import plan_conversion as plan_conversion
 from seglog.conversion.erasing import erase as erase
 from seglog.conversion.erasing import plan_erasure as plan_erasure
+from seglog.endpoint.local_server import LocalServer as LocalServer
 from seglog.errors import SeglogError as SeglogError
 from seglog.format.batch import build_batch as build_batch
 from seglog.frames.scan import TopicScan as TopicScan

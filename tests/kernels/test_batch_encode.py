@@ -243,7 +243,7 @@ def test_nothing_of_the_records_is_kept():
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (("key", b"v"), "the key of record 1 must be bytes-like or None, not str"),
+        ((5, b"v"), "the key of record 1 must be bytes-like or None, not int"),
         ((b"k", 5), "the value of record 1 must be bytes-like or None, not int"),
         ((b"k", b"v", 5), "the list of headers of record 1 must be a sequence of .*, not int"),
         ((b"k", b"v", "ab"), "the list of headers of record 1 must be a sequence of .*, not str"),

@@ -81,6 +81,7 @@ def test_a_record_of_wrong_types_is_refused_in_words(log, record, words):
         (["text"], "record 0 must be"),
         ([(b"k",)], "record 0 must be"),
         ([{"key": b"k", "value": b"v"}], "record 0 must be"),
+        ([(b"k", b"v"), ("\ud800", b"v")], "the key of record 1 is not valid text: surrogates not allowed"),
         ([(b"k", b"v"), (b"k", "v")], "the value of record 1 must be bytes-like or None, not str"),
         ([(b"k", b"v"), (5, b"v")], "the key of record 1 must be bytes-like or None, not int"),
         ([(b"k", b"v", (), "soon")], "the timestamp of record 0: not a time: 'soon'"),
@@ -316,10 +317,15 @@ def test_a_key_may_be_text(tmp_path, config):
         log.append(b"1", key="k\u00e9y")
         log.append(b"2", key="k", timestamp="2026-11-24T10:00:00Z")
         assert log.append(b"3", key="k", wait=False).result == 2
+        assert log.append_many([("k", b"4"), ("k", None, (), "2026-11-24T10:00:00Z")], atomic=False) == 4
+        assert log.append_columns(keys=["k", None, b"k"], values=[b"5", b"6", b"7"]) == 7
+        log.append_batch(seglog.build_batch([("k", b"8")]))
+        log.append_batch(seglog.build_batch([("k", b"9")], magic=1))
         with log.producer(7) as producer:
             producer.begin()
-            producer.append(b"4", key="k")
+            producer.append(b"10", key="k")
+            producer.append_many([("k", b"11")])
             producer.commit()
         log.flush()
-        assert [record.key for record in log.read()] == ["k\u00e9y".encode(), b"k", b"k", b"k"]
+        assert [record.key for record in log.read()] == ["k\u00e9y".encode(), *[b"k"] * 5, None, *[b"k"] * 5]
         assert log.get(1) == log[1]

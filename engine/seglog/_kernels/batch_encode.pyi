@@ -1,5 +1,6 @@
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Never, Protocol, final, type_check_only
+from typing import Any, Never, Protocol, SupportsIndex, final, type_check_only
 
 from typing_extensions import Buffer
 
@@ -10,11 +11,13 @@ class TimeOf(Protocol):
     def __call__(self, when: Any, *, now_ms: int) -> int: ...
 
 Headers = Sequence[tuple[str, Buffer | None]]
+Key = Buffer | str | None
+# A time that is not in ms is for Log.append_many and Producer.append_many.
 Record = (
     StoredRecord
-    | tuple[Buffer | None, Buffer | None]
-    | tuple[Buffer | None, Buffer | None, Headers | None]
-    | tuple[Buffer | None, Buffer | None, Headers | None, int | None]
+    | tuple[Key, Buffer | None]
+    | tuple[Key, Buffer | None, Headers | None]
+    | tuple[Key, Buffer | None, Headers | None, SupportsIndex | dt.datetime | str | None]
 )
 
 @final
@@ -39,7 +42,7 @@ class EncodedBatch:
 def encode_one(
     base_offset: int,
     timestamp: int,
-    key: Buffer | None,
+    key: Key,
     value: Buffer | None,
     headers: Headers | None = (),
     leader_epoch: int = -1,
@@ -47,7 +50,7 @@ def encode_one(
     /,
 ) -> bytes: ...
 def encode_single(
-    timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None = (), attributes: int = 0, /
+    timestamp: int, key: Key, value: Buffer | None, headers: Headers | None = (), attributes: int = 0, /
 ) -> EncodedBatch: ...
 def encode_records(
     records: Iterable[Record],

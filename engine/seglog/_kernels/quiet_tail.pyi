@@ -28,12 +28,12 @@ class QuietTail(ChangeGate):
     lingering_bytes: int
     def announce(self) -> None: ...
     def append_one(
-        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None, encoder: object,
+        self, timestamp: int, key: Buffer | str | None, value: Buffer | None, headers: Headers | None, encoder: object,
         waits: bool | None = True,
     ) -> int: ...
     def write(
         self, batch: EncodedBatch | Assigned, encoder: object, waits: bool | None = True, follows: bool = False
     ) -> int: ...
     def append_lingering(
-        self, timestamp: int, key: Buffer | None, value: Buffer | None, headers: Headers | None
+        self, timestamp: int, key: Buffer | str | None, value: Buffer | None, headers: Headers | None
     ) -> int: ...

@@ -51,10 +51,7 @@ def lock_server(fs: FileSystem, log_dir: Path) -> Lock:
 
 
 class LocalServer:
-    """The result of `seglog.serve`. `with` or `async with` starts it, once.
-
-    bootstrap_servers   for clients, such as "127.0.0.1:41234": the first listener
-    """
+    """The result of `seglog.serve`. `with` or `async with` starts it, once."""
 
     def __init__(
         self, open_log_dir: Callable[[], LogDir], fs: FileSystem, fsync: Fsync, options: ServerOptions
@@ -81,6 +78,7 @@ class LocalServer:
 
     @property
     def bootstrap_servers(self) -> str:
+        """The address of the first listener, for clients: "127.0.0.1:41234"."""
         return next(iter(self.listeners.values()))
 
     @property
@@ -94,12 +92,12 @@ class LocalServer:
 
     @property
     def host(self) -> str:
-        """Of the first listener."""
+        """The host of the first listener."""
         return self._running().listening[0].host
 
     @property
     def port(self) -> int:
-        """Of the first listener."""
+        """The port of the first listener."""
         return self._running().listening[0].port
 
     @property

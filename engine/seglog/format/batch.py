@@ -203,7 +203,7 @@ def _checked_timestamp(timestamp: int, where: str = "") -> int:
     return timestamp
 
 
-def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | None, Buffer | None, int | None]":
+def _message_of(record: "Record", number: int, magic: int) -> "tuple[Buffer | str | None, Buffer | None, int | None]":
     """Return key, value and the record's own timestamp."""
     if isinstance(record, StoredRecord):
         record = (record.key, record.value, record.headers, record.timestamp)
@@ -249,7 +249,7 @@ class BatchEncoder:
         self._batch_bytes_max = config.batch_bytes_max
 
     def one(
-        self, now_ms: int, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None" = (),
+        self, now_ms: int, key: "Buffer | str | None", value: "Buffer | None", headers: "Headers | None" = (),
         timestamp: int | None = None,
     ) -> EncodedBatch:
         """Encode one record; `now_ms` is used if it has no timestamp of its own, or under LogAppendTime."""

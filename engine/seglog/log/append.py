@@ -20,7 +20,7 @@ from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.log.batch_split import refusal, split
 from seglog.log.tail import LogTail
-from seglog.reading.arguments import check_leader_epoch, encoded_key, hint_of_record, hint_of_records
+from seglog.reading.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.times import to_timestamp_ms
 from seglog.state.producer_state import Duplicate, Origin
@@ -113,10 +113,9 @@ class LogAppender:
     # --- doors -----------------------------------------------------------------------------------
 
     def append(
-        self, value: "Buffer | None", key: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
+        self, value: "Buffer | None", key: "Buffer | str | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool | None,
     ) -> int | PendingAppend[int]:
-        # `key` may be a str, too: the kernel refuses it, and it is encoded then. Nothing is paid for bytes.
         if type(headers) is not tuple:
             headers = listed_headers(headers)
         if self._linger is not None:
@@ -145,8 +144,6 @@ class LogAppender:
                 timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
             made = encoder.one(now_ms, key, value, headers, timestamp)
         except TypeError as error:
-            if (encoded := encoded_key(key)) is not None:
-                return self.append(value, encoded, headers, timestamp, wait)
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         appended = self._append_made(encoder, (made,), now_ms, True, wait)
         return self.append(value, key, headers, timestamp, wait) if appended is None else appended
@@ -258,7 +255,7 @@ class LogAppender:
             raise
 
     def _append_lingering(
-        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
+        self, key: "Buffer | str | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
         wait: bool,
     ) -> int | PendingAppend[int]:
         """`append` if linger.ms is set: the record gets its offset, and waits to be written together with others."""
@@ -278,8 +275,6 @@ class LogAppender:
             if offset < 0:
                 return self.append(value, key, headers, timestamp, wait)
         except TypeError as error:
-            if (encoded := encoded_key(key)) is not None:
-                return self._append_lingering(encoded, value, headers, timestamp, wait)
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
         return offset if wait else PendingAppend(offset, number)
 
@@ -373,7 +368,7 @@ class LogAppender:
         return stored
 
     def _let_linger(
-        self, key: "Buffer | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
+        self, key: "Buffer | str | None", value: "Buffer | None", headers: "Headers | None", timestamp: int | None,
         now_ms: int,
     ) -> tuple[int, int]:
         """Returns the record's offset, and the number to wait for; -1: the configuration was changed meanwhile."""

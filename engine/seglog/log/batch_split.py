@@ -5,7 +5,7 @@ be read with the same settings. A compressed batch is kept so small that it fits
 `append_columns` does.
 """
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.growing_batch import GrowingBatch
@@ -20,7 +20,7 @@ from seglog.reading.times import to_timestamp_ms
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from seglog._kernels.batch_encode import Headers, Record
+    from seglog._kernels.batch_encode import Headers, Key, Record
 
 
 def split(records: "Sequence[Record]", encoder: BatchEncoder, config: LogConfig, now_ms: int) -> list[EncodedBatch]:
@@ -86,7 +86,7 @@ def _fits(records: "Sequence[Record]", encoder: BatchEncoder, now_ms: int) -> bo
     return True
 
 
-def _fields(record: "Record", number: int) -> "tuple[Buffer | None, Buffer | None, Headers | None, int | None]":
+def _fields(record: "Record", number: int) -> "tuple[Key, Buffer | None, Headers | None, Any]":
     if isinstance(record, StoredRecord):
         return record.key, record.value, record.headers, record.timestamp
     if not isinstance(record, tuple | list) or not 2 <= len(record) <= 4:

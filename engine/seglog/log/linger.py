@@ -37,7 +37,7 @@ class Linger:
 
     def add(
         self,
-        key: "Buffer | None",
+        key: "Buffer | str | None",
         value: "Buffer | None",
         headers: "Headers | None",
         timestamp: int | None,

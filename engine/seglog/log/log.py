@@ -267,7 +267,7 @@ class Log(Followable, Unclosed):
         """
         if misplaced:
             raise misplaced_error(1 + len(misplaced))
-        return self._appender.append(value, key, headers, timestamp, wait)  # type: ignore[arg-type]
+        return self._appender.append(value, key, headers, timestamp, wait)
 
     @overload
     def append_many(
@@ -281,6 +281,7 @@ class Log(Followable, Unclosed):
         self, records: "Iterable[Record]", *, atomic: bool = True, wait: bool = True
     ) -> int | PendingAppend[int]:
         """Append records, each (key, value[, headers[, timestamp]]), as one batch; returns the last one's offset.
+        A key may be a str, as for `append`.
 
         All of them or none are appended: one batch is one write and one checksum. A batch larger than max.message.bytes
         is refused as a whole, and so is a compressed one whose records are larger than max.decompressed.message.bytes.

@@ -39,7 +39,7 @@ class NonblockingAppend:
     def append(
         self, value: "Buffer | None", key: "Buffer | str | None", headers: "Headers | None", timestamp: "Time | None"
     ) -> PendingAppend[int]:
-        written = self._appender.append(value, key, headers, timestamp, None)  # type: ignore[arg-type]
+        written = self._appender.append(value, key, headers, timestamp, None)
         assert isinstance(written, PendingAppend)
         return written
 

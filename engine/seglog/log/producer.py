@@ -7,7 +7,6 @@ from seglog._kernels.write_gate import CallLock
 from seglog.errors import InvalidTxnStateError, ProducerFencedError, SeglogError
 from seglog.fs.handles import OpenHandle
 from seglog.log.transactions import LogTransactions
-from seglog.reading.arguments import encoded_key
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,9 +61,7 @@ class Producer(OpenHandle):
         timestamp: "Time | None" = None,
     ) -> int:
         """Append a record to the transaction. Returns its offset. It is durable when the transaction is committed."""
-        # (append_many also takes a time that is not an int.)
-        encoded = encoded_key(key)
-        return self.append_many([(key if encoded is None else encoded, value, headers, timestamp)])  # type: ignore[list-item]
+        return self.append_many([(key, value, headers, timestamp)])
 
     def append_many(self, records: "Iterable[Record]") -> int:
         """Append records to the transaction as one batch. Returns the last one's offset."""

@@ -80,20 +80,11 @@ def misplaced_error(count: int) -> InvalidArgumentError:
     )
 
 
-def encoded_key(key: object) -> bytes | None:
-    """A key that is text, in UTF-8; None for any other. Raises InvalidArgumentError."""
-    if not isinstance(key, str):
-        return None
-    try:
-        return key.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"the key is not valid text: {error.reason}", hint="pass its bytes") from None
-
-
 def hint_of_record(key: object, value: object, headers: object) -> str:
     """The hint for a record that a kernel refused because of a field's type."""
     return _mending(key, value, headers) or (
-        "keys and values must be bytes-like or None, headers pairs of a str and bytes-like or None"
+        "a key must be bytes-like, a str or None; a value bytes-like or None; "
+        "headers pairs of a str and bytes-like or None"
     )
 
 
@@ -109,8 +100,8 @@ def hint_of_records(records: Sequence[object]) -> str:
 
 def _mending(key: object, value: object, headers: object) -> str | None:
     for field, given in (("key", key), ("value", value)):
-        if isinstance(given, str):
-            return f"encode the text as bytes: {field}.encode()"
+        if isinstance(given, str) and field == "value":
+            return "encode the text as bytes: value.encode()"
         if isinstance(given, int | float):
             return f"encode the number as text, str({field}).encode(), or pack it with struct.pack"
         if isinstance(given, Mapping | list | tuple):
