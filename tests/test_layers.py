@@ -15,7 +15,7 @@ FLOORS = [
     {"_public", "fs", "format", "delayed", "threads", "wire"},
     {"segment", "stores"},
     {"state", "ledger"},
-    {"reading", "loading", "topic"},
+    {"reading", "loading", "topic", "backups"},
     {"log", "conversion", "verification", "frames"},
     {"upkeep", "coordinators", "loop"},
     {"archive", "spark", "endpoint", "polars", "queue"},

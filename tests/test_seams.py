@@ -99,7 +99,7 @@ def changing_calls(tree):
 
 # Every place that removes a directory and what is in it. Each goes through seglog.fs.removal, which leaves no root.
 REMOVES_TREES = {
-    "engine/seglog/archive/repository.py": {"remove_file"},     # of the backup store alone: _removable
+    "engine/seglog/backups/repository.py": {"remove_file"},     # of the backup store alone: _removable
     "engine/seglog/frames/delta.py": {"remove_files"},      # files that a killed run was writing
     "engine/seglog/frames/lake.py": {"remove_files"},       # the same
     "engine/seglog/fs/scratch.py": {"remove_tree"},

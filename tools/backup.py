@@ -8,8 +8,8 @@ import click
 
 from seglog.archive.backup_store import BackupStore
 from seglog.archive.creating import BackupRun
-from seglog.archive.manifest import Snapshot
-from seglog.archive.pieces import COMPRESSIONS
+from seglog.backups.manifest import Snapshot
+from seglog.backups.pieces import COMPRESSIONS
 from seglog.errors import SeglogError
 
 from . import report

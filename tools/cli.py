@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from seglog._version import __version__
-from seglog.errors import SeglogError, StorageError
+from seglog.errors import InvalidArgumentError, SeglogError, StorageError
 
 from . import report, terminal
 
@@ -104,8 +104,21 @@ class SourcePath(click.Path):
 
     @staticmethod
     def check(path: Path) -> None:
-        """Raise the system's error if the path is missing or cannot be reached."""
-        path.stat()
+        """Raise the system's error if the path is missing or cannot be reached, or say how to get at it in a backup."""
+        try:
+            path.stat()
+        except FileNotFoundError:
+            from seglog.backups.snapshot_store import path_in_backup  # half as long as a command takes to start
+
+            found = path_in_backup(path)
+            if found is None:
+                raise
+            partition = f" --partition {found.path}" if found.path else ""
+            raise InvalidArgumentError(
+                "this command reads directories, not what is in a backup", file=path,
+                hint=f"`seglog restore {found.store} DIR --snapshot {found.snapshot}{partition}` makes a directory of "
+                "it; `seglog export` and seglog.scan read it where it is",
+            ) from None
 
 
 class Command(click.Command):

@@ -1,6 +1,5 @@
 """`seglog export`: write topics into a Parquet, Delta or Iceberg table; a later run adds what is new."""
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import click
@@ -16,15 +15,15 @@ from .options import (
     json_option,
     on_corrupt_option,
     on_undecodable_option,
-    paths_argument,
     schemas_option,
+    store_option,
 )
 
 _BYTES = ("auto", "raw")
 
 
 @click.command(cls=Command)
-@paths_argument
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option("--into", "table", metavar="DIR", required=True, help="The directory of the table; made if it is new.")
 @click.option("--format", "format_", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet",
               show_default=True, help="The kind of table.")
@@ -44,9 +43,10 @@ _BYTES = ("auto", "raw")
               show_default=True, help="read_uncommitted also writes records of aborted and unfinished transactions.")
 @click.option("--file-bytes", type=SizeType(), help="How much is written at once: a file of Parquet, or a commit.")
 @on_corrupt_option
+@store_option
 @json_option
 def command(
-    paths: Sequence[Path],
+    paths: Sequence[str],
     table: str,
     format_: Literal["parquet", "delta", "iceberg"],
     partition_by: str | None,
@@ -57,10 +57,13 @@ def command(
     isolation: Isolation,
     file_bytes: int | None,
     on_corrupt: OnCorrupt,
+    store_options: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
     """Write the records of the partition directories or log dirs at PATH into a table, and nothing twice: a later run
     adds what is new, and continues one that was killed.
+
+    PATH may also be the URL of a store, or a partition in a backup: STORE#SNAPSHOT/orders-0.
 
     Status 7 if damage was skipped, or keys or values could not be decoded.
     """
@@ -71,7 +74,7 @@ def command(
     rows = scan(
         paths, decode=None if decode in _BYTES else cast(Any, decode), schemas=schemas, on_undecodable=on_undecodable,
         isolation=isolation, on_corrupt=on_corrupt, columns=None if columns is None else columns.split(","),
-        include_headers=columns is None,
+        include_headers=columns is None, store_options=dict(store_options),
     )
     names = None if partition_by is None else [name for name in partition_by.split(",") if name]
     written = write_table(rows, table, format=format_, partition_by=names, file_bytes=file_bytes)

@@ -11,9 +11,9 @@ from seglog._version import __version__ as __version__
 from seglog.archive.backup_store import BackupStore as BackupStore
 from seglog.archive.creating import BackupRun as BackupRun
 from seglog.archive.creating import backup as backup
-from seglog.archive.manifest import Snapshot as Snapshot
 from seglog.archive.restoring import RestoreRun as RestoreRun
 from seglog.archive.restoring import restore as restore
+from seglog.backups.manifest import Snapshot as Snapshot
 from seglog.conversion.directory import convert as convert
 from seglog.conversion.directory import plan_conversion as plan_conversion
 from seglog.conversion.erasing import erase as erase

@@ -8,7 +8,7 @@ import pytest
 
 import seglog
 from seglog.archive import moments
-from seglog.archive.pieces import PIECE_BYTES, Piece, PieceStore
+from seglog.backups.pieces import PIECE_BYTES, Piece, PieceStore
 from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptBackupError,

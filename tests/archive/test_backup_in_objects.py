@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import seglog
-from seglog.archive import store_lease as lease
-from seglog.archive.store_lease import RunMark
+from seglog.backups import store_lease as lease
+from seglog.backups.store_lease import RunMark
 from seglog.clock import ManualClock
 from seglog.errors import LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID

@@ -18,7 +18,8 @@ HINTS = {
     "reading": "partitions, cursors", "loading": "recovery", "topic": "dispatchers, leases", "log": "the writer",
     "conversion": "v0, v1, v2", "verification": "finds damage", "frames": "Arrow, polars, DuckDB",
     "upkeep": "retention, compaction", "coordinators": "groups, transactions", "loop": "what loops share",
-    "archive": "backups", "queue": "jobs", "spark": "whole topics", "endpoint": "seglog serve", "aio": "asyncio",
+    "archive": "makes backups", "backups": "backup stores",
+    "queue": "jobs", "spark": "whole topics", "endpoint": "seglog serve", "aio": "asyncio",
     "pulsar": "the second face", "__init__": "the first face", "testing": "pytest fixtures", "tools": "commands",
     "_kernels": "Cython and C", "opening": "seglog.open", "polars": "scan_topic",
 }

@@ -24,7 +24,7 @@ from seglog._kernels.crc import crc32, crc32c
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.tagged_packer import TaggedPacker
 from seglog._kernels.window import Window
-from seglog.archive.pieces import Piece
+from seglog.backups.pieces import Piece
 from seglog.clock import ManualClock
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options, convert

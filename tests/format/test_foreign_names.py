@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from seglog.archive.manifest import BackedFile, PartitionBackup, SnapshotPartition
+from seglog.backups.manifest import BackedFile, PartitionBackup, SnapshotPartition
 from seglog.conversion.converted_segment import ConvertedSegment
 from seglog.errors import CorruptBackupError, CorruptCheckpointError, SeglogError, StorageError
 from seglog.format.checked_json import format_json

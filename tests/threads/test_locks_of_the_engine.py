@@ -25,7 +25,7 @@ BY_TWO_CALLS = {
 
 # Why a thread may be lost if its starter is interrupted.
 BY_THREADING = {
-    "archive/store_lease.py": "the thread of a command; a run whose lease is not renewed ends",
+    "backups/store_lease.py": "the thread of a command; a run whose lease is not renewed ends",
     "log/open_dir.py": "a log dir is closed in a shield; the caller closes what no thread has taken",
     "endpoint/local_server.py": "seglog.serve waits until the thread listens, and gives up if it ends",
     "spark/cluster.py": "in Spark's driver, which waits in Java",

@@ -9,9 +9,9 @@ from typing import Protocol
 from seglog.archive.checking import BackupCheck, Progress, check_backups
 from seglog.archive.creating import BackupRun, back_up, backup
 from seglog.archive.forgetting import ForgetRun, PruneRun, forget, prune
-from seglog.archive.manifest import Snapshot
-from seglog.archive.repository import Repository
 from seglog.archive.restoring import RestoreRun, restore
+from seglog.backups.manifest import Snapshot
+from seglog.backups.repository import Repository
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.reading.times import Time

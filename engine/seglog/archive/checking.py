@@ -3,9 +3,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from seglog.archive.manifest import STORE_FILE, Snapshot, SnapshotPartition, is_snapshot_id
-from seglog.archive.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
-from seglog.archive.repository import Repository
+from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotPartition, is_snapshot_id
+from seglog.backups.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
+from seglog.backups.repository import Repository
 from seglog.errors import CorruptBackupError, SeglogError, UnsupportedVersionError
 from seglog.stores.side_by_side import side_by_side
 from seglog.stores.store import StoredFile

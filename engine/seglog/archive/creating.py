@@ -5,7 +5,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seglog.archive.manifest import (
+from seglog.archive.moments import MovingPartition
+from seglog.backups.manifest import (
     INLINE_BYTES,
     LOG_DIR_FILES,
     BackedFile,
@@ -14,9 +15,8 @@ from seglog.archive.manifest import (
     SnapshotPartition,
     in_pieces,
 )
-from seglog.archive.moments import MovingPartition
-from seglog.archive.pieces import PieceStore
-from seglog.archive.repository import Repository, this_host
+from seglog.backups.pieces import PieceStore
+from seglog.backups.repository import Repository, this_host
 from seglog.clock import Clock, SystemClock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names

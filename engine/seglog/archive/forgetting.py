@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from seglog.archive.checking import Usage, object_directories, object_files
-from seglog.archive.manifest import Snapshot
-from seglog.archive.pieces import ZSTD_SUFFIX
-from seglog.archive.repository import Repository
+from seglog.backups.manifest import Snapshot
+from seglog.backups.pieces import ZSTD_SUFFIX
+from seglog.backups.repository import Repository
 from seglog.errors import CorruptBackupError, InvalidArgumentError
 from seglog.fs.aside import SCRATCH_SUFFIX
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from seglog._kernels.crc import crc32c
 from seglog.archive.ends import content_until, is_until
-from seglog.archive.manifest import (
+from seglog.backups.manifest import (
     INLINE_BYTES,
     BackedFile,
     Identity,
@@ -31,7 +31,7 @@ from seglog.archive.manifest import (
     in_pieces,
     is_backed_up,
 )
-from seglog.archive.pieces import PIECE_BYTES, Piece, PieceStore
+from seglog.backups.pieces import PIECE_BYTES, Piece, PieceStore
 from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping

@@ -5,8 +5,8 @@ from itertools import islice
 from pathlib import Path
 
 from seglog.archive.ends import content_until, is_until
-from seglog.archive.manifest import BackedFile, PartitionBackup
-from seglog.archive.pieces import PieceStore
+from seglog.backups.manifest import BackedFile, PartitionBackup
+from seglog.backups.pieces import PieceStore
 from seglog.errors import CorruptRecordError
 from seglog.format import names
 from seglog.fs.files import FileSystem

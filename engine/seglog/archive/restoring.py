@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from seglog.archive.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
-from seglog.archive.pieces import PieceStore
-from seglog.archive.repository import Repository
 from seglog.archive.restored_files import RestoredFiles, RestoreEnd
+from seglog.backups.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
+from seglog.backups.pieces import PieceStore
+from seglog.backups.repository import Repository, file_content
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptIndexError,
@@ -128,7 +128,7 @@ def restore(
         for file in sorted(files, key=lambda file: file.name == names.META_PROPERTIES):
             path = target / file.name
             if not path.exists():
-                write_atomically(fs, path, _content(file, pieces))
+                write_atomically(fs, path, file_content(file, pieces))
                 fs.set_mode(path, file.mode)
         fs.sync_directory(target)
         fs.unlink(target / JOURNAL_FILE)        # if a crash brings it back, the next run finds nothing to do
@@ -248,15 +248,11 @@ def _check_files(target: Path, files: Collection[BackedFile], pieces: PieceStore
     """A file of the log dir may be there only with the same content: of a killed run."""
     for file in files:
         path = target / file.name
-        if os.path.lexists(path) and read_file(path) != _content(file, pieces):
+        if os.path.lexists(path) and read_file(path) != file_content(file, pieces):
             raise InvalidArgumentError(
                 "the log dir has this file already, with other content", file=path,
                 hint="restore into an empty directory, or only some topics: --topic",
             )
-
-
-def _content(file: BackedFile, pieces: PieceStore) -> bytes:
-    return b"".join(pieces.get_each(file.pieces)) if file.inline is None else file.inline
 
 
 # --- one partition -------------------------------------------------------------------------------

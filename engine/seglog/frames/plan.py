@@ -10,13 +10,14 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from seglog._kernels.segment_scan import scan
+from seglog.backups.snapshot_store import SnapshotStore
 from seglog.errors import CorruptIndexError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.live_ends import FILE_NAME
 from seglog.frames.limits import Limits, Spans, spans_by_stats, spans_by_times
 from seglog.frames.options import OFFSET_MAX, ReadOptions
 from seglog.frames.part import ScanPart
-from seglog.frames.stored import StoredPartition, stored_partitions, stored_parts
+from seglog.frames.stored import StoredPartition, is_stored, stored_partitions, stored_parts
 from seglog.fs.lock import writer_of
 from seglog.fs.refusals import missing, refusals
 from seglog.reading.arguments import is_read_committed
@@ -49,10 +50,10 @@ class PartitionSource(NamedTuple):
 def places_of(
     sources: Iterable[Source], store_options: Mapping[str, str]
 ) -> list[PartitionSource | StoredPartition]:
-    """As `partitions_of`, but also for URLs of stores."""
+    """As `partitions_of`, but also for URLs of stores, and for paths in backups."""
     sources = list(sources)
-    remote = [os.fspath(source) for source in sources if not isinstance(source, LogReader) and not is_local(source)]
-    local = partitions_of(source for source in sources if isinstance(source, LogReader) or is_local(source))
+    remote = [os.fspath(source) for source in sources if not isinstance(source, LogReader) and is_stored(source)]
+    local = partitions_of(source for source in sources if isinstance(source, LogReader) or not is_stored(source))
     stored = {there.path: there for url in remote for there in stored_partitions(url, store_options)}
     return sorted([*local, *stored.values()], key=lambda here: (here.topic, here.partition, str(here.path)))
 
@@ -137,9 +138,10 @@ def parts_of(
 
 
 def end_of(source: PartitionSource | StoredPartition) -> int | None:
-    """The log end offset of a partition; None on a store, where finding it would fetch most of the last segment."""
+    """The log end offset of a partition; None on a store, where finding it would fetch most of the last segment. (A
+    backup tells it.)"""
     if isinstance(source, StoredPartition):
-        return None
+        return source.store.next_offset(source.path) if isinstance(source.store, SnapshotStore) else None
     with _log_of(source) as log:
         return log.log_end_offset
 

@@ -103,7 +103,7 @@ def scan(
     stands as bytes in the field _undecodable ("raw"). binary_view: bytes and text as Arrow's views. threads: how many
     decode, with the one that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store
     (s3://, gs://, hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched.
-    store_options: credentials, endpoint and so on.
+    store_options: credentials, endpoint and so on. Or a path in a backup: "backups#latest/orders-0".
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
     """

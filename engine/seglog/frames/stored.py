@@ -1,4 +1,4 @@
-"""Partitions on a store (S3, Google Cloud Storage, HDFS), of which only the byte ranges that indexes lead to are read.
+"""Partitions on a store (S3, Google Cloud Storage, HDFS) or in a backup, of which only what is needed is read.
 
 Indexes are small and are fetched whole, a .log only where they lead. While a segment is read, its bytes are in a local
 sparse file, at their original positions. An index is only a hint here, too: the fetched batches are checked, and if the
@@ -6,6 +6,7 @@ index was misleading, the whole segment is fetched. Two rare files are checked a
 .txnindex, and a .swap that a compaction left.
 """
 import fnmatch
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from seglog._kernels.columns import ArenaPool
 from seglog._kernels.segment_scan import BatchTable, scan
 from seglog._kernels.window import Window
+from seglog.backups.snapshot_store import SnapshotStore, path_in_backup
 from seglog.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
@@ -54,7 +56,7 @@ from seglog.state.checkpoints import parse_offset_checkpoint
 from seglog.state.leftovers import survey
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.state.producer_state import ProducerState
-from seglog.stores.open_store import open_store
+from seglog.stores.open_store import is_local, open_store
 from seglog.stores.store import ReadableStore, StoredFile
 from seglog.stores.tiered_store import TieredStore, is_tiered, tiered_partitions
 
@@ -74,14 +76,26 @@ class StoredPartition(NamedTuple):
     store: ReadableStore
 
 
+def is_stored(source: str | os.PathLike[str]) -> bool:
+    """Whether `source` names partitions in a store or in a backup, not on a mounted path."""
+    return not is_local(source) or path_in_backup(source) is not None
+
+
 def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartition]:
     """The partitions that a URL names: a partition directory, a pattern in its last component, or a log dir.
 
-    It may also name topics in a broker's tier (stores.tiered_store).
+    It may also name topics in a broker's tier (stores.tiered_store), or partitions in a snapshot of a backup
+    (backups.snapshot_store).
 
-    Raises InvalidArgumentError, NotALogError if there is none, StorageError.
+    Raises InvalidArgumentError, NotALogError if there is none, StorageError, CorruptBackupError.
     """
-    store, path = open_store(url, options, OsFileSystem())
+    store: ReadableStore
+    in_backup = path_in_backup(url)
+    if in_backup is not None:
+        store = SnapshotStore(in_backup.store, in_backup.snapshot, options)
+        path = f"{store.root}/{in_backup.path}".rstrip("/")
+    else:
+        store, path = open_store(url, options, OsFileSystem())
     above, _, last = path.rpartition("/")
     if any(letter in last for letter in "*?["):
         found = [f"{above}/{name}" for name in store.directories(above) if fnmatch.fnmatchcase(name, last)]

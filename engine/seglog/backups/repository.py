@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from seglog.archive.manifest import (
+from seglog.backups.manifest import (
     STORE_FILE,
+    BackedFile,
     PartitionBackup,
     Snapshot,
     SnapshotPartition,
@@ -24,8 +25,8 @@ from seglog.archive.manifest import (
     parse_store,
     store_to_bytes,
 )
-from seglog.archive.pieces import PieceStore
-from seglog.archive.store_lease import StoreLease, leased
+from seglog.backups.pieces import PieceStore
+from seglog.backups.store_lease import StoreLease, leased
 from seglog.errors import InvalidArgumentError
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
@@ -180,6 +181,11 @@ class Repository:
         """The files of a partition. Raises CorruptBackupError, UnsupportedVersionError."""
         raw = b"".join(pieces.get_each(part.pieces))
         return PartitionBackup.parse(raw, pieces.path_of(part.pieces[0].digest) if part.pieces else self.path)
+
+
+def file_content(file: BackedFile, pieces: PieceStore) -> bytes:
+    """The bytes of a file. Raises CorruptBackupError, StorageError."""
+    return b"".join(pieces.get_each(file.pieces)) if file.inline is None else file.inline
 
 
 def this_host() -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from seglog.archive.pieces import COMPRESSIONS, PIECE_BYTES, Piece, is_digest, parse_pieces, pieces_to_json
+from seglog.backups.pieces import COMPRESSIONS, PIECE_BYTES, Piece, is_digest, parse_pieces, pieces_to_json
 from seglog.errors import CorruptBackupError
 from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
