@@ -92,7 +92,7 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
 def stats(path: Path, as_json: bool) -> None:
     """Count the jobs: ready, delayed, waiting, dead, and the backlog: all but the dead.
 
-    Jobs that failed, or were put back, count as waiting until they are delivered again, also when they are due.
+    Delayed jobs, and those that wait for a retry, count as ready once they are due.
     """
     with _opened(path) as jobs:
         found = jobs.stats()
@@ -216,10 +216,10 @@ def take(
         if dry_run:
             found = jobs.stats()
             if as_json:
-                report.print_json("summary", dry_run=True, ready=found.ready, waiting=found.waiting)
+                report.print_json("summary", dry_run=True, ready=found.ready)
             else:
-                print(f"{report.count_of(found.ready, 'job')} ready, {found.waiting:,} waiting: nothing was changed")
-            return 0 if found.ready or found.waiting else 1
+                print(f"{report.count_of(found.ready, 'job')} ready: nothing was changed")
+            return 0 if found.ready else 1
         while left and (taken := jobs.get_many(min(left, AT_ONCE), timeout)):
             left -= len(taken)
             shown = [job for job in taken if _show(job, raw, as_json)]

@@ -504,6 +504,22 @@ def test_stats_count_what_jobs_wait_for(jobs, clock):
     assert jobs.stats().backlog == 6
 
 
+def test_a_job_counts_as_ready_as_soon_as_it_can_be_taken_whatever_it_waited_for(jobs, clock):
+    jobs.put(b"leased")
+    jobs.put(b"refused")
+    jobs.get(timeout=0)
+    jobs.get(timeout=0).nack(delay=5)
+    jobs.put(b"delayed", delay=5)
+    jobs.put_many([b"of", b"a batch"], delay=5)
+    jobs.put(b"later", delay=50)
+    assert jobs.stats() == seglog.QueueStats(ready=0, delayed=4, waiting=1, in_flight=1, dead=0, oldest_age_s=0)
+    clock.advance(5_000)
+    assert jobs.stats() == seglog.QueueStats(ready=4, delayed=1, waiting=0, in_flight=1, dead=0, oldest_age_s=5)
+    clock.advance(5_000)
+    assert jobs.stats() == seglog.QueueStats(ready=5, delayed=1, waiting=0, in_flight=0, dead=0, oldest_age_s=10)
+    assert sorted(values(jobs)) == [b"a batch", b"delayed", b"leased", b"of", b"refused"]
+
+
 def test_a_closed_queue_refuses_everything(path):
     jobs = seglog.Queue(path)
     jobs.put(b"x")
@@ -895,3 +911,21 @@ def test_a_copied_job_that_was_purged_is_not_counted_any_more(path, clock):
         assert not (path / "ledger-0").exists()
         assert jobs.purge() == 1
         assert jobs.stats() == seglog.QueueStats(0, 0, 0, 0, 0, None)
+
+
+def test_a_copied_job_that_was_delivered_and_refused_counts_as_ready(path, clock):
+    config = {"managedLedgerMaxEntriesPerLedger": 20}
+    with seglog.Queue(path, clock=clock, config=config) as jobs:
+        jobs.put(b"refused")
+        jobs.get(timeout=0).nack(delay=86_400)
+        for _ in range(60):
+            jobs.put(b"x")
+            jobs.get(timeout=0).ack()
+            clock.advance(1000)
+        assert not (path / "ledger-0").exists()
+        clock.advance(86_400_000)
+        assert jobs.get(timeout=0).attempt == 2
+    with seglog.Queue(path, clock=clock, config=config) as jobs:    # the process that had it died
+        stats = jobs.stats()
+        assert (stats.ready, stats.delayed, stats.backlog) == (1, 0, 1)
+        assert jobs.get(timeout=0).attempt == 3

@@ -606,15 +606,20 @@ class Lane:
             yield from entries
 
     def counts(self) -> LaneCounts:
-        """Count, with the lock."""
+        """Count, with the lock. A job that can be taken now is ready, whatever it waited for."""
         leases = self.leases
+        with self._repairing:
+            self._look_at_the_clock()
         index = self.delayed.index(self._cursor)
         index.read_up()
-        messages, delayed = self._messages(), index.tracker.number_of_delayed_messages
+        tracker = index.tracker
+        # What became due stays in the tracker until a consumer comes. After an opening, it also has those that were
+        # copied out of their ledgers, delivered or not.
+        due = {(ledger_id, entry_id) for _, ledger_id, entry_id in tracker.list(0, self._clock.now_ms() + 1)}
+        messages, delayed = self._messages(), tracker.number_of_delayed_messages - len(due)
         batches = self._batches()
-        # After an opening, the tracker also has those that were copied out of their ledgers, delivered or not.
         for position in {*batches, *positions_aside(self._cursor)}:
-            if index.tracker.contains_message(*position):
+            if position not in due and tracker.contains_message(*position):
                 if position not in batches:     # one message, or a batch of one
                     delayed -= self._is_held((*position, -1)) or self._is_held((*position, 0))
                     continue

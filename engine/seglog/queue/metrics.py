@@ -11,8 +11,9 @@ STATES = ("ready", "delayed", "waiting", "in_flight", "dead")
 METRICS = (
     Metric("seglog_queue_ready", "gauge", _LABELS, "jobs that can be taken now"),
     Metric("seglog_queue_delayed", "gauge", _LABELS, "jobs whose time has not come yet"),
-    Metric("seglog_queue_waiting", "gauge", _LABELS, "jobs that failed, until they are delivered again"),
-    Metric("seglog_queue_in_flight", "gauge", _LABELS, "jobs that were taken and are not finished"),
+    Metric("seglog_queue_waiting", "gauge", _LABELS, "jobs that failed, until their delay is over"),
+    Metric("seglog_queue_in_flight", "gauge", _LABELS,
+           "jobs that were taken and are not finished, until their lease ends"),
     Metric("seglog_queue_dead", "gauge", _LABELS, "jobs that were given up"),
     Metric("seglog_queue_oldest_age_seconds", "gauge", _LABELS,
            "since when the oldest job that is neither in flight nor dead was put; 0: there is none"),

@@ -73,9 +73,9 @@ class PutCall(NamedTuple):
 class QueueStats:
     """How many jobs wait for what.
 
-    ready: to be taken now. delayed: until the time that was given with them. waiting: failed, until they are delivered
-    again. in_flight: taken, and neither acknowledged nor refused. dead: given up. oldest_age_s: since when the oldest
-    job that is neither in flight nor dead was put, in seconds; None: there is none.
+    ready: to be taken now. delayed: until the time that was given with them. waiting: failed, until their delay is
+    over. in_flight: taken, and neither acknowledged nor refused, until their lease ends. dead: given up. oldest_age_s:
+    since when the oldest job that is neither in flight nor dead was put, in seconds; None: there is none.
     """
 
     ready: int

@@ -218,13 +218,15 @@ class QueueBeside:
         assert stats.backlog + stats.dead == len(self.jobs)
         assert stats.dead == len(dead)
         now = self.clock.now_ms()
-        out = {value for value, job in self.jobs.items() if job.is_out(now)}
-        assert stats.in_flight >= len(out)      # the ends of leases are looked at by consumers
+        living = {value: job for value, job in self.jobs.items() if value not in dead}
+        out = {value for value, job in living.items() if job.is_out(now)}
+        later = [job for value, job in living.items() if value not in out and job.due_ms > now]
+        waiting = sum(job.attempts > 0 for job in later)
+        assert (stats.in_flight, stats.waiting, stats.delayed) == (len(out), waiting, len(later) - waiting)
         seen = {job.value for job in self.queue.peek(1000)}
         assert seen <= set(self.jobs) - dead
         assert {value for value, job in self.jobs.items()
                 if not job.is_out(now) and not job.is_dead and job.attempts == 0} <= seen | exhausted
-        assert stats.delayed <= sum(job.due_ms > now or job.attempts == 0 for job in self.jobs.values())
 
     STEPS = ("put", "put", "put_delayed", "get", "get", "get_two", "ack", "ack", "nack", "nack_soon", "extend",
              "advance", "advance_long", "requeue", "reopen", "check", "put_many", "urgent")
