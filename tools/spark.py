@@ -74,8 +74,8 @@ def command() -> None:
 @click.option("--resume/--no-resume", default=True, show_default=True,
               help="Continue an earlier run: one that did not finish. --no-resume refuses to.")
 @click.option("--verify", type=click.Choice(["full", "sample"]), default="sample", show_default=True,
-              help="Before publishing, read all of the result again, or every sixteenth segment. The tasks have "
-              "already read back each segment.")
+              help="Compare each segment of the result with its source before publishing: in a step of its own (full), "
+              "or right after writing it, and every sixteenth once more (sample).")
 @click.option("--rollback", "end", flag_value="rollback", default=None,
               help="Undo it: the conversion into DST, finished or not.")
 @click.option("--finalize", "end", flag_value="finalize",

@@ -542,7 +542,7 @@ def workplace():
         packer.add(plan_partition(place, "orders-0"))
         tasks = tasks_to_bytes(packer.tasks())
         place.store.write(place.within("tasks"), tasks)
-        convert_task(place, 0, 0)
+        convert_task(place, 0, 0, "sample")
         shard = place.shard("orders-0")
         marker = place.marker("orders-0", shard.segments[1], place.recipe(None))
         marker = replace(marker, seconds=0.25, recipe=64 * "0").to_bytes()

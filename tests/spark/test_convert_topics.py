@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import seglog
+from seglog.conversion import segment
 from seglog.conversion.directory import plan_conversion
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
@@ -18,7 +19,7 @@ from seglog.errors import (
 from seglog.format.conversion_profile import TO_TAGGED
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
-from seglog.spark import convert_topics, finalize_topics, rollback_topics
+from seglog.spark import convert_topics, finalize_topics, rollback_topics, segment_task
 from seglog.verification.verify import verify
 from support.conversion import UnsyncedFs, check_kept_settings, log_with_kept_settings, tree
 from support.dying_driver import Died, MortalFs, by_cli, content, steps_of_a_driver, whole_or_absent
@@ -335,11 +336,6 @@ def test_a_source_that_cannot_be_read_stops_its_partition_alone(log_dir, tmp_pat
 
 
 def test_a_changed_segment_is_converted_again_and_no_other(log_dir, tmp_path):
-    def die_in_verify(job, number, run):
-        if job == 1:
-            raise RuntimeError("the driver is gone")
-        return run()
-
     with pytest.raises(StorageError):
         spark_convert(log_dir, tmp_path / "new", sabotage=die_in_verify)
     touched = sorted((log_dir / "orders-0").glob("*.log"))[0]
@@ -372,6 +368,112 @@ def test_a_staged_file_that_went_bad_is_found_before_it_is_published(log_dir, tm
     assert [row.partition for row in report.failed] == ["orders-0"]
     # It is made anew, not believed.
     assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+@pytest.fixture
+def digested(monkeypatch):
+    """The paths of the segments whose records are read for a proof, in order."""
+    paths = []
+    for module in (segment, segment_task):
+        def digest(segments, *arguments, digest=module.digest, **options):
+            paths.extend(one.path for one in segments)
+            return digest(segments, *arguments, **options)
+
+        monkeypatch.setattr(module, "digest", digest)
+    return paths
+
+
+def test_a_result_that_is_verified_in_full_is_read_once_where_it_stands(log_dir, tmp_path, digested):
+    assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
+    read = [path for path in digested if not path.is_relative_to(log_dir)]
+    staged = tmp_path / "new.seglog-spark/staged"
+    assert sorted(path.relative_to(staged) for path in read) == sorted(
+        path.relative_to(tmp_path / "new") for path in (tmp_path / "new").glob("*/*.log")
+    )
+
+
+def die_in_verify(job, number, run):
+    if job == 1:
+        raise RuntimeError("the driver is gone")
+    return run()
+
+
+def spoil_staged(target):
+    """Damage the last segment of each partition."""
+    for directory in target.with_name(f"{target.name}.seglog-spark").glob("staged/*"):
+        log = sorted(directory.glob("*.log"))[-1]
+        raw = log.read_bytes()
+        log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+
+
+def test_what_a_dead_driver_left_unproven_is_proven_even_if_the_next_reads_a_sample(log_dir, tmp_path):
+    with pytest.raises(StorageError):
+        spark_convert(log_dir, tmp_path / "new", sabotage=die_in_verify, verify="full")
+    spoil_staged(tmp_path / "new")
+    report = spark_convert(log_dir, tmp_path / "new", verify="sample")
+    assert [row.partition for row in report.failed] == ["orders-0", "orders-1", "payments-0"]
+    assert partitions(tmp_path / "new") == {}
+    assert spark_convert(log_dir, tmp_path / "new", verify="sample").is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_what_a_dead_driver_left_unproven_is_not_converted_again(log_dir, tmp_path, digested):
+    with pytest.raises(StorageError):
+        spark_convert(log_dir, tmp_path / "new", sabotage=die_in_verify, verify="full")
+    digested.clear()
+    report = spark_convert(log_dir, tmp_path / "new", verify="sample")
+    assert [row.skipped for row in report.rows] == [row.segments for row in report.rows]
+    assert not any(path.is_relative_to(log_dir) for path in digested)
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_no_partition_is_published_that_nobody_has_proven(log_dir, tmp_path):
+    def skip_verify(job, number, run):
+        return ['{"segments": 0, "bytes_out": 0, "failures": []}'] if job == 1 else run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=skip_verify, verify="full")
+    assert {(row.error, row.what.partition(" (")[0]) for row in report.failed} == {
+        ("corrupt_checkpoint", "the segment is not proven")
+    }
+    assert partitions(tmp_path / "new") == {}
+    assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_an_attempt_that_is_late_cannot_replace_what_was_proven(log_dir, tmp_path, monkeypatch):
+    at_work, go_on, errors, attempts = threading.Event(), threading.Event(), [], []
+    convert = segment_task.convert_segment
+
+    def convert_late(*arguments, **options):
+        converted = convert(*arguments, **options)
+        if not at_work.is_set():
+            at_work.set()
+            go_on.wait(60)
+        return converted
+
+    def sabotage(job, number, run):
+        if (job, number) == (0, 0):
+
+            def attempt():
+                try:
+                    run()
+                except StorageError as error:
+                    errors.append(error)
+
+            attempts.append(threading.Thread(target=attempt))
+            attempts[0].start()
+            assert at_work.wait(60)
+        out = run()
+        if (job, number) == (1, 0):
+            go_on.set()
+            attempts[0].join()
+        return out
+
+    monkeypatch.setattr(segment_task, "convert_segment", convert_late)
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=sabotage, verify="full")
+    assert errors
+    assert report.is_whole
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
 
 

@@ -67,9 +67,9 @@ def meeting_in(monkeypatch, module, name, parties):
     """The calls of a module's function meet."""
     meeting, work = Meeting(parties), getattr(module, name)
 
-    def met(*arguments):
+    def met(*arguments, **options):
         with meeting.entered():
-            return work(*arguments)
+            return work(*arguments, **options)
 
     monkeypatch.setattr(module, name, met)
     return meeting

@@ -279,7 +279,12 @@ class _Job:
         workplace.store.make_directory(workplace.within("attempts"))
         tasks = self._pack(partitions)
         self._tasks += len(tasks)
-        self._verify(tasks, self._convert(tasks, place), place)
+        bytes_out = self._convert(tasks, place)
+        if self.verify == "full":
+            # A second attempt, still at work, must not replace what is proven from here on by what is not.
+            _forget_attempts(workplace)
+            workplace.store.make_directory(workplace.within("attempts"))
+        self._verify(tasks, bytes_out, place)
         self._assemble(self._open(partitions), place)
         _forget_attempts(workplace)
         return [name for name in partitions if self._rows[name].status != "failed"]
@@ -485,9 +490,10 @@ class _Job:
         # At least 1, since 0 means no limit.
         lane_bytes_per_s = -(-self.throttle_bytes_per_s // max(1, len(tasks)))
         self.workplace = workplace = self.workplace.of_rate(lane_bytes_per_s)
+        how = self.verify
 
         def work(number: int, attempt: int) -> dict[str, Any]:
-            return convert_task(workplace, number, attempt).to_dict()
+            return convert_task(workplace, number, attempt, how).to_dict()
 
         return self._of_tasks(f"convert {self._words(tasks)}{place}", tasks, work)
 

@@ -1,8 +1,9 @@
 """Assembles a partition on an executor, once its segments are converted.
 
-It checks that every segment of the plan has a matching marker, that the offsets are in order, and that the source is
-still the one in the plan. State that no single segment knows (producer snapshots, transactions, leader epochs) is
-combined from the markers in offset order. Afterwards the directory has exactly the contents that the target will have.
+It checks that every segment of the plan has a matching marker and is proven, that the offsets are in order, and that
+the source is still the one in the plan. State that no single segment knows (producer snapshots, transactions, leader
+epochs) is combined from the markers in offset order. Afterwards the directory has exactly the contents that the target
+will have.
 """
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -82,10 +83,10 @@ class _Assembly:
         expected_offset, recipe = 0, self._workplace.recipe(self._survey)
         for segment in self._shard.segments:
             marker = self._workplace.marker(self._partition, segment, recipe)
-            if marker is None:
+            if marker is None or not marker.is_proven:
                 raise CorruptCheckpointError(
-                    "the segment has no marker of this conversion", file=f"{self._partition}/{segment.file}",
-                    hint="run again: it repeats only what is missing",
+                    "the segment has no marker of this conversion" if marker is None else "the segment is not proven",
+                    file=f"{self._partition}/{segment.file}", hint="run again: it repeats only what is missing",
                 )
             converted = marker.segment
             if converted.base_offset < expected_offset or converted.next_offset > segment.end_offset:

@@ -10,7 +10,7 @@ elsewhere.
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from seglog._kernels.columns import ArenaPool
@@ -61,8 +61,12 @@ class TaskReport:
         return asdict(self)
 
 
-def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
-    """Convert the segments of task `number` that have no marker yet."""
+def convert_task(workplace: Workplace, number: int, attempt: int, how: str) -> TaskReport:
+    """Convert the segments of task `number` that have no marker yet.
+
+    `how` they will be verified: "full" leaves the reading of what was written to `verify_task`, which proves it. After
+    "sample", all of them are proven.
+    """
     report = TaskReport()
     failed: set[str] = set()
     throttle = Throttle(workplace.lane_bytes_per_s)
@@ -73,9 +77,12 @@ def convert_task(workplace: Workplace, number: int, attempt: int) -> TaskReport:
             return 0, 0
         try:
             done = _done(workplace, piece)
-            if done is not None:
-                return 0, _bytes_out(done)
-            return 1, _bytes_out(_convert(workplace, piece, attempt, throttle))
+            if done is None:
+                return 1, _bytes_out(_convert(workplace, piece, attempt, throttle, proves=how != "full"))
+            if how != "full" and not done.is_proven:
+                # Converted by a run that meant to read all of them, and died before it did.
+                _verify(workplace, piece.partition, piece.segment, done)
+            return 0, _bytes_out(done)
         except (SeglogError, OSError) as error:
             return Failure.of(piece.partition, of_the_partition(workplace, error))
 
@@ -148,7 +155,7 @@ def _bytes_out(marker: Marker) -> int:
     return sum(size for name, size in marker.files.items() if names.is_log_file(name))
 
 
-def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Throttle) -> Marker:
+def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Throttle, *, proves: bool) -> Marker:
     store, options = workplace.store, workplace.options
     partition, segment, survey = piece.partition, piece.segment, piece.survey
     begin = time.perf_counter()
@@ -158,6 +165,7 @@ def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Thrott
         converted = convert_segment(
             OsFileSystem(), source, directory, options.profile, options.log_config,
             end_offset=segment.end_offset, is_last=segment.is_last, dropped=dropped, worked=throttle,
+            proves=proves,
         )
         # The bytes read were of one and the same file, from the first to the last.
         workplace.check_unchanged(partition, segment)
@@ -165,7 +173,7 @@ def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Thrott
         store.take(directory, files, workplace.staged(partition))
     seconds = round(time.perf_counter() - begin, 3)
     recipe = workplace.recipe(survey)
-    marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted)
+    marker = Marker(segment.identity, recipe, workplace.run, attempt, seconds, files, converted, proves)
     # What it says is on the disk; it may be lost itself, and then the segment is converted again.
     store.write_draft(workplace.marker_path(partition, segment), marker.to_bytes())
     return marker
@@ -175,7 +183,7 @@ def _convert(workplace: Workplace, piece: _Piece, attempt: int, throttle: Thrott
 
 
 def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
-    """Read the files in `staged` again, and compare them with the markers. `how`: "full" or "sample"."""
+    """Read the files in `staged`, and compare them with the markers. `how`: "full" or "sample"."""
     report = TaskReport()
     looked = number > 0
     for partition, first, stop in workplace.task(number).ranges:
@@ -189,14 +197,24 @@ def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
             if marker is None:
                 break       # the partition failed
             try:
-                verify_segment(workplace, partition, marker)
+                _verify(workplace, partition, segments[slot], marker)
                 report.segments += 1
             except SeglogError as error:
-                # The marker is no longer trusted: the next run converts the segment again.
-                workplace.store.remove_file(workplace.marker_path(partition, segments[slot]))
                 report.failures.append(Failure.of(partition, error))
                 break
     return report
+
+
+def _verify(workplace: Workplace, partition: str, segment: SourceSegment, marker: Marker) -> None:
+    """Verify the segment's files. Its marker then says that they are proven, or is gone: they are converted again."""
+    path = workplace.marker_path(partition, segment)
+    try:
+        verify_segment(workplace, partition, marker)
+    except SeglogError:
+        workplace.store.remove_file(path)
+        raise
+    if not marker.is_proven:
+        workplace.store.write_draft(path, replace(marker, is_proven=True).to_bytes())
 
 
 def verify_segment(workplace: Workplace, partition: str, marker: Marker) -> None:

@@ -36,6 +36,7 @@ MARKER, OUTCOME, SURVEY = "seglog-spark-marker", "seglog-spark-outcome", "seglog
 
 
 VERSION = 1
+MARKER_VERSION = 2          # 1: without is_proven; then all were proven
 
 
 def members(body: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +46,10 @@ def members(body: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Says that one source segment is converted: its files are in `staged`, synced and proven.
+    """Says that one source segment is converted: its files are in `staged`, synced, and proven if `is_proven`.
+
+    With `verify="full"` the stage that reads all of them proves them, and only then writes `is_proven`: no partition is
+    assembled before. Until then the proof in `segment` says what the files must have.
 
     `identity` identifies the source, `recipe` everything else that determines the bytes. `run` identifies the driver's
     run, `attempt` is Spark's number of the attempt, from 0.
@@ -58,20 +62,25 @@ class Marker:
     seconds: float
     files: dict[str, int]           # name: bytes, of the segment's files in `staged`
     segment: ConvertedSegment
+    is_proven: bool
 
     def to_bytes(self) -> bytes:
         return format_json(
-            MARKER, VERSION, identity=self.identity, recipe=self.recipe, run=self.run, attempt=self.attempt,
+            MARKER, MARKER_VERSION, identity=self.identity, recipe=self.recipe, run=self.run, attempt=self.attempt,
             seconds=self.seconds, files=self.files, segment=self.segment.to_json().decode(),
+            is_proven=self.is_proven,
         )
 
     @classmethod
     def parse(cls, raw: bytes, file: str) -> "Marker":
         def make(body: dict[str, Any]) -> "Marker":
             segment = ConvertedSegment.of_json(body["segment"])
-            return cls(**members(body) | {"segment": segment, "files": judged_files(body["files"], file)})
+            is_proven = body["version"] == 1 or body["is_proven"] is True
+            return cls(**members(body) | {
+                "segment": segment, "files": judged_files(body["files"], file), "is_proven": is_proven,
+            })
 
-        return parse_json(raw, MARKER, VERSION, file, make)
+        return parse_json(raw, MARKER, MARKER_VERSION, file, make, oldest=1)
 
 
 @dataclass(frozen=True, slots=True)
