@@ -32,6 +32,7 @@ LARGEST_BYTES = 5 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # In flight is none: the process that took a job has the queue open, and this command cannot open it.
 STATES = ("ready", "delayed", "waiting", "dead")
+PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
 raw_option = click.option(
@@ -43,8 +44,8 @@ raw_option = click.option(
 def command() -> None:
     """Put, take, count and look at the jobs of a queue (seglog.Queue).
 
-    One process at a time has a queue open: status 5 while another one has it. put, take, requeue and purge act at
-    once.
+    One process at a time has a queue open: status 5 while another one has it. create, put, take, requeue, purge,
+    pause and resume act at once.
     """
 
 
@@ -77,12 +78,13 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
         if as_json:
             report.print_json("queue", **_fields_of(path, stats))
         rows.append([
-            str(path), *(report.number(getattr(stats, state)) for state in STATES), _age_of(stats)
+            str(path), *(report.number(getattr(stats, state)) for state in STATES), _age_of(stats),
+            "yes" if stats.is_paused else "",
         ])
     if as_json:
         report.print_json("summary", ok=not unread, queues=len(rows), unread=unread)
     elif rows:
-        print(report.table(("queue", *STATES, "oldest"), rows))
+        print(report.table(("queue", *STATES, "oldest", "paused"), rows))
     return report.PARTIAL if unread else 0
 
 
@@ -92,7 +94,7 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
 def stats(path: Path, as_json: bool) -> None:
     """Count the jobs: ready, delayed, waiting, dead, and the backlog: all but the dead.
 
-    Delayed jobs, and those that wait for a retry, count as ready once they are due.
+    Delayed jobs, and those that wait for a retry, count as ready once they are due. Says so if the queue is paused.
     """
     with _opened(path) as jobs:
         found = jobs.stats()
@@ -102,11 +104,13 @@ def stats(path: Path, as_json: bool) -> None:
     for name in (*STATES, "backlog"):
         print(f"{name:16}{getattr(found, name):>14,}")
     print(f"{'oldest':16}{_age_of(found):>14}")
+    if found.is_paused:
+        print(PAUSED_TEXT)
 
 
 def _fields_of(path: Path, stats: "QueueStats") -> dict[str, object]:
     counts = {name: getattr(stats, name) for name in (*STATES, "backlog")}
-    return {"path": path, **counts, "oldest_age_s": stats.oldest_age_s}
+    return {"path": path, **counts, "oldest_age_s": stats.oldest_age_s, "paused": stats.is_paused}
 
 
 def _age_of(stats: "QueueStats") -> str:
@@ -131,6 +135,25 @@ def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
 
 
 # --- changing ----------------------------------------------------------------------------
+
+
+@command.command(cls=Command)
+@click.argument("path", metavar="DIR", type=PATH)
+@dry_run_option
+@json_option
+def create(path: Path, dry_run: bool, as_json: bool) -> None:
+    """Create an empty queue. DIR must not exist, or be empty; a queue that is there is left as it is."""
+    is_new = _is_new(path)
+    if not is_new:
+        _check_queue(path)
+    elif not dry_run:
+        Queue(path).close()
+    if as_json:
+        report.print_json("create", dry_run=dry_run, path=path, created=is_new and not dry_run)
+    elif not is_new:
+        print("it is a queue already")
+    else:
+        print("it would be created: nothing was changed" if dry_run else "created")
 
 
 @command.command(cls=Command)
@@ -206,8 +229,8 @@ def take(
 ) -> int:
     """Take the jobs that are due, print them, and then acknowledge them: they are not delivered again.
 
-    Status 1 if there is none. A job that was printed is delivered again if this ends before it is acknowledged. A job
-    that cannot be read is told on stderr and refused, with status 7: it comes back later.
+    Status 1 if there is none, or the queue is paused. A job that was printed is delivered again if this ends before
+    it is acknowledged. A job that cannot be read is told on stderr and refused, with status 7: it comes back later.
     """
     _check_form(raw, as_json)
     duration_ns("--timeout", timeout)
@@ -216,10 +239,15 @@ def take(
         if dry_run:
             found = jobs.stats()
             if as_json:
-                report.print_json("summary", dry_run=True, ready=found.ready)
+                report.print_json("summary", dry_run=True, ready=found.ready, paused=found.is_paused)
             else:
                 print(f"{report.count_of(found.ready, 'job')} ready: nothing was changed")
-            return 0 if found.ready else 1
+                if found.is_paused:
+                    print(PAUSED_TEXT)
+            return 0 if found.ready and not found.is_paused else 1
+        if jobs.is_paused:
+            print(PAUSED_TEXT, file=sys.stderr)
+            return 1
         while left and (taken := jobs.get_many(min(left, AT_ONCE), timeout)):
             left -= len(taken)
             shown = [job for job in taken if _show(job, raw, as_json)]
@@ -278,6 +306,38 @@ def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> None:
     else:
         noun = report.count_of(number, "dead job" if dead else "job")
         print(f"{noun} " + ("to remove: nothing was changed" if dry_run else "removed"))
+
+
+@command.command(cls=Command)
+@path_argument
+@dry_run_option
+@json_option
+def pause(path: Path, dry_run: bool, as_json: bool) -> None:
+    """Let programs take no jobs from now on, until `resume`. They can put, acknowledge and refuse jobs as before."""
+    _set_paused(path, True, dry_run, as_json)
+
+
+@command.command(cls=Command)
+@path_argument
+@dry_run_option
+@json_option
+def resume(path: Path, dry_run: bool, as_json: bool) -> None:
+    """Let programs take jobs again after `pause`."""
+    _set_paused(path, False, dry_run, as_json)
+
+
+def _set_paused(path: Path, is_paused: bool, dry_run: bool, as_json: bool) -> None:
+    with _opened(path) as jobs:
+        was_paused = jobs.is_paused
+        if not dry_run:
+            jobs.pause() if is_paused else jobs.resume()
+    word = "paused" if is_paused else "resumed"
+    if as_json:
+        report.print_json("resume" if not is_paused else "pause", dry_run=dry_run, was_paused=was_paused)
+    elif was_paused is is_paused:
+        print("it was paused already" if is_paused else "it was not paused")
+    else:
+        print(f"it would be {word}: nothing was changed" if dry_run else word)
 
 
 # --- queues ------------------------------------------------------------------------------

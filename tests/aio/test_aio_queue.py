@@ -48,6 +48,19 @@ async def test_a_job_is_put_taken_and_finished(path):
 
 
 @runs
+async def test_a_task_waits_while_the_queue_is_paused(path):
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put(b"a")
+        await jobs.pause()
+        waiting = asyncio.create_task(jobs.get())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert (await jobs.stats()).is_paused
+        await jobs.resume()
+        assert (await waiting).value == b"a"
+
+
+@runs
 async def test_tasks_share_syncs(path):
     path.parent.mkdir(exist_ok=True)
     fs = RecordingFs(path.parent)

@@ -744,6 +744,76 @@ def test_an_entry_that_cannot_be_read_is_dead_and_holds_nobody_up(path, clock):
         assert jobs.dead.purge() == 1
 
 
+# --- pausing ---------------------------------------------------------------------------------
+
+
+def test_a_paused_queue_hands_out_nothing_and_takes_everything_else(jobs, clock):
+    jobs.put_many([b"a", b"b", b"c"])
+    a, b = jobs.get_many(2, timeout=0)
+    jobs.pause()
+    assert jobs.is_paused
+    assert jobs.stats().is_paused
+    assert jobs.get(timeout=0) is None
+    jobs.put(b"d")
+    jobs.put(b"e", priority=3)
+    a.ack()
+    b.nack(0)
+    assert jobs.get_many(9, timeout=0) == []
+    assert [job.value for job in jobs.peek(9)] == [b"e", b"b", b"c", b"d"]
+    jobs.resume()
+    assert not jobs.stats().is_paused
+    assert values(jobs) == [b"e", b"b", b"c", b"d"]
+
+
+def test_a_queue_is_paused_also_after_the_next_opening(path, clock):
+    with seglog.Queue(path, clock=clock) as jobs:
+        jobs.put(b"a")
+        jobs.pause()
+        jobs.pause()
+    with seglog.Queue(path, clock=clock) as jobs:
+        assert jobs.is_paused
+        assert jobs.get(timeout=0) is None
+        jobs.resume()
+    with seglog.Queue(path, clock=clock) as jobs:
+        assert not jobs.is_paused
+        assert values(jobs) == [b"a"]
+
+
+def test_a_pause_that_returned_outlives_a_crash(in_memory):
+    (in_memory / "disk").mkdir()
+    record = RecordingFs(in_memory / "disk")
+    states = 0
+    jobs = seglog.Queue(in_memory / "disk/jobs", fs=record)
+    record.mark(0)
+    for number in range(1, 5):
+        jobs.pause() if number % 2 else jobs.resume()
+        record.mark(number)
+    jobs.close()
+    for state in record.crash_states(limit=60, seed=1):
+        if state.marks:
+            with state.materialise() as root, seglog.Queue(root / "jobs") as again:
+                done = state.marks[-1]
+                assert again.is_paused in ({done % 2 == 1, (done + 1) % 2 == 1} if done < 4 else {False})
+                states += 1
+    assert states > 8
+
+
+def test_resuming_wakes_those_that_wait_and_a_paused_queue_wakes_nobody(path):
+    with seglog.Queue(path) as jobs:
+        jobs.put(b"a", delay=0.05)
+        jobs.pause()
+        found = []
+        thread = threading.Thread(target=lambda: found.append(jobs.get(timeout=20)))
+        before = time.thread_time_ns()
+        thread.start()
+        time.sleep(0.2)
+        assert found == []
+        jobs.resume()
+        thread.join(20)
+        assert found[0].value == b"a"
+        assert time.thread_time_ns() - before < 10**9
+
+
 # --- waiting ---------------------------------------------------------------------------------
 
 

@@ -345,7 +345,10 @@ OF_TOPICS = {("delayed", name) for name in (
 # What takes a log that has a named reader: tests/tools/test_cursors.py.
 OF_CURSORS = {("cursors", "reset")}
 # What takes a queue: tests/tools/test_queue.py.
-OF_QUEUES = {("queue", name) for name in ("ls", "stats", "peek", "put", "take", "requeue", "purge")}
+OF_QUEUES = {("queue", name) for name in (
+    "ls", "stats", "peek", "create", "put", "take", "requeue", "purge", "pause", "resume"
+)}
+CREATE_QUEUES = {("queue", "create"), ("queue", "put")}
 # What takes the log dir of a broker: tests/tools/test_groups.py, test_topics.py, test_tidy.py.
 OF_BROKERS = {("groups",), ("topics",), ("tidy",)}
 # What takes codes and keys: tests/tools/test_explain.py.
@@ -436,11 +439,11 @@ OF_A_PATH = {
     ("delayed", "reset"): ["{}"], ("delayed", "cancel"): ["{}", "0:1"],
     ("delayed", "policies", "get"): ["{}"], ("delayed", "policies", "set"): ["{}", "a=b"],
     ("cursors", "reset"): ["{}", "a-name", "--earliest"], ("report",): ["{}"],
-    **{words: ["{}"] for words in sorted(OF_QUEUES - {("queue", "put")})},     # (put creates it)
+    **{words: ["{}"] for words in sorted(OF_QUEUES - CREATE_QUEUES)},
     ("spark", "convert"): ["file://{}", "{}-converted"],
 }
 assert {words[:2] for words in OF_A_PATH} == (
-    OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_PAGES | OF_QUEUES - {("queue", "put")} | {("spark", "convert")}
+    OF_LEDGERS | OF_TOPICS | OF_CURSORS | OF_PAGES | OF_QUEUES - CREATE_QUEUES | {("spark", "convert")}
 )
 
 

@@ -175,7 +175,7 @@ def test_ls_lists_queues_and_stats_counts(path):
     assert queues[0]["oldest_age_s"] > 1e6
     assert (summary["ok"], summary["queues"]) == (True, 2)
     head, line = run("queue", "ls", path).stdout.splitlines()
-    assert head.split() == ["queue", "ready", "delayed", "waiting", "dead", "oldest"]
+    assert head.split() == ["queue", "ready", "delayed", "waiting", "dead", "oldest", "paused"]
     assert line.split()[1:5] == ["2", "1", "0", "1"]
     assert [line.split()[:2] for line in run("queue", "stats", path).stdout.splitlines()[:5]] == [
         ["ready", "2"], ["delayed", "1"], ["waiting", "0"], ["dead", "1"], ["backlog", "3"],
@@ -242,7 +242,8 @@ def test_what_is_no_queue_is_left_alone(tmp_path, name, kind):
 
 
 @pytest.mark.parametrize(
-    "words", [["ls"], ["put", "a"], ["take"], ["peek"], ["stats"], ["requeue"], ["purge"]], ids=str
+    "words",
+    [["ls"], ["put", "a"], ["take"], ["peek"], ["stats"], ["requeue"], ["purge"], ["pause"], ["resume"]], ids=str,
 )
 def test_a_queue_that_a_process_has_open_is_locked(path, words):
     with seglog.Queue(path) as jobs:
@@ -259,3 +260,30 @@ def test_ls_goes_on_past_a_locked_queue(path):
     assert "[locked]" in done.stderr
     assert str(path) in done.stdout
     assert str(other) not in done.stdout
+
+
+def test_create_makes_an_empty_queue_and_leaves_one_that_is_there(tmp_path):
+    path = tmp_path / "new"
+    assert run("queue", "create", path, "--dry-run").stdout == "it would be created: nothing was changed\n"
+    assert not path.exists()
+    assert run("queue", "create", path).stdout == "created\n"
+    run("queue", "put", path, "a")
+    assert run("queue", "create", path).stdout == "it is a queue already\n"
+    assert seglog_json("queue", "create", path)[0]["created"] is False
+    assert counts(path) == [1, 0, 0, 0, 1]
+
+
+def test_a_paused_queue_gives_no_job_until_it_is_resumed(path):
+    assert run("queue", "pause", path, "--dry-run").stdout == "it would be paused: nothing was changed\n"
+    assert run("queue", "resume", path).stdout == "it was not paused\n"
+    assert run("queue", "pause", path).stdout == "paused\n"
+    assert run("queue", "pause", path).stdout == "it was paused already\n"
+    done = run("queue", "take", path, status=1)
+    assert (done.stdout, done.stderr) == ("", "paused: no job is taken until `seglog queue resume`\n")
+    dry = run("queue", "take", path, "--dry-run", status=1)
+    assert dry.stdout == "2 jobs ready: nothing was changed\npaused: no job is taken until `seglog queue resume`\n"
+    assert run("queue", "stats", path).stdout.endswith("paused: no job is taken until `seglog queue resume`\n")
+    assert seglog_json("queue", "stats", path)[0]["paused"] is True
+    assert run("queue", "ls", path).stdout.splitlines()[1].split()[-1] == "yes"
+    assert seglog_json("queue", "resume", path)[0]["was_paused"] is True
+    assert run("queue", "take", path, "--raw").stdout == "urgent\n"

@@ -186,6 +186,14 @@ class AsyncQueue:
         """Count the jobs: as Queue.stats."""
         return await self._by_thread(self.blocking.stats)
 
+    async def pause(self) -> None:
+        """Hand out no job until `resume`, durably: as Queue.pause."""
+        await self._by_thread(self.blocking.pause)
+
+    async def resume(self) -> None:
+        """Hand out jobs again: as Queue.resume."""
+        await self._by_thread(self.blocking.resume)
+
     async def close(self) -> None:
         """Close it: as Queue.close. Tasks that wait for a job get LogClosedError; loops over it end."""
         if self._opened is not None:

@@ -17,6 +17,7 @@ METRICS = (
     Metric("seglog_queue_dead", "gauge", _LABELS, "jobs that were given up"),
     Metric("seglog_queue_oldest_age_seconds", "gauge", _LABELS,
            "since when the oldest job that is neither in flight nor dead was put; 0: there is none"),
+    Metric("seglog_queue_paused", "gauge", _LABELS, "1: no job is handed out until it is resumed"),
     Metric("seglog_queue_deliveries_total", "counter", _LABELS, "jobs handed out since opening, each attempt"),
     Metric("seglog_queue_redeliveries_total", "counter", _LABELS, "those of them that were not the first attempt"),
     Metric("seglog_queue_acknowledged_total", "counter", _LABELS, "jobs that were finished since opening"),
@@ -61,5 +62,6 @@ class OpenQueues:
             for state in STATES:
                 yield Sample(f"seglog_queue_{state}", labels, getattr(stats, state))
             yield Sample("seglog_queue_oldest_age_seconds", labels, stats.oldest_age_s or 0)
+            yield Sample("seglog_queue_paused", labels, int(stats.is_paused))
             for name, counter in vars(queue._counts).items():
                 yield Sample(f"seglog_queue_{name}_total", labels, counter.value)

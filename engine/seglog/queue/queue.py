@@ -54,6 +54,8 @@ PRIORITIES = "priority"
 LOWEST, HIGHEST = -100, 100
 # A ledger is sealed at this size, so that the space of finished jobs is soon free. (Pulsar's default is 2 GiB.)
 LEDGER_MB = 16
+# A property of the managed ledger in the queue's directory while it is paused.
+PAUSED = "seglog.queue.paused"
 # What `put_many` puts into one entry at most.
 BATCH_JOBS, BATCH_BYTES = 1000, 1 << 20
 
@@ -75,7 +77,8 @@ class QueueStats:
 
     ready: to be taken now. delayed: until the time that was given with them. waiting: failed, until their delay is
     over. in_flight: taken, and neither acknowledged nor refused, until their lease ends. dead: given up. oldest_age_s:
-    since when the oldest job that is neither in flight nor dead was put, in seconds; None: there is none.
+    since when the oldest job that is neither in flight nor dead was put, in seconds; None: there is none. is_paused:
+    no job is handed out until `resume`.
     """
 
     ready: int
@@ -84,6 +87,7 @@ class QueueStats:
     in_flight: int
     dead: int
     oldest_age_s: float | None
+    is_paused: bool = False
 
     @property
     def backlog(self) -> int:
@@ -152,6 +156,9 @@ class Queue(OpenHandle):
         # Replaced as a whole; the most urgent one first.
         self._in_order: tuple[Lane, ...] = ()
         self._is_closed = False
+        self._is_paused = False
+        # Held while the queue is paused or resumed, which writes a file.
+        self._pausing = QuickLock()
         # (The condition alone: it does not keep this alive.)
         self._wake = partial(self._changed.notify)
         self._is_told = False
@@ -167,6 +174,7 @@ class Queue(OpenHandle):
             self._mend_journals()
         for priority in [0, *self._stored_priorities()]:
             self._open_lane(priority)
+        self._is_paused = PAUSED in self._lanes[0].managed_ledger.properties
         self._is_told = listen(self._clock, self._wake)
         _OPEN.add(self)
 
@@ -359,7 +367,8 @@ class Queue(OpenHandle):
 
         It is leased to the caller for `lease`, by default that of the queue. Jobs of a higher priority come first, then
         those that were delivered before, then delayed ones in the order in which they became due, then the others in
-        the order in which they were put. Raises LogClosedError, also if it is closed while this waits.
+        the order in which they were put. A paused queue has none. Raises LogClosedError, also if it is
+        closed while this waits.
         """
         jobs = self._take(1, timeout, lease)
         return jobs[0] if jobs else None
@@ -380,7 +389,7 @@ class Queue(OpenHandle):
                 # Noted before the first look, so that what comes after it wakes this thread.
                 seen = self._changed.number
                 self._check()
-                jobs = self._take_now(count, lease_ns)
+                jobs = [] if self._is_paused else self._take_now(count, lease_ns)
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if jobs or (left_s is not None and left_s <= 0):
                     return jobs
@@ -400,6 +409,9 @@ class Queue(OpenHandle):
     def _sleep(self, seen: int, left_s: float | None) -> None:
         """Sleep until something may have changed."""
         sleep_s = left_s
+        if self._is_paused:
+            self._changed.wait(seen, left_s)
+            return
         dues = [due for lane in self._in_order if (due := lane.next_ms()) is not None]
         if dues:
             # Read the clock only now: setting it is reported.
@@ -448,6 +460,31 @@ class Queue(OpenHandle):
         assert isinstance(lane, Lane)
         return lane
 
+    def pause(self) -> None:
+        """Hand out no job until `resume`, after the next opening either: `get` waits. Jobs can be put, acknowledged and
+        refused as before. Durable at return. Raises LogClosedError, LogFailedError."""
+        self._set_paused("true")
+
+    def resume(self) -> None:
+        """Hand out jobs again after `pause`. Durable at return. Raises LogClosedError, LogFailedError."""
+        self._set_paused(None)
+
+    def _set_paused(self, text: str | None) -> None:
+        self._check()
+        ledger = self._lanes[0].managed_ledger
+        with self._pausing:
+            try:
+                if ledger.properties.get(PAUSED) != text:
+                    ledger.update_properties({PAUSED: text})
+            finally:
+                self._is_paused = PAUSED in ledger.properties
+                self._changed.notify()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` was called, and `resume` was not since, in this opening or an earlier one."""
+        return self._is_paused
+
     def flush(self) -> None:
         """Return when everything that was put and acknowledged is on the disk, with every `fsync`."""
         for lane in self._in_order:
@@ -483,7 +520,7 @@ class Queue(OpenHandle):
             return QueueStats(
                 ready=sum(one.ready for one in counts), delayed=sum(one.delayed for one in counts),
                 waiting=sum(one.waiting for one in counts), in_flight=sum(one.in_flight for one in counts),
-                dead=sum(one.dead for one in counts), oldest_age_s=age_s,
+                dead=sum(one.dead for one in counts), oldest_age_s=age_s, is_paused=self._is_paused,
             )
 
     def purge(self) -> int:
