@@ -599,6 +599,23 @@ def test_groups_go_with_their_topic(in_memory):
     run(delete, in_memory, TOPIC)
 
 
+def test_many_overdue_transactions_are_aborted_with_a_few_lines_of_log(in_memory, caplog):
+    clock = ManualClock(NOW)
+
+    async def leave(asked):
+        for number in range(30):
+            await begin(asked, f"x{number}")
+        clock.advance(3_600_000)
+        asked.groups.timer.run_due()
+        while asked.transactions.open_transactions():
+            await asyncio.sleep(0)
+
+    run(leave, in_memory, TOPIC, clock=clock)
+    lines = [record.getMessage() for record in caplog.records if "aborting" in record.getMessage()]
+    assert len(lines) == 21
+    assert "10 more transactions" in lines[-1]
+
+
 def test_a_stop_waits_for_the_markers_of_a_transaction(in_memory):
     async def leave(asked):
         producer = await begin(asked)

@@ -24,10 +24,15 @@ def join(client, group_id, metadata=b"", member_id=""):
     return client.ask(request, 3)
 
 
-def commit(client, group_id):
+def commit(client, group_id, topic="orders", partitions=(0,), metadata=""):
     of = m.OffsetCommitRequest
-    return client.ask(of(group_id=group_id, topics=[of.OffsetCommitRequestTopic(
-        name="orders", partitions=[of.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)])]), 8)
+    return client.ask(of(group_id=group_id, topics=[of.OffsetCommitRequestTopic(name=topic, partitions=[
+        of.OffsetCommitRequestPartition(partition_index=number, committed_offset=1, committed_metadata=metadata)
+        for number in partitions])]), 8)
+
+
+def errors(answer):
+    return [row.error_code for row in answer.topics[0].partitions]
 
 
 def create(client, name, partitions):
@@ -71,6 +76,81 @@ def test_the_members_of_all_groups_hold_no_more_than_the_operator_allows(client)
     assert large.error_code == Errors.GROUP_MAX_SIZE_REACHED
     client.ask(m.LeaveGroupRequest(group_id="g0", member_id=first.member_id), 1)
     wait_for(lambda: not join(client, "g2", b"x" * 4000).error_code, seconds=10)
+
+
+@pytest.mark.parametrize("client", [{"seglog.group.offsets.max.bytes": 10_000}], indirect=True)
+def test_the_offsets_of_all_groups_hold_no_more_than_the_operator_allows(client):
+    ready(client)
+    assert not create(client, "wide", 50).error_code
+    told = errors(commit(client, "g", "wide", range(50)))
+    count = told.index(Errors.POLICY_VIOLATION)
+    assert 10 < count < 30
+    assert told == [0] * count + [Errors.POLICY_VIOLATION] * (50 - count)
+    # Known ones are committed again, with as much metadata as before.
+    assert errors(commit(client, "g", "wide", range(50))) == told
+    assert errors(commit(client, "g", "wide", [0], "m" * 4000)) == [Errors.POLICY_VIOLATION]
+    assert errors(commit(client, "other")) == [Errors.POLICY_VIOLATION]
+    assert join(client, "other").error_code == Errors.POLICY_VIOLATION
+    # There is room again when a topic is deleted, with the offsets that it had.
+    client.ask(m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="wide")]), 6)
+    assert errors(commit(client, "other")) == [0]
+    assert errors(commit(client, "other", metadata="m" * 4000)) == [0]
+    assert errors(commit(client, "more", metadata="m" * 4000)) == [Errors.POLICY_VIOLATION]
+    assert not client.ask(m.DeleteGroupsRequest(groups_names=["other"]), 2).results[0].error_code
+    assert errors(commit(client, "more", metadata="m" * 4000)) == [0]
+
+
+def test_offsets_that_were_stored_are_counted_after_a_restart(in_memory):
+    config = {"offsets.topic.num.partitions": 1, "seglog.group.offsets.max.bytes": 10_000}
+    for expected in [[0], [Errors.POLICY_VIOLATION]]:
+        with seglog.serve(in_memory, topics={"orders": 1}, config=config) as server, WireClient(server) as client:
+            ready(client)
+            assert errors(commit(client, "g", metadata="m" * 4000)) == [0]
+            assert errors(commit(client, f"g{len(expected)}{expected[0]}", metadata="m" * 1000)) == expected
+
+
+@pytest.mark.parametrize("client", [{"seglog.group.offsets.max.bytes": 10_000}], indirect=True)
+def test_names_of_groups_count_as_they_are_in_memory(client):
+    ready(client)
+    assert errors(commit(client, "\N{SNOWMAN WITHOUT SNOW}\N{PACKAGE}" + "x" * 2500)) == [Errors.POLICY_VIOLATION]
+    assert errors(commit(client, "x" * 2500)) == [0]
+
+
+@pytest.mark.parametrize("client", [{"seglog.group.members.max.bytes": 10_000}], indirect=True)
+def test_names_of_members_count_to_what_they_hold(client):
+    ready(client)
+    request = m.JoinGroupRequest(
+        group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=1000, group_instance_id="i" * 5000,
+        protocol_type="consumer", protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range")])
+    assert client.ask(request, 5).error_code == Errors.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("client", [{"seglog.transactions.max.bytes": 3500}], indirect=True)
+def test_transactional_ids_hold_no_more_than_the_operator_allows(client):
+    ready(client)
+    assert not create(client, "wide", 50).error_code
+
+    def init(name):
+        return client.ask(m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 4)
+
+    def add(name, producer, partitions):
+        of = m.AddPartitionsToTxnRequest
+        answer = client.ask(of(
+            v3_and_below_transactional_id=name, v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[of.AddPartitionsToTxnTopic(name="wide", partitions=partitions)]), 3)
+        return {row.partition_error_code for row in answer.results_by_topic_v3_and_below[0].results_by_partition}
+
+    producer = init("t0")
+    assert add("t0", producer, list(range(20))) == {0}
+    assert add("t0", producer, list(range(10, 40))) == {Errors.POLICY_VIOLATION}
+    assert add("t0", producer, list(range(20))) == {0}
+    assert init("t1").error_code == Errors.POLICY_VIOLATION
+    assert not client.ask(m.EndTxnRequest(
+        transactional_id="t0", producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+        committed=True), 3).error_code
+    wait_for(lambda: not init("t1").error_code)
+    assert init("t" * 3000).error_code == Errors.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("client", [{"seglog.max.transactional.ids": FEW}], indirect=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.coordinators.group_offsets import CommittedOffset
 from seglog.wire import messages as m
 from seglog.wire.codec import API_VERSIONS, encode_request, new_header
 from seglog.wire.error_codes import Errors
@@ -308,6 +309,30 @@ def test_no_long_list_keeps_the_loop_for_long(in_memory, key, blocks_s):
         asked = with_long_list(request, request, version, long, MANY // (3 if is_deep else 1) - 100)
         asked = [*begun * 20, frame(asked, version)]
         assert longest_block(in_memory / str(number), asked, Figures(), blocks_s) < BLOCKS_MAX, long
+
+
+def test_to_delete_a_wide_topic_beside_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
+    """It was the product of both: 33 s for 9 000 partitions and 20 000 groups."""
+    async def serve():
+        async with seglog.serve(in_memory, topics={"orders": 1, "wide": 2000}, fsync="never") as server:
+            groups = server._server.groups
+            await groups.topic.ensure("g")
+            while groups.unready:
+                await asyncio.sleep(0.001)
+            for number in range(4000):
+                offsets = groups.get_or_make(f"g{number}").offsets
+                offsets.load(("orders" if number else "wide", 0), CommittedOffset(1), 0, None)
+            gc.freeze()
+            blocks_s.clear()
+            await groups.partitions_deleted([("wide", number) for number in range(2000)])
+            await asyncio.sleep(0)
+            assert len(groups.groups) == 3999
+            longest_s = max(blocks_s)
+            begun_s = time.thread_time()
+            measuring_work()
+            assert longest_s < BLOCKS_MAX * (time.thread_time() - begun_s)
+
+    asyncio.run(serve())
 
 
 @pytest.mark.parametrize("frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none],

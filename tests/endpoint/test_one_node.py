@@ -60,7 +60,7 @@ def test_the_settings_of_the_broker_are_told_by_its_names(in_memory):
     assert {
         "log.retention.ms": ("3600000", False), "num.partitions": ("3", False), "log.segment.bytes": ("1048576", False),
         "offsets.topic.num.partitions": ("7", False), "log.cleaner.backoff.ms": ("100", False),
-        "message.max.bytes": ("1048588", True), "group.max.size": ("2147483647", True),
+        "message.max.bytes": ("1048588", True), "group.max.size": ("5000", True),
         "log.cleaner.enable": ("true", True), "compression.type": ("producer", True), "node.id": ("1", True),
     }.items() <= of_server.items()
     assert not {"retention.ms", "segment.bytes", "max.message.bytes"} & set(of_server)

@@ -1,7 +1,7 @@
 """Configuration of the group coordinator and the transaction coordinator: Kafka's broker keys."""
 from dataclasses import dataclass
 
-from seglog.config import MAX_INT, MAX_LONG, Settings, setting
+from seglog.config import MAX_LONG, Settings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,10 @@ class CoordinatorConfig(Settings):
         "GroupCoordinatorConfig.GROUP_INITIAL_REBALANCE_DELAY_MS_DEFAULT is 3000",
     )
     group_max_size: int = setting(
-        MAX_INT, "group.max.size", "count",
+        5_000, "group.max.size", "count",
         "how many members a group may have",
-        "GroupCoordinatorConfig.GROUP_MAX_SIZE_DEFAULT",
+        "5 000, since a group is stored in one record, which seldom has room for more; "
+        "GroupCoordinatorConfig.GROUP_MAX_SIZE_DEFAULT is no limit",
         low=1,
     )
     max_groups: int = setting(
@@ -38,8 +39,22 @@ class CoordinatorConfig(Settings):
     )
     group_members_max_bytes: int = setting(
         64 << 20, "seglog.group.members.max.bytes", "bytes",
-        "what the members of all groups may hold together: their protocols and assignments, and 1 KiB for each; one "
-        "more gets GROUP_MAX_SIZE_REACHED",
+        "what the members of all groups may hold together: their names, protocols and assignments, and 1 KiB for "
+        "each; one more gets GROUP_MAX_SIZE_REACHED",
+        "seglog's own: Kafka has no limit",
+        low=1024, high=MAX_LONG,
+    )
+    group_offsets_max_bytes: int = setting(
+        128 << 20, "seglog.group.offsets.max.bytes", "bytes",
+        "what all groups and their committed offsets may hold together: 0.4 KiB and its metadata for each offset, 1.5 "
+        "KiB and its name for each group; one more gets POLICY_VIOLATION",
+        "seglog's own: Kafka has no limit",
+        low=1024, high=MAX_LONG,
+    )
+    transactions_max_bytes: int = setting(
+        128 << 20, "seglog.transactions.max.bytes", "bytes",
+        "what all transactional ids may hold together: 0.5 KiB and its name for each, and 0.1 KiB for each partition "
+        "of an open transaction; one more gets POLICY_VIOLATION",
         "seglog's own: Kafka has no limit",
         low=1024, high=MAX_LONG,
     )

@@ -11,14 +11,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 
-from seglog.coordinators.group_member import Member, Protocols
+from seglog.coordinators.group_member import MEMBER_BYTES, Member, Protocols, size_of
 from seglog.coordinators.group_offsets import GroupOffsets, TopicPartition
+from seglog.coordinators.held import Held, text_bytes
 from seglog.coordinators.timer import Due
 from seglog.errors import SeglogError
 from seglog.wire.codec import decode_message
 from seglog.wire.messages import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL = "consumer"
+# What a group takes besides its name, its members and its offsets.
+_GROUP_BYTES = 1536
 _NO_TIME = -1
 
 
@@ -44,8 +47,10 @@ _BEFORE = {
 class Group:
     """One group. Its members are in the order in which they joined."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, held: Held | None = None) -> None:
+        """`held`: what all groups hold, which this one counts to."""
         self.group_id = group_id
+        self._held = Held() if held is None else held
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = _NO_TIME
         self.generation = 0
@@ -55,7 +60,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}            # member id by group instance id
         self._supporters: Counter[str] = Counter()          # how many members support each protocol
-        self.offsets = GroupOffsets()
+        self.offsets = GroupOffsets(self._held)
         # Ids given to clients that have not joined with them yet, and when each is forgotten.
         self.pending_members: dict[str, Due] = {}
         # Members of this generation whose SyncGroup has not arrived.
@@ -70,6 +75,11 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group {self.group_id!r}: {self.state.value}, {self.generation}, {len(self.members)} members>"
+
+    @property
+    def own_bytes(self) -> int:
+        """What it counts for, besides its members and offsets."""
+        return _GROUP_BYTES + text_bytes(self.group_id)
 
     # --- its state ---------------------------------------------------------------------------------
 
@@ -114,6 +124,7 @@ class Group:
 
     def _put(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._held.members += member.size_bytes
         self._supporters.update({name for name, _ in member.protocols})
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -122,6 +133,7 @@ class Group:
         """Remove a member, if the group has it."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._held.members -= member.size_bytes
             self._supporters.subtract({name for name, _ in member.protocols})
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
@@ -132,10 +144,20 @@ class Group:
         self.forget_pending(member_id)
         self.pending_syncs.discard(member_id)
 
+    def assign(self, member: Member, assignment: bytes) -> None:
+        self._held.members += len(assignment) - len(member.assignment)
+        member.assignment = assignment
+
+    def expect(self, member_id: str, due: Due) -> None:
+        """Give out an id, which is forgotten when it is `due`, unless a client joins with it."""
+        self.pending_members[member_id] = due
+        self._held.members += MEMBER_BYTES + text_bytes(member_id)
+
     def forget_pending(self, member_id: str) -> None:
         due = self.pending_members.pop(member_id, None)
         if due is not None:
             due.cancel()
+            self._held.members -= MEMBER_BYTES + text_bytes(member_id)
 
     def rename_static(self, member: Member, new_id: str) -> None:
         """Give a static member that came back a new id; it keeps its place in the group."""
@@ -181,6 +203,7 @@ class Group:
 
     def change_protocols(self, member: Member, protocols: Protocols) -> None:
         self._supporters.subtract({name for name, _ in member.protocols})
+        self._held.members += size_of(protocols) - size_of(member.protocols)
         member.protocols = protocols
         self._supporters.update({name for name, _ in protocols})
 

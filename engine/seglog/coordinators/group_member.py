@@ -2,6 +2,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from seglog.coordinators.held import text_bytes
 from seglog.coordinators.timer import Due
 from seglog.wire.error_codes import Errors
 
@@ -9,9 +10,13 @@ from seglog.wire.error_codes import Errors
 Protocols = tuple[tuple[str, bytes], ...]
 
 
+# What a member takes besides its names, its protocols and its assignment; an id without a member, too.
+MEMBER_BYTES = 1024
+
+
 def size_of(protocols: Protocols) -> int:
     """In bytes."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    return sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)
@@ -63,6 +68,12 @@ class Member:
     # Its session ends at `deadline_ms` unless a heartbeat comes. The timer may call earlier, and then checks again.
     deadline_ms: int = 0
     session: Due | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for. Its id is its client's or its own, and more."""
+        names_bytes = text_bytes(self.client_id) + text_bytes(self.group_instance_id) + text_bytes(self.member_id)
+        return MEMBER_BYTES + names_bytes + size_of(self.protocols) + len(self.assignment)
 
     @property
     def is_static(self) -> bool:

@@ -8,30 +8,28 @@ It belongs to the server's loop: everything that waits is a coroutine or a timer
 """
 import asyncio
 import contextlib
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
-from seglog.coordinators.group_member import Member, Protocols, size_of
+from seglog.coordinators.group_member import MEMBER_BYTES, Member, Protocols, size_of
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
-from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, ProducerOfBatch, has_room
+from seglog.coordinators.held import Held, text_bytes
+from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, KeyValue, ProducerOfBatch, has_room
 from seglog.coordinators.offsets_topic import OffsetsTopic
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import Rebalancing
-from seglog.coordinators.timer import Timer
+from seglog.coordinators.timer import Paced, Timer
 from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 _LOG = Logger(__name__)
 
-# What a member takes besides its protocols and its assignment.
-_MEMBER_BYTES = 1024
-# How often at most the members of all groups are counted again.
-_COUNT_S = 1.0
+# The offsets of so many groups are removed before their tombstones are waited for, so that they share syncs.
+_GROUPS_AT_ONCE = 256
 
 
 class GroupOverview(NamedTuple):
@@ -67,9 +65,7 @@ class GroupCoordinator:
         self.verify: Callable[[str, int, int, str, int], Errors] | None = None
         self._open: dict[int, set[str]] = {}        # groups with offsets of a producer's transaction
         self._task: asyncio.Task[None] | None = None
-        # What members hold: as counted, and what they have got since.
-        self._held_bytes = config.group_members_max_bytes + 1       # more than may be: to be counted
-        self._counted_at = 0.0
+        self.held = Held()
         # The error for requests of groups, or None once they can be answered.
         self.unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -80,11 +76,12 @@ class GroupCoordinator:
         # First, since transactions share the timer, and are served even if this raises.
         self._task = asyncio.get_running_loop().create_task(self.timer.run())
         try:
-            self.groups = await asyncio.to_thread(self.store.load)
+            self.groups = await asyncio.to_thread(self.store.load, self.held)
         except BaseException:
             self.unready = Errors.COORDINATOR_NOT_AVAILABLE
             raise
         for group in self.groups.values():
+            self.held.offsets += group.own_bytes
             for producer_id in group.offsets.producers():
                 self._open.setdefault(producer_id, set()).add(group.group_id)
             self.rebalancing.watch(group)
@@ -118,41 +115,53 @@ class GroupCoordinator:
         return self.groups.get(group_id)
 
     def get_or_make(self, group_id: str) -> Group | None:
-        """The group; None: it would be one more than `seglog.max.groups`."""
+        """The group; None: it would be one more than `seglog.max.groups`, or there is no room for it."""
         group = self.groups.get(group_id)
         if group is None and len(self.groups) < self.config.max_groups:
-            group = self.groups[group_id] = Group(group_id)
+            made = Group(group_id, self.held)
+            if self.held.offsets + made.own_bytes <= self.config.group_offsets_max_bytes:
+                self.held.offsets += made.own_bytes
+                group = self.groups[group_id] = made
         return group
 
-    def hold(self, size_bytes: int) -> bool:
-        """Let a member hold so many bytes more. False: there is no room for them (seglog.group.members.max.bytes)."""
-        most_bytes = self.config.group_members_max_bytes - size_bytes
-        if self._held_bytes > most_bytes and time.monotonic() - self._counted_at > _COUNT_S:
-            self._held_bytes = sum(
-                _MEMBER_BYTES * len(group.pending_members) + sum(
-                    _MEMBER_BYTES + size_of(member.protocols) + len(member.assignment)
-                    for member in group.members.values())
-                for group in self.groups.values())
-            self._counted_at = time.monotonic()
-        if self._held_bytes > most_bytes:
-            return False
-        self._held_bytes += size_bytes
-        return True
+    def has_room_for_member(self, member: Member | None, names: Iterable[str | None], protocols: Protocols) -> bool:
+        """Whether there is room for this member, with these protocols instead of those that it has. `names`: of a new
+        one."""
+        more_bytes = size_of(protocols) + (
+            MEMBER_BYTES + sum(map(text_bytes, names)) if member is None else -size_of(member.protocols))
+        return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
 
-    def has_room_for_member(self, member: Member | None, protocols: Protocols) -> bool:
-        """Whether there is room for this member, with these protocols instead of those that it has."""
-        more_bytes = size_of(protocols) + (_MEMBER_BYTES if member is None else -size_of(member.protocols))
-        return more_bytes <= 0 or self.hold(more_bytes)
+    def has_room_for_assignments(self, group: Group, size_bytes: int) -> bool:
+        """Whether there is room for assignments of so many bytes, instead of those that the members have."""
+        more_bytes = size_bytes - sum(len(member.assignment) for member in group.members.values())
+        return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
+
+    def without_room(
+        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], producer: ProducerOfBatch | None
+    ) -> list[TopicPartition]:
+        """Those of the commits that there is no room for. An offset may always be committed again."""
+        left_bytes = self.config.group_offsets_max_bytes - self.held.offsets
+        if sum(commit.size_bytes for commit in commits.values()) <= left_bytes:
+            return []
+        found, producer_id = [], None if producer is None else producer.producer_id
+        for where, commit in commits.items():
+            more_bytes = group.offsets.more_bytes(where, commit, producer_id)
+            if more_bytes > max(left_bytes, 0):
+                found.append(where)
+            else:
+                left_bytes -= more_bytes
+        return found
 
     # --- offsets -----------------------------------------------------------------------------------
 
     def commit(
-        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], done: Callable[[Errors], None],
-        producer: ProducerOfBatch | None = None,
+        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
+        done: Callable[[Errors], None], producer: ProducerOfBatch | None = None,
     ) -> None:
+        """`records`: each commit's `offset_record`."""
         if producer is not None:
             self._open.setdefault(producer.producer_id, set()).add(group.group_id)
-        self.store.store_offsets(group, commits, done, producer)
+        self.store.store_offsets(group, commits, records, done, producer)
 
     def end_transaction(self, producer_id: int, partitions: Iterable[int], *, commit: bool) -> None:
         """End a transaction whose marker is durable in these partitions of __consumer_offsets."""
@@ -174,18 +183,31 @@ class GroupCoordinator:
                 group.become(GroupState.DEAD, self.now_ms())
             self.groups.clear()
             self._open.clear()
+            self.held = Held()
             return
+        gone, paced = frozenset(partitions), Paced()
+        waiting: list[PendingAnswer[Errors]] = []
         for group in list(self.groups.values()):
-            removed = group.offsets.remove(partitions)
+            await paced.pause()
+            removed = group.offsets.remove(group.offsets.among(gone))
             if removed:
-                await self.remove(group, removed)
+                waiting.append(self._begin_removal(group, removed))
+            if len(waiting) == _GROUPS_AT_ONCE:
+                for one in waiting:
+                    await one
+                waiting = []
+        for one in waiting:
+            await one
 
     async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
         """Write tombstones for these offsets. A group without members ends with its last offset."""
+        return await self._begin_removal(group, removed)
+
+    def _begin_removal(self, group: Group, removed: Sequence[TopicPartition]) -> PendingAnswer[Errors]:
         self._drop_if_over(group)
         written: PendingAnswer[Errors] = PendingAnswer()
         self.store.remove(group, removed, written.give)
-        return await written
+        return written
 
     def _drop_if_over(self, group: Group) -> bool:
         """Drop a group that has nothing left or was deleted. Returns whether it is dead."""
@@ -194,6 +216,7 @@ class GroupCoordinator:
         is_dead = group.state is GroupState.DEAD
         if is_dead and self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
+            self.held.offsets -= group.own_bytes
         return is_dead
 
     def _expire_later(self) -> None:
@@ -201,6 +224,10 @@ class GroupCoordinator:
 
     def _expire(self) -> None:
         self._expire_later()
+        self.timer.in_pieces(self._expiry())
+
+    def _expiry(self) -> Iterator[None]:
+        """Removes the expired offsets of a group in each step."""
         retention_ms = self.config.offsets_retention_minutes * 60_000
         for group in list(self.groups.values()):
             removed = group.offsets.remove(group.expired_offsets(self.now_ms(), retention_ms))
@@ -208,6 +235,7 @@ class GroupCoordinator:
             if removed or is_over:
                 _LOG.info("group %.200a: %d offsets have expired", group.group_id, len(removed))
                 self.store.remove(group, removed, lambda error: None)
+            yield
 
     def overview(self) -> list[GroupOverview]:
         return [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import Member
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
+from seglog.coordinators.held import Held
 from seglog.coordinators.internal_topic import APPEND_ERRORS, InternalTopic, KeyValue, ProducerOfBatch
 from seglog.errors import SeglogError
 from seglog.logger import Logger
@@ -60,13 +61,12 @@ class OffsetsTopic:
         self.topic.append(group.group_id, [(group_key(group.group_id), group_value(group, assignments))], appended)
 
     def store_offsets(
-        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], done: Callable[[Errors], None],
-        producer: ProducerOfBatch | None = None,
+        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
+        done: Callable[[Errors], None], producer: ProducerOfBatch | None = None,
     ) -> None:
-        """Write commits, and apply them to the group's offsets once they are durable."""
+        """Write commits, and apply them to the group's offsets once they are durable. `records`: each commit's
+        `offset_record`."""
         offsets = group.offsets
-        # Encode first: if something does not fit into a record, nothing has changed yet.
-        records = [(offset_key(group.group_id, *where), offset_value(commit)) for where, commit in commits.items()]
         if producer is None:
             offsets.begin(commits)
         else:
@@ -101,11 +101,11 @@ class OffsetsTopic:
 
     # --- reading -----------------------------------------------------------------------------------
 
-    def load(self) -> dict[str, Group]:
-        """The groups of all partitions. Raises what reading the logs raises."""
+    def load(self, held: Held) -> dict[str, Group]:
+        """The groups of all partitions, which count to `held`. Raises what reading the logs raises."""
         groups: dict[str, Group] = {}
         for batches in self.topic.partitions():
-            loader = _Loader()
+            loader = _Loader(held)
             for batch in batches:
                 loader.add(batch)
             groups.update(loader.groups())
@@ -116,7 +116,8 @@ class _Loader:
     """Builds groups from the batches of one partition, in order (GroupMetadataManager.loadGroupsAndOffsets). A marker
     ends a transaction only in its own partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held) -> None:
+        self._held = held
         # Includes groups that have only offsets.
         self._offsets: dict[str, Group] = {}
         self._generations: dict[str, bytes] = {}
@@ -161,7 +162,7 @@ class _Loader:
     def _group(self, group_id: str) -> Group:
         group = self._offsets.get(group_id)
         if group is None:
-            group = self._offsets[group_id] = Group(group_id)
+            group = self._offsets[group_id] = Group(group_id, self._held)
         return group
 
     def groups(self) -> dict[str, Group]:
@@ -186,6 +187,11 @@ def group_key(group_id: str) -> bytes:
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+
+
+def offset_record(group_id: str, where: TopicPartition, commit: CommittedOffset) -> KeyValue:
+    """Raises ProtocolError if something does not fit into a record."""
+    return offset_key(group_id, *where), offset_value(commit)
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:

@@ -97,9 +97,8 @@ class Rebalancing:
                 self._replace_static(group, group.members[known], member_id, request, on_joined)
                 return
         elif request.needs_known_id:
-            group.pending_members[member_id] = self._timer.call_in(
-                request.session_timeout_ms, partial(self._drop_pending, group, member_id)
-            )
+            group.expect(member_id, self._timer.call_in(
+                request.session_timeout_ms, partial(self._drop_pending, group, member_id)))
             on_joined(JoinResult(member_id, Errors.MEMBER_ID_REQUIRED))
             return
         self._add(group, member_id, request, on_joined)
@@ -236,7 +235,7 @@ class Rebalancing:
             self._prepare(group, f"its assignment could not be stored: {error.name}")
             return
         for member in group.members.values():
-            member.assignment = chosen.get(member.member_id, b"")
+            group.assign(member, chosen.get(member.member_id, b""))
         self._propagate(group, Errors.NONE)
         group.become(_STABLE, self._now_ms())
 
@@ -245,7 +244,7 @@ class Rebalancing:
             if error is Errors.NONE:
                 result = SyncResult(error, group.protocol_type, group.protocol_name, member.assignment)
             else:
-                member.assignment = b""
+                group.assign(member, b"")
                 result = SyncResult(error)
             if member.answer_sync(result):
                 self._hear_of(group, member)

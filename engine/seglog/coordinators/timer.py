@@ -6,12 +6,31 @@ ends no session. Tests advance a ManualClock and call `run_due`.
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from seglog.clock import Clock
 from seglog.logger import Logger
 
 _LOG = Logger(__name__)
+
+# For so long what has many steps runs before the loop goes on.
+_STEP_S = 0.002
+
+
+class Paced:
+    """Something with many steps, which lets the loop go on from time to time."""
+
+    _until_s = 0.0
+
+    async def pause(self) -> None:
+        """Let the loop go on, if this has had it for long enough."""
+        now_s = time.monotonic()
+        if now_s > self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = time.monotonic() + _STEP_S
 
 
 class Due:
@@ -62,10 +81,21 @@ class Timer:
             self._changed.set()
         return due
 
-    def run_due(self) -> int | None:
-        """Call what is due. Returns the time until the next call in ms; None: none is waiting."""
+    def in_pieces(self, steps: Iterator[object]) -> None:
+        """Take these steps, as many now as do not block the loop for long, and then the others."""
+        until_s = time.monotonic() + _STEP_S
+        for _ in steps:
+            if time.monotonic() > until_s:
+                self.call_in(0, partial(self.in_pieces, steps))
+                return
+
+    def run_due(self, until_s: float = math.inf) -> int | None:
+        """Call what is due, until `time.monotonic` is past `until_s`. Returns the time until the next call in ms; None:
+        none is waiting."""
         heap = self._heap
         while heap:
+            if time.monotonic() > until_s:
+                return 0
             if heap[0].is_waiting and heap[0].at_ms > self.now_ms():
                 return heap[0].at_ms - self.now_ms()
             call = heapq.heappop(heap).take()
@@ -82,8 +112,11 @@ class Timer:
         changed = self._changed = asyncio.Event()
         try:
             while True:
-                left_ms = self.run_due()
+                left_ms = self.run_due(time.monotonic() + _STEP_S)
                 changed.clear()
+                if left_ms == 0:
+                    await asyncio.sleep(0)
+                    continue
                 # A quarter of a millisecond more, so that a rounding clock does not wake it up twice.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if left_ms is None else left_ms / 1000 + 0.00025):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.held import text_bytes
 from seglog.wire.error_codes import Errors
 
 NO_PRODUCER_ID = -1
@@ -40,6 +41,8 @@ class TransactionState(enum.IntEnum):
 
 _State = TransactionState
 _PREPARED = (_State.PREPARE_COMMIT, _State.PREPARE_ABORT)
+# What a transactional id takes besides its name, and a partition of its transaction.
+_ID_BYTES, _PARTITION_BYTES = 512, 128
 _ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
 
 
@@ -82,6 +85,15 @@ class Transaction:
     has_failed_fence: bool = False
 
     # --- state -------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for."""
+        return self.size_with(len(self.partitions))
+
+    def size_with(self, partitions: int) -> int:
+        """What it would count for, with so many partitions."""
+        return _ID_BYTES + text_bytes(self.transactional_id) + _PARTITION_BYTES * partitions
 
     @property
     def is_prepared(self) -> bool:

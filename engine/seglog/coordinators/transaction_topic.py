@@ -5,6 +5,7 @@
 """
 from collections.abc import Callable
 
+from seglog.coordinators.held import Held
 from seglog.coordinators.internal_topic import APPEND_ERRORS, InternalTopic
 from seglog.coordinators.transaction import NO_EPOCH, Transaction, TransactionState, TransactionStep
 from seglog.errors import SeglogError
@@ -24,13 +25,17 @@ class TransactionTopic:
 
     def __init__(self, topic: InternalTopic) -> None:
         self.topic = topic
+        self.held = Held()      # by all transactional ids
 
     def store(self, transaction: Transaction, step: TransactionStep, done: Callable[[Errors], None]) -> None:
         """Write a prepared step, and complete it when it is durable; if it cannot be written, give it up."""
+        held = self.held
 
         def appended(error: Errors, log_offset: int | None) -> None:
             if error is Errors.NONE:
+                held.transactions -= transaction.size_bytes
                 transaction.complete(step)
+                held.transactions += transaction.size_bytes
             else:
                 transaction.give_up()
             done(APPEND_ERRORS.get(error, error))

@@ -10,13 +10,14 @@ missing markers. Like the group coordinator, it belongs to the server's loop.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.held import Held
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, has_room
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.producer_ids import ProducerIds
@@ -39,6 +40,10 @@ _MARKERS_WAIT_MS = 500
 _STOP_WAIT_S = 5.0
 # How long `start` waits for the markers of transactions that a crash left prepared.
 _RECOVERY_WAIT_S = 10.0
+# Markers of one transaction that are written at a time.
+_MARKERS_AT_ONCE = 64
+# Overdue transactions of which a line each is logged in one look; the number of the others is.
+_OVERDUE_LINES = 20
 
 Initialized = Callable[[Errors, int, int], None]
 
@@ -81,6 +86,7 @@ class TransactionCoordinator:
             raise
         self._unready = None
         for transaction in self._transactions.values():
+            self._store.held.transactions += transaction.size_bytes
             if transaction.is_prepared:
                 self._write_markers(transaction)
         if self._ending:
@@ -102,6 +108,7 @@ class TransactionCoordinator:
     def topic_deleted(self) -> None:
         """Forget all transactional ids, because their topic was deleted."""
         self._transactions.clear()
+        self._store.held = Held()
         for task in list(self._ending.values()):
             task.cancel()
 
@@ -133,9 +140,13 @@ class TransactionCoordinator:
             if len(self._transactions) >= self.config.max_transactional_ids:
                 fail(Errors.POLICY_VIOLATION)
                 return
-            transaction = self._transactions[transactional_id] = Transaction(
-                transactional_id, self.new_producer_id(), timeout_ms, self.now_ms()
-            )
+            transaction = Transaction(transactional_id, NO_PRODUCER_ID, timeout_ms, self.now_ms())
+            if not self._has_room(transaction.size_bytes):
+                fail(Errors.POLICY_VIOLATION)
+                return
+            transaction.producer_id = self.new_producer_id()
+            self._transactions[transactional_id] = transaction
+            self._store.held.transactions += transaction.size_bytes
         if transaction.pending is not None:
             fail(Errors.CONCURRENT_TRANSACTIONS)
         elif expected is not None and not transaction.is_of_expected(*expected):
@@ -146,6 +157,12 @@ class TransactionCoordinator:
             self._fence(transaction, lambda error: fail(error or Errors.CONCURRENT_TRANSACTIONS))
         else:
             self._next_epoch(transaction, timeout_ms, expected, done)
+
+    def _is_known(self, transaction: Transaction) -> bool:
+        return self._transactions.get(transaction.transactional_id) is transaction
+
+    def _has_room(self, more_bytes: int) -> bool:
+        return self._store.held.transactions + more_bytes <= self.config.transactions_max_bytes
 
     def _next_epoch(
         self, transaction: Transaction, timeout_ms: int, expected: tuple[int, int] | None, done: Initialized
@@ -187,6 +204,10 @@ class TransactionCoordinator:
         is_known = transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions)
         if error is not Errors.NONE or is_known:
             done(error)
+            return
+        more_bytes = transaction.size_with(len(transaction.partitions.union(partitions))) - transaction.size_bytes
+        if more_bytes and not self._has_room(more_bytes):
+            done(Errors.POLICY_VIOLATION)
             return
         self._store.store(transaction, transaction.prepare_partitions(partitions, self.now_ms()), done)
 
@@ -283,10 +304,15 @@ class TransactionCoordinator:
         commit = transaction.state is TransactionState.PREPARE_COMMIT
         left = sorted(transaction.partitions)
         while left:
-            marked = await asyncio.gather(*(self._mark(transaction, where, commit) for where in left))
-            left = [where for where, is_marked in zip(left, marked, strict=True) if not is_marked]
+            unmarked = []
+            for at in range(0, len(left), _MARKERS_AT_ONCE):
+                some = left[at : at + _MARKERS_AT_ONCE]
+                marked = await asyncio.gather(*(self._mark(transaction, where, commit) for where in some))
+                unmarked += [where for where, is_marked in zip(some, marked, strict=True) if not is_marked]
+            left = unmarked
             if left:
-                _LOG.warning("%.200a: no marker could be written to %s", transaction.transactional_id, left)
+                _LOG.warning("%.200a: no marker could be written to %d partitions, such as %s",
+                             transaction.transactional_id, len(left), left[0])
                 await asyncio.sleep(_MARKER_RETRY_MS / 1000)
         while True:
             stored: PendingAnswer[Errors] = PendingAnswer()
@@ -321,28 +347,46 @@ class TransactionCoordinator:
 
     def _abort_overdue(self) -> None:
         self._abort_later()
-        now_ms = self.now_ms()
-        for transaction in [one for one in self._transactions.values() if one.is_overdue(now_ms)]:
-            _LOG.warning("%.200a: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
-                         transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
-            self._fence(transaction, lambda error: None)
+        self._timer.in_pieces(self._overdue_aborts())
+
+    def _overdue_aborts(self) -> Iterator[None]:
+        """Looks at one transaction in each step, and begins to abort it if it is overdue."""
+        count = 0
+        for transaction in list(self._transactions.values()):
+            now_ms = self.now_ms()
+            if transaction.is_overdue(now_ms) and self._is_known(transaction):
+                count += 1
+                if count <= _OVERDUE_LINES:
+                    _LOG.warning(
+                        "%.200a: aborting its transaction, which has been open for %d ms: transaction.timeout.ms = %d",
+                        transaction.transactional_id, now_ms - transaction.start_ms, transaction.timeout_ms)
+                self._fence(transaction, lambda error: None)
+            yield
+        if count > _OVERDUE_LINES:
+            _LOG.warning("aborting %d more transactions that have been open for too long", count - _OVERDUE_LINES)
 
     def _expire_later(self) -> None:
         self._timer.call_in(self.config.transaction_expiration_interval_ms, self._expire)
 
     def _expire(self) -> None:
         self._expire_later()
+        self._timer.in_pieces(self._expiry())
+
+    def _expiry(self) -> Iterator[None]:
         oldest_ms = self.now_ms() - self.config.transactional_id_expiration_ms
         for transaction in list(self._transactions.values()):
-            if transaction.has_ended and transaction.pending is None and transaction.update_ms <= oldest_ms:
+            is_old = transaction.has_ended and transaction.pending is None and transaction.update_ms <= oldest_ms
+            if is_old and self._is_known(transaction):
                 transaction.pending = TransactionState.DEAD
                 self._store.remove(transaction.transactional_id, partial(self._expired, transaction))
+            yield
 
     def _expired(self, transaction: Transaction, error: Errors) -> None:
-        if error is Errors.NONE:
-            del self._transactions[transaction.transactional_id]
-        else:
+        if error is not Errors.NONE:
             transaction.give_up()
+        elif self._is_known(transaction):
+            del self._transactions[transaction.transactional_id]
+            self._store.held.transactions -= transaction.size_bytes
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         found = self._transactions.get(transactional_id)

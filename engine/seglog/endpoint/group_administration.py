@@ -97,7 +97,7 @@ class GroupAdministration:
             return Errors.NON_EMPTY_GROUP
         for member_id in list(group.pending_members):
             group.forget_pending(member_id)
-        removed = group.offsets.remove(group.offsets.partitions())
+        removed = group.offsets.remove_all()
         group.become(GroupState.DEAD, self._coordinator.now_ms())
         context.log_deleted("group", group_id)
         return await self._coordinator.remove(group, removed)

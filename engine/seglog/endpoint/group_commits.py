@@ -5,7 +5,8 @@ from seglog.config import MAX_LONG
 from seglog.coordinators.group import CONSUMER_PROTOCOL, Group, GroupState
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
-from seglog.coordinators.internal_topic import ProducerOfBatch
+from seglog.coordinators.internal_topic import KeyValue, ProducerOfBatch, has_room
+from seglog.coordinators.offsets_topic import offset_record
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.workload import Workload
@@ -56,7 +57,7 @@ class GroupCommits:
             )
             for topic in request.topics for row in topic.partitions
         })
-        errors = await self._commit(wanted, lambda: self._committer(request), context.work)
+        errors = await self._commit(request.group_id, wanted, lambda: self._committer(request), context.work)
         return await context.work.made(lambda: OffsetCommitResponse(topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
                 OffsetCommitResponse.OffsetCommitResponsePartition(
@@ -107,7 +108,7 @@ class GroupCommits:
             for topic in request.topics for row in topic.partitions
         })
         errors = await self._commit(
-            wanted, lambda: self._transactional_committer(request, producer), context.work, producer)
+            request.group_id, wanted, lambda: self._transactional_committer(request, producer), context.work, producer)
         return await context.work.made(lambda: TxnOffsetCommitResponse(topics=[
             TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=[
                 TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
@@ -137,7 +138,7 @@ class GroupCommits:
         )
 
     async def _commit(
-        self, wanted: dict[TopicPartition, CommittedOffset], committer: "_Committer", work: Workload,
+        self, group_id: str, wanted: dict[TopicPartition, CommittedOffset], committer: "_Committer", work: Workload,
         producer: ProducerOfBatch | None = None,
     ) -> dict[TopicPartition, Errors]:
         """Commit, and return the error of each partition's row. `committer` returns the group, and an error of all of
@@ -145,7 +146,10 @@ class GroupCommits:
         request with only unknown topics does not create a group."""
         # In UTF-16 code units, as Kafka counts.
         longest = self._coordinator.config.offset_metadata_max_bytes
-        errors, known, commits = dict.fromkeys(wanted, Errors.NONE), [], {}
+        errors, known = dict.fromkeys(wanted, Errors.NONE), []
+        commits: dict[TopicPartition, CommittedOffset] = {}
+        records: dict[TopicPartition, KeyValue] = {}
+        fits = has_room(group_id)
         for where, commit in wanted.items():
             if work.is_heavy:
                 await work.pause()
@@ -155,14 +159,20 @@ class GroupCommits:
             known.append(where)
             if len(commit.metadata.encode("utf-16-be", "surrogatepass")) // 2 > longest:
                 errors[where] = Errors.OFFSET_METADATA_TOO_LARGE
-            else:
-                commits[where] = commit
+            elif fits:
+                # Encoded before the commit: if something does not fit into a record, nothing has changed yet.
+                commits[where], records[where] = commit, offset_record(group_id, where, commit)
         group, error = committer() if known else (None, None)
         if error is not None:
             errors.update(dict.fromkeys(known, error))
         elif commits and group is not None:
+            for where in self._coordinator.without_room(group, commits, producer):
+                errors[where] = Errors.POLICY_VIOLATION
+                del commits[where], records[where]
+            if not commits:
+                return errors
             written: PendingAnswer[Errors] = PendingAnswer()
-            self._coordinator.commit(group, commits, written.give, producer)
+            self._coordinator.commit(group, commits, list(records.values()), written.give, producer)
             errors.update(dict.fromkeys(commits, await written))
         return errors
 

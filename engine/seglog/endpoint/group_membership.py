@@ -108,7 +108,8 @@ class GroupMembership:
         if group is None:
             return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID if member_id else Errors.POLICY_VIOLATION)
         protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
-        if not coordinator.has_room_for_member(group.members.get(member_id), protocols):
+        member, name = group.members.get(member_id), request.group_instance_id or context.client_id
+        if not coordinator.has_room_for_member(member, (context.client_id, request.group_instance_id, name), protocols):
             return JoinResult(member_id, Errors.GROUP_MAX_SIZE_REACHED)
         answer: PendingAnswer[JoinResult] = PendingAnswer()
         self._rebalancing.join(group, member_id, JoinRequest(
@@ -143,7 +144,8 @@ class GroupMembership:
         group = self._coordinator.get(request.group_id)
         if group is None:
             return SyncResult(Errors.UNKNOWN_MEMBER_ID)
-        if request.assignments and not self._coordinator.hold(sum(len(one.assignment) for one in request.assignments)):
+        size_bytes = sum(len(one.assignment) for one in request.assignments)
+        if size_bytes and not self._coordinator.has_room_for_assignments(group, size_bytes):
             return SyncResult(Errors.GROUP_MAX_SIZE_REACHED)
         answer: PendingAnswer[SyncResult] = PendingAnswer()
         self._rebalancing.sync(

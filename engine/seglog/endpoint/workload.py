@@ -12,11 +12,11 @@ runs take up to 40 ms, in whichever thread.
 import asyncio
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from seglog.coordinators.timer import Paced
 from seglog.endpoint.frame_reader import RequestMemory
 
 # A request of so many elements, or an answer of so many rows or bytes, takes about a millisecond.
@@ -25,7 +25,6 @@ LIGHT_BYTES = 256 << 10
 # What one answer may hold: 32 MiB on the wire, and about twice as much in memory while it is made.
 ROWS_MAX = 1 << 17
 BYTES_MAX = 32 << 20
-_STEP_S = 0.002
 
 _Done = TypeVar("_Done")
 
@@ -59,12 +58,11 @@ class HeavyWork:
         self.turn.release()
 
 
-class Workload:
+class Workload(Paced):
     """Of one request. `end` it."""
 
     # Until something changes them: most requests are light.
     _rows = _bytes = 0
-    _until_s = 0.0
     is_heavy = False
 
     def __init__(self, heavy: HeavyWork | None) -> None:
@@ -84,13 +82,6 @@ class Workload:
         if self._rows > ROWS_MAX or self._bytes > BYTES_MAX:
             raise AnswerTooLargeError
         await self.pause()
-
-    async def pause(self) -> None:
-        """Let the loop go on, if this request has had it for long enough."""
-        now_s = time.monotonic()
-        if now_s > self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = time.monotonic() + _STEP_S
 
     async def become_heavy(self) -> None:
         """Wait until no other request is heavy."""
