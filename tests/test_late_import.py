@@ -2,7 +2,9 @@
 import _thread
 import ast
 import ctypes
+import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -174,3 +176,57 @@ def test_a_public_name_may_lead_to_a_module_that_takes_another_one(module, tmp_p
 def test_what_is_missing_is_an_import_error(tmp_path):
     with pytest.raises(ModuleNotFoundError):
         late("seglog.no_such_module")
+
+
+FIRST_USE = """
+import ctypes, os, random, sys, threading, time
+import seglog
+
+KIND = KeyboardInterrupt
+send = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+def use(number, ends, idents):
+    while True:
+        try:
+            idents[number] = threading.get_ident()
+            seglog.Record
+            ends.append(number)
+            return
+        except KIND:
+            pass
+
+
+def storm(chance):
+    idents, ends = {}, []
+    for number in range(3):
+        threading.Thread(target=use, args=(number, ends, idents), daemon=True).start()
+    while not idents:
+        time.sleep(0)
+    for _ in range(12):
+        time.sleep(chance.random() * 0.0006)
+        send(ctypes.c_ulong(chance.choice(list(idents.values()))), ctypes.py_object(KIND))
+    until = time.monotonic() + 20
+    while len(ends) < 3 and time.monotonic() < until:
+        time.sleep(0.001)
+    return len(ends) == 3
+
+
+assert "seglog.late_import" not in sys.modules
+fallen = []
+for seed in range(int(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        os._exit(not storm(random.Random(seed)))
+    if os.waitpid(child, 0)[1]:
+        fallen.append(seed)
+        break
+print(fallen)
+"""
+
+
+def test_interrupts_at_the_first_use_of_a_public_name_keep_no_other_thread_waiting():
+    """In a process that has used nothing yet: what shields an import is imported itself."""
+    rounds = 2_000 if os.environ.get("SEGLOG_TORTURE") else 40
+    done = subprocess.run([sys.executable, "-c", FIRST_USE, str(rounds)], capture_output=True, text=True, timeout=500)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -3,6 +3,7 @@
 A line of the stub such as `from seglog.log.log import Log as Log` is what type checkers read, and where the name is
 found at run time. So importing the module costs next to nothing.
 """
+import _thread
 import sys
 
 TYPE_CHECKING = False       # not typing.TYPE_CHECKING: importing typing takes longer than all of this
@@ -24,10 +25,7 @@ def lazy_names(module: str, stub: str) -> "tuple[Callable[[str], object], Callab
             return list(places())
         if name.startswith("_") or name not in places():
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        # (An interrupt within the first 5 ms, while this is imported itself, may still leave a lock of the import
-        # system taken.)
+        _load("seglog.late_import")
         from seglog.late_import import late
 
         place = places()[name]
@@ -36,12 +34,42 @@ def lazy_names(module: str, stub: str) -> "tuple[Callable[[str], object], Callab
             place = f"seglog.{name}"
         late(place)
         if is_module:
-            return import_module(place)
-        found: object = getattr(import_module(place), name)
+            return sys.modules[place]
+        found: object = getattr(sys.modules[place], name)
         setattr(sys.modules[module], name, found)
         return found
 
     return get, lambda: sorted({*vars(sys.modules[module]), *places()})
+
+
+def _load(name: str) -> None:
+    """What `late` does, for the module that has `late`: import it in a thread that receives no exceptions. So it takes
+    nothing from another module, not even importlib's."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return
+    errors: list[BaseException | None] = []
+
+    def load(done: "_thread.LockType") -> None:
+        try:
+            __import__(name)
+            errors.append(None)
+        except BaseException as error:
+            errors.append(error)
+        done.release()
+
+    while not errors:
+        done = _thread.allocate_lock()
+        done.acquire()
+        try:
+            _thread.start_new_thread(load, (done,))
+        except RuntimeError:        # at the end of the interpreter, or at a limit of the system
+            load(done)
+        # Not for ever: until Python 3.11 an exception that is sent to this thread just now may end that one before its
+        # first line.
+        done.acquire(timeout=0.2)
+    if errors[0] is not None:
+        raise errors[0]
 
 
 def _listed(stub: str) -> dict[str, str]:
