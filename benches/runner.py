@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours must take at most 1/must of the peer's CPU time (None: no goal); `stretch` is the desired figure."""
+    """Ours must take at most 1/must of the peer's CPU time, or has no goal if it is None; `stretch` is the ideal."""
 
     must: float | None = None
     stretch: float | None = None

@@ -38,7 +38,7 @@ def command() -> None:
 @click.argument("source", metavar="SRC", type=SOURCE)
 @store_argument
 @click.option("--compression", type=click.Choice(COMPRESSIONS),
-              help="How a new STORE compresses what is not compressed; none by default.")
+              help="How a new STORE compresses data that is not compressed yet; none by default.")
 @click.option("--reread", is_flag=True,
               help="Read all files again, instead of trusting their times and the last snapshot, and the objects in "
               "STORE that they need: what is damaged there is stored again.")

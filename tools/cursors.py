@@ -68,7 +68,7 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
 @click.option("--time", "time_ms", metavar="TIME", type=TimeType(),
               help="A time: continue at the first record at or after it. ISO 8601, milliseconds, or -2h.")
 @click.option("--earliest", "where", flag_value="earliest", help="Continue at the start of the log.")
-@click.option("--latest", "where", flag_value="latest", help="Continue at the end of the log, and skip what is there.")
+@click.option("--latest", "where", flag_value="latest", help="Continue at the end of the log, and skip its records.")
 @dry_run_option
 @json_option
 def reset(

@@ -36,8 +36,8 @@ def decode_in(asked: Asked, directory: Path) -> Decode | None:
 
 
 def decoded_form(record: Record, decode: InternalRecords, *, is_value: bool) -> dict[str, Any] | None:
-    """Return what a key or value of an internal topic says, or None: it is null, or of a type or version that this
-    release does not know."""
+    """Return the decoded form of a key or value of an internal topic, or None if it is null, or of a type or version
+    that this release does not know."""
     key, value = record.key, record.value
     try:
         if is_value:

@@ -174,7 +174,7 @@ def metrics_option(function: F) -> F:
 
 
 def apply_option(help_text: str) -> Callable[[F], F]:
-    """`--apply`, and `--dry-run` for its opposite, which is the default. None: neither was given."""
+    """`--apply`, and `--dry-run` for its opposite, which is the default. None if neither was given."""
     return click.option("--apply/--dry-run", "applies", default=None, help=help_text)
 
 

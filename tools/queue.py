@@ -268,7 +268,7 @@ def take(
 @dry_run_option
 @json_option
 def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int:
-    """Put dead jobs back, all or those whose ID is given: their attempts begin anew.
+    """Put dead jobs back, all or those whose ID is given: their attempts start again at 1.
 
     Status 1 if one of these is not dead. Write -- before an ID that begins with a minus.
     """

@@ -73,7 +73,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               "/metrics.")
 @click.option("--insecure", is_flag=True,
               help="Allow an address that other machines can reach without TLS, or without passwords and client "
-              "certificates: whoever reaches it reads, writes and deletes everything, or reads passwords and records.")
+              "certificates: anyone who reaches it can read, write and delete everything, or read passwords and "
+              "records.")
 @json_option
 def command(
     directory: Path, listen: Sequence[str], advertise: Sequence[str], topics: Sequence[tuple[str, int]], fsync: Fsync,

@@ -107,8 +107,8 @@ class IndexUse:
     damaged: int = 0
     entries: int = 0
     time_entries: int = 0
-    minute_entries: int | None = None       # None: no segment has a .time.index
-    time_ranges: int | None = None          # None: no segment has a .ranges.index
+    minute_entries: int | None = None       # None if no segment has a .time.index
+    time_ranges: int | None = None          # None if no segment has a .ranges.index
     log_bytes: int = 0
     largest_gap_bytes: int = 0
 

@@ -97,7 +97,7 @@ class TopicConfig:
         )
 
     def of_topic(self, log_dir: Path, topic: str) -> dict[str, str]:
-        """What the cluster told of a topic, for a plan of a log dir that may not have its first partition."""
+        """The cluster's settings of a topic, for a plan of a log dir that may not have its first partition."""
         metadata, node_id = self._directories.metadata(log_dir)
         if metadata is None or topic not in metadata.topics:
             return {}

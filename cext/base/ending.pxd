@@ -1,4 +1,4 @@
-"""Waiting for threads that may have been stopped for good. See ending.pyx."""
+"""Waiting for threads that may have been stopped permanently. See ending.pyx."""
 
 # Call before a wait without a limit. Raises LogFailedError if no other thread can end the wait.
 cdef int others_run() except -1

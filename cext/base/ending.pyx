@@ -1,7 +1,7 @@
 """The end of the interpreter: from some moment on, only the thread that finalizes it runs.
 
-Every other thread is stopped for good where it takes the GIL next. Locks that it holds stay taken, and what it was to
-do is never done: whoever waits for it without a limit waits forever. seglog's own threads end before that moment
+Every other thread is stopped permanently where it takes the GIL next. Locks that it holds stay locked, and its work is
+never done: waiting for it without a limit means waiting forever. seglog's own threads end before that moment
 (seglog.process_end); but a program has threads, too, and may start some of ours in its last handlers.
 """
 from seglog.errors import LogFailedError

@@ -37,11 +37,11 @@ static int put_zeros(uintptr_t address)
         if (start == 0 || address < start)
             continue;
         end = __atomic_load_n(&maps[slot].end, __ATOMIC_ACQUIRE);
-        /* The map that faults stays in its slot; any other slot may be used anew between these loads. */
+        /* The map that faults stays in its slot; any other slot may be reused between these loads. */
         if (address >= end || __atomic_load_n(&maps[slot].start, __ATOMIC_ACQUIRE) != start)
             continue;
         page = address & ~(page_size - 1);
-        /* First the flag: who reads a zero finds it set. */
+        /* The flag first: a reader that finds a zero then finds the flag set. */
         __atomic_store_n(&maps[slot].is_torn, 1, __ATOMIC_SEQ_CST);
         return mmap((void *)page, end - page, PROT_READ, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
             != MAP_FAILED;

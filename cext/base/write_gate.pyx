@@ -5,7 +5,7 @@ acquired and released here, in C, where the interpreter delivers no exception: s
 PyThreadState_SetAsyncExc, no thread waits at the gate forever.
 
 A function makes each change within `with gate.changing():`, so that the gate knows what an exception left behind: one
-that leaves such a block leaves a change in the middle. After a SeglogError, the gate is then closed for good
+that leaves such a block leaves a change in the middle. After a SeglogError, the gate is then closed permanently
 (`failure`): the state on disk is unknown. After any other exception, the log is torn: the next caller, usually the
 interrupted thread itself, first calls `reload`. An exception outside of such a block has changed nothing.
 
@@ -494,7 +494,7 @@ cdef class ChangeGate(GroupCommit):
     """Also has the lock of a log, and what prevents changes.
 
     number          of appends that a thread may wait for; counted with the lock
-    refusal         makes the error for attempted changes; None: changes are possible. Read without the lock
+    refusal         makes the error for attempted changes, or None if changes are possible. Read without the lock
                     first
     is_changing     a section is within `changing`, or an exception left that
     is_torn         a change was left in the middle: `reload` is due

@@ -278,7 +278,7 @@ def encode_records(
     compress: Callable[[codec, payload], bytes-like], for any codec but 0.
     log_append_time: ms; makes the timestamp type LogAppendTime.
     delete_horizon_ms: takes the place of the base timestamp.
-    time_of: Callable[[object, now_ms=`timestamp`], ms], for timestamps that are no ints; None: these are refused.
+    time_of: Callable[[object, now_ms=`timestamp`], ms], for timestamps that are not ints; if None, these are refused.
 
     Raises TypeError, InvalidArgumentError (naming the record; no records; a timestamp or offset that cannot be),
     RecordTooLargeError (2 GiB), UnsupportedCompressionTypeError, and what `compress` raises.

@@ -7,7 +7,7 @@ from .output cimport Output
 
 
 cdef class GrowingBatch:
-    cdef EncodedBatch made              # None: no record was added yet
+    cdef EncodedBatch made              # None before the first record
     cdef public EncodedBatch taken
     cdef Output encoded_headers
     cdef object compress

@@ -91,7 +91,7 @@ cdef class BatchFilter(Packer):
     latest_offset: the map covers all records up to this offset.
     now_ms, delete_retention_ms: their sum is the delete horizon of a tombstone that has none yet.
     upgrade: what is left of v0 and v1 becomes v2.
-    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    decompress: Callable[[codec, magic, memoryview], bytes-like], or None for the table's.
     compress: Callable[[codec, magic, payload], bytes-like].
     places: [(base offset, Window)] of the segments that the map was built from, in order; for `exact`.
     exact: compare keys, not only hashes: 0 never, 1 if the map knows the record's position, 2 always.

@@ -137,7 +137,7 @@ def moved(
     opened_span: how many offsets a single tagged wrapper takes, if only opening it tells; its relative offsets stay.
         Any other takes as many as it has messages (tag 32), and gets contiguous inner offsets (tag 64).
     leader_epoch: for v2 batches that get new offsets.
-    log_append_time: ms; replaces the timestamp and sets the type to LogAppendTime. None: timestamps stay.
+    log_append_time: ms; replaces the timestamp and sets the type to LogAppendTime. If None, timestamps stay.
     """
     cdef const uint8_t* source = table.window.base
     cdef const BatchHeader* last

@@ -77,7 +77,7 @@ cdef class BatchPacker(Packer):
 
     repack_bytes: gather records into batches of up to this many bytes before compression (0: do not).
     codec: recompress everything but control batches with this codec (-1: keep each batch's own).
-    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    decompress: Callable[[codec, magic, memoryview], bytes-like], or None for the table's.
     compress: Callable[[codec, payload], bytes-like].
     delete_horizon_ms: set the cleaner's flag and horizon (-1: leave as is). Not together with repack_bytes.
     check_crc: refuse a batch whose checksum is wrong.

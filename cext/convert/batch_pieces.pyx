@@ -94,7 +94,7 @@ cdef class BatchPieces:
                     (A wrapper does not store its first offset, so its first record's counts.)
     has_keys        at least one record has a key
 
-    Raises CorruptRecordError, and what `decompress` (None: the table's) raises.
+    Raises CorruptRecordError, and what `decompress`, or the table's if that is None, raises.
     """
     cdef Window window              # keeps the batch's own bytes alive
     cdef Window opened              # keeps alive what the views borrow

@@ -105,7 +105,7 @@ cdef class MessagePacker(Packer):
     """Takes batches of a BatchTable, gives messages of format `magic`, 0 or 1. Not thread-safe.
 
     codec: compress every batch with this one (0 to 3; 0 unwraps; -1: keep each batch's own).
-    decompress: Callable[[codec, magic, memoryview], bytes-like]; None: the table's.
+    decompress: Callable[[codec, magic, memoryview], bytes-like], or None for the table's.
     compress: Callable[[codec, payload], bytes-like], which uses the framing of format `magic`.
     check_crc: refuse a batch whose checksum is wrong.
     first_offset: as in a fetch from this offset, skip the records below it in batches converted without a codec, and

@@ -25,7 +25,7 @@ cdef inline bint is_int(object value) noexcept:
 cdef class Intake:
     """Adds to `runs` and `pending`, as long as no message was cancelled or moved: `cancelled` and `moved` are empty.
 
-    now_ms: the clock; None: the system's. other: another set that may contain the message, or None.
+    now_ms: the clock, or None for the system's. other: another set that may contain the message, or None.
     ledger_id: only messages of this ledger are added here; ANY_LEDGER: messages of all ledgers.
     early_ms, most: a message due within `early_ms`, or beyond the `most` pending ones, is not added here.
     delayed: how many are pending. `lock` guards it, like everything else.

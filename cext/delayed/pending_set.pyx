@@ -172,7 +172,7 @@ cdef class PendingSet:
             self.adopt(ledger_id, self.new_bitmap.deserialize(serialised))
 
     def hand_over(self, PendingSet other not None, int64_t ledger_id, bitmap=None):
-        """Move the ids in `bitmap` (None: all) that are pending here for a ledger to another set."""
+        """Move the ids in `bitmap`, or all if it is None, that are pending here for a ledger to another set."""
         mine = self.bitmaps.get(ledger_id)
         if mine is None:
             return

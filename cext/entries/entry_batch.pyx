@@ -117,7 +117,7 @@ cdef class EntryBatch:
 
     `taken`: the batch that was taken last; the caller sets it to None.
     """
-    cdef EncodedBatch made          # None: no entry is waiting
+    cdef EncodedBatch made          # None if no entry is waiting
     cdef public EncodedBatch taken
     cdef Output scratch             # an entry with its broker's part
     cdef Use use

@@ -14,7 +14,7 @@ cdef class GrowingEnd:
     cdef EndNumbers numbers
     cdef int64_t version        # counts the changes
     cdef object kind            # the class of the tuple
-    cdef object _at             # `numbers` as a tuple; None: not requested yet
+    cdef object _at             # `numbers` as a tuple; None before the first request
 
     cdef inline void put(self, const EndNumbers* numbers) noexcept:
         self.numbers = numbers[0]

@@ -77,7 +77,7 @@ cdef class PointReader:
     Reads records of one segment.
 
     window: the .log, up to the published end if it grows.
-    offsets: entries of the offset index, without zeros; None: search from the start.
+    offsets: entries of the offset index, without zeros, or None to search from the start.
     end_offset: every batch ends below it.
     checked: belongs to the map of the window, and is as large as that may become.
     """
@@ -108,7 +108,7 @@ cdef class PointReader:
 
     @property
     def ranges(self):
-        """The time ranges of this log, which searches by time then use; None: unknown."""
+        """The time ranges of this log, which searches by time use; None if unknown."""
         return self._ranges
 
     @ranges.setter

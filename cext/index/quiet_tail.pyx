@@ -29,10 +29,10 @@ cdef class QuietTail(ChangeGate):
     is_old_format       records are stored in format v0 or v1: never quietly
     follows             the last batches kept the offsets of their source: a mirror, a replica
     encoder             makes batches, and checks ready ones
-    announcements       a queue.SimpleQueue that gets the log when readers may see more of it; None: not wanted
+    announcements       a queue.SimpleQueue that gets the log when readers may see more of it, or None
     is_announced        it is already in there: the next appends need not add it
     batch_bytes_max     a single record that makes a larger batch is not appended quietly
-    lingering           the records that wait to be written together; None: each append writes its own
+    lingering           the records that wait to be written together, or None if each append writes its own
     lingering_bytes     they are written when they have this size
     """
     cdef public object active

@@ -32,8 +32,8 @@ cdef class Chained:
     An error of `iterables` itself ends the iteration; after an error of one of them, its next item is asked for.
     `lost`: a sequence to which the iterables add what they skip.
     """
-    cdef object source              # None: it has ended
-    cdef object active              # None: the next one is to be asked for
+    cdef object source              # None at the end
+    cdef object active              # None before the next one is requested
     cdef object skipped
     cdef Use use
 

@@ -228,7 +228,7 @@ def scan(
         continue from the table's `end`. -1: no limit.
     min_offset, end_offset: offsets must lie in [min_offset, end_offset) and increase. Stop before the first batch that
         violates this, with OFFSET_BACK, OFFSET_AHEAD (it is above the following ones), or OFFSET_RANGE (it ends below
-        its beginning). A wrapper is judged by its last offset. min_offset None: offsets are not checked.
+        its beginning). A wrapper is judged by its last offset. If min_offset is None, offsets are not checked.
     decompress: for the records of compressed batches, Callable[[codec, magic, memoryview], bytes-like].
 
     Damage is not raised: see the table's `end` and `stop`. InvalidArgumentError: `position` is outside the window.

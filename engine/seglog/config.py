@@ -105,7 +105,7 @@ class Key:
     high: int = MAX_INT
     besides: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
-    may_be_unset: bool = False      # None: the code that uses the configuration decides
+    may_be_unset: bool = False      # if None, the code that uses the configuration decides
 
     @property
     def limits(self) -> str:

@@ -1,8 +1,8 @@
-"""The end of the process: what works in the background, or keeps data in memory, is finished before the interpreter is.
+"""The end of the process: background work ends, and data in memory is written, before the interpreter is finalized.
 
-When the interpreter is finalized, it stops all other threads for good, wherever they are: what they hold stays taken,
-and what they were to do is never done. Objects that are collected later, since nobody closed them, must not wait for
-them. So each of our threads ends before, while all threads still run: in an atexit handler, after the handlers that the
+When the interpreter is finalized, it stops all other threads permanently, wherever they are: locks that they hold stay
+locked, and their work is never done. Objects that nobody closed, and that are collected later, must not wait for them.
+So each of our threads ends before, while all threads still run: in an atexit handler, after the handlers that the
 program has registered since it imported this, and after all of its threads but the daemons.
 
 A child of multiprocessing that was forked runs no atexit handlers and finalizes nothing: it only writes what is kept in
@@ -37,7 +37,7 @@ class Ending(Protocol):
 
 
 class ProcessEnd:
-    """Everything that is to be finished in this process. Each method's changes are one step, without a lock."""
+    """Everything that this process has to finish before it ends. Each method's changes are one step, without a lock."""
 
     def __init__(self) -> None:
         self._endings: dict[int, Ending] = {}

@@ -45,7 +45,7 @@ def test_it_is_the_batch_of_all_its_records(records, base, codec, by_log):
     assert (len(batch), batch.size_bytes) == (0, 0)
 
 
-def test_it_begins_anew_when_it_was_taken():
+def test_it_starts_empty_when_it_was_taken():
     batch = grown([(b"k", b"1", (), NOW)])
     first = batch.take(0, NOW)
     assert bytes(grown([(None, b"2", None, NOW + 5)], batch).take(1, NOW)) == bytes(

@@ -275,7 +275,7 @@ def test_a_new_directory_gets_an_empty_segment(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_ends_below_its_start_begins_anew_there(copy_of, clean):
+def test_a_log_that_ends_below_its_start_starts_empty_there(copy_of, clean):
     directory = copy_of("txn-v2-k391")
     loaded = opened(directory, clean=clean, log_start_offset=1000)
     assert [(s.base_offset, s.size_bytes) for s in loaded.segments] == [(1000, 0)]

@@ -9,7 +9,7 @@ from seglog.tools.cli import cli
 
 
 def seglog(*arguments, status: int | None = 0) -> Result:
-    """`seglog ARGUMENTS`, which must end with `status`; None: with any."""
+    """`seglog ARGUMENTS`, which must end with `status`, or with any if it is None."""
     result = CliRunner().invoke(cli, [str(a) for a in arguments])
     assert status is None or result.exit_code == status, (arguments, result.exit_code, result.output)
     return result

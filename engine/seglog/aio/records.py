@@ -286,7 +286,7 @@ class FollowedRecords(AsyncRecords):
         return None
 
     def _to_wait_for(self) -> "asyncio.Future[None] | None":
-        """A future, done when there may be more than at the last look, or at the timeout. None: look again at once."""
+        """A future, done when there may be more than at the last look or at the timeout; None to look again at once."""
         if self._arrivals.arm():
             return None
         left_s = self._left_s()
@@ -338,7 +338,7 @@ class FollowedRecords(AsyncRecords):
             if self._extent is not None:
                 following.clear(self._extent)
             if following.is_outdated:
-                # The loop has yet to be told of the change, and is told of nothing while this task does not wait.
+                # The loop does not know of the change yet, and learns of nothing while this task does not wait.
                 self._arrivals.look_again()
             extent, epoch = following.source.moment() if may_wait else self._arrivals.moment()
             end = following.go_to(extent, epoch)

@@ -46,7 +46,7 @@ from seglog.segment.segment import Segment
 from seglog.state.checkpoints import offsets_or_none
 from seglog.state.reader_cursor import is_cursor_file
 
-# How often a partition is copied because it changed meanwhile. Each time, only what is new is read.
+# How often a partition that changes during its copy is copied again. Each time, only new data is read.
 _LOOKS_MAX = 100
 _PAUSE_S, _PAUSE_S_MAX = 0.005, 1.0
 # A second change within this time may leave a file's time as it was: the kernel's clock ticks.

@@ -110,7 +110,7 @@ class RestoredFiles:
 
 
 def _first_behind(log: Path, until: RestoreEnd) -> tuple[int, int] | None:
-    """The position of the first batch of a .log that is left out, and the end of the log before it; None: none is."""
+    """The position of the first batch of a .log that is left out, and the end of the log before it; None if none is."""
     segment = Segment(log, is_last=False)
     end = segment.base_offset
     try:

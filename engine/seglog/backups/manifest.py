@@ -103,7 +103,7 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBackup:
-    """A partition as of one moment. The offsets are those of the log and of its lines in the log dir; None: no line.
+    """A partition as of one moment. The offsets are those of the log and of its lines in the log dir; None is no line.
 
     `has_minute_indexes`: its segments have them, so a restored one gets them, too.
     """

@@ -188,7 +188,7 @@ class PieceStore:
 
 
 def _compressed(data: bytes) -> bytes | None:
-    """None: it is not worth it."""
+    """The data compressed, or None if that saves too little."""
     sample = data[:_SAMPLE_BYTES]
     if len(bytes(compress(Codec.ZSTD, _V2, sample, 1))) > len(sample) - len(sample) // _WORTH:
         return None

@@ -5,8 +5,8 @@
 A snapshot exists once its manifest does, and by then all that it names is durable. So a run may be killed anywhere;
 what it stored is found by the next run, or removed by `prune`.
 
-Whoever adds or removes anything holds the store's lock, or in a store without locks its lease (`alone`); readers need
-none.
+A program that adds or removes anything holds the store's lock or, in a store without locks, its lease (`alone`).
+Readers need neither.
 """
 import os
 import secrets

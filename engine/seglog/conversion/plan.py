@@ -83,7 +83,7 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The conversion of the partition directory `source`. `target` None: a dry run.
+    """The conversion of the partition directory `source`. `target` is None for a dry run.
 
     `left_behind`: files in the source that are not copied; `warnings`: what to know before; `losses`: what format v0 or
     v1 cannot store. `target_end_offset`: the log end offset of the result, lower than the source's if the last records

@@ -71,7 +71,7 @@ class Proof:
     segments: tuple[SegmentProof, ...]
     left_out: tuple[str, ...] = ()
     made_from: str | None = None        # conversion.inputs.made_from; None in an older proof
-    # Offsets that no segment of the source held, although its topic is not compacted; None: nobody looked.
+    # Offsets that no segment of the source held, although its topic is not compacted; None if not checked.
     gaps: tuple[tuple[int, int], ...] | None = None
 
     @property

@@ -39,7 +39,7 @@ class StateFold:
     Below v2 there are no epochs, producers or transactions, and no files of them. (A broker whose topics have such a
     format deletes a leader-epoch-checkpoint that it finds: UnifiedLog.maybeCreateLeaderEpochCache.) A log of messages
     with tags has epochs but no producers; it keeps them if batches keep their formats.
-    `keeps_format`: the highest version in the source if batches keep theirs; None: they are converted to `to`.
+    `keeps_format`: the highest version in the source if batches keep theirs, or None if they are converted to `to`.
     """
 
     def __init__(self, read: Read, write: Write, *, to: int, keeps_format: int | None = None) -> None:

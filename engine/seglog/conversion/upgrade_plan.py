@@ -134,10 +134,10 @@ def plan_upgrade(
     progress: Callable[[str], Progress] = lambda partition: lambda done, total: None,
     unread: Callable[[Path, SeglogError], None] | None = None,
 ) -> Iterator[PartitionUpgrade]:
-    """Return what to know of each partition before an upgrade, by topic and number.
+    """Return, for each partition, what an upgrade requires, by topic and number.
 
-    `topics`: globs; all topics without one. `unread`: is called with each partition that cannot be read, and why; None:
-    the first one raises StorageError or NotALogError. Raises NotALogError if there is no partition,
+    `topics`: globs; all topics without one. `unread` is called with each partition that cannot be read, and why; if it
+    is None, the first one raises StorageError or NotALogError. Raises NotALogError if there is no partition,
     InvalidArgumentError for a glob that matches none.
     """
     partitions = partitions_in(log_dir, topics, unreadable=True)
@@ -247,7 +247,7 @@ def _verdict(
 def _gone(ages: Sequence[SegmentAge], policy: TopicPolicy) -> tuple[int | None, int | None]:
     """Return when retention will have deleted the last segment with old formats, and after how many more bytes.
 
-    Segments are deleted from the start of the log, in order. None: not by time, not by size.
+    Segments are deleted from the start of the log, in order. A limit of None deletes nothing.
     """
     last = max((slot for slot, age in enumerate(ages) if age.old_bytes), default=-1)
     if last < 0 or not policy.deletes:

@@ -65,7 +65,7 @@ class Group:
         self.pending_members: dict[str, Due] = {}
         # Members of this generation whose SyncGroup has not arrived.
         self.pending_syncs: set[str] = set()
-        self.subscribed_topics: frozenset[str] | None = None     # None: not known
+        self.subscribed_topics: frozenset[str] | None = None     # None if unknown
         # A member joined during the initial delay of the group's first generation, which prolongs the delay.
         self.has_new_member = False
         # When the rebalance ends without late members. During the initial delay nothing else ends it.

@@ -97,7 +97,7 @@ class GroupOffsets:
             self._held.offsets += commit.size_bytes
 
     def finish(self, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None) -> None:
-        """Apply commits that are on the disk; `log_offset` None: drop them, as they could not be written."""
+        """Apply commits that are on the disk. With `log_offset` None, drop them: they could not be written."""
         for where, commit in commits.items():
             if self._pending.get(where) is commit:
                 self._drop_pending(where)
@@ -112,7 +112,7 @@ class GroupOffsets:
     def finish_transactional(
         self, producer_id: int, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int | None
     ) -> None:
-        """Note that commits are on the disk and wait for the transaction's end; `log_offset` None: drop them, as they
+        """Note that commits are on the disk and wait for the transaction's end. With `log_offset` None, drop them: they
         could not be written."""
         pending = self._transactional.get(producer_id, {})
         for where, commit in commits.items():
@@ -206,8 +206,8 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """The offsets to remove: older than `retention_ms`, or past the expiry time of their commit (OffsetCommit 2-4).
 
-        `since_ms`: when the group became empty; None: each offset ages from its commit. `subscribed`: topics that the
-        group reads; their offsets stay.
+        `since_ms`: when the group became empty; if None, each offset ages from its commit. `subscribed`: topics that
+        the group reads; their offsets stay.
         """
         found = []
         for where, logged in self._committed.items():

@@ -103,8 +103,8 @@ class GroupCoordinator:
     # --- finding groups ------------------------------------------------------------------------------
 
     def check(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
-        """Why no request of this group can be answered; None: it can. A group without a name may commit offsets, as
-        Kafka's oldest clients did, but has no members."""
+        """The error for all requests of this group, or None. A group without a name may commit offsets, as Kafka's
+        oldest clients did, but has no members."""
         if group_id is None or not (group_id or may_be_empty) or not has_room(group_id):
             return Errors.INVALID_GROUP_ID
         if self.unready is not None:
@@ -115,7 +115,7 @@ class GroupCoordinator:
         return self.groups.get(group_id)
 
     def get_or_make(self, group_id: str) -> Group | None:
-        """The group; None: it would be one more than `seglog.max.groups`, or there is no room for it."""
+        """The group, or None if a new one would exceed `seglog.max.groups`, or if there is no room for it."""
         group = self.groups.get(group_id)
         if group is None and len(self.groups) < self.config.max_groups:
             made = Group(group_id, self.held)

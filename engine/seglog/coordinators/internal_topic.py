@@ -37,7 +37,7 @@ class CoordinatorLogs(Protocol):
     """What the coordinators need from the server."""
 
     def log(self, topic: str, partition: int) -> Log | None:
-        """The open log; None: there is no such partition."""
+        """The open log, or None if there is no such partition."""
 
     async def opened(self, topic: str, partition: int) -> Log | None:
         """As `log`, without blocking the loop while the log opens."""

@@ -42,8 +42,8 @@ class ProducerIds:
 
 
 def read_next_block(path: Path) -> int | None:
-    """Where the next block begins; None: none has been reserved. Raises CorruptSettingsError, UnsupportedVersionError,
-    StorageError."""
+    """Where the next block begins, or None if none has been reserved. Raises CorruptSettingsError,
+    UnsupportedVersionError, StorageError."""
     try:
         raw = read_file(path)
     except FileNotFoundError:

@@ -432,7 +432,7 @@ class Rebalancing:
 
     @staticmethod
     def _check_member(group: Group, member_id: str, group_instance_id: str | None) -> Errors | None:
-        """Why the client is not a member of the group; None: it is."""
+        """The error for a client that is not a member of the group, or None if it is."""
         if group_instance_id is not None:
             current = group.static_members.get(group_instance_id)
             if current is None:
@@ -454,8 +454,8 @@ class Rebalancing:
     def check_commit(
         self, group: Group, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool
     ) -> Errors | None:
-        """Why the client may not commit offsets; None: it may. A client that is not a member may commit only while the
-        group is empty, or in a transaction, which identifies its producer."""
+        """The error for a client that may not commit offsets, or None if it may. A client that is not a member may
+        commit only while the group is empty, or in a transaction, which identifies its producer."""
         if group.state is GroupState.DEAD:
             return Errors.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and group.state is GroupState.EMPTY:

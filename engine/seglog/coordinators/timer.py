@@ -108,7 +108,7 @@ class Timer:
         return None
 
     async def run(self) -> None:
-        """Call what is due, until this task is cancelled."""
+        """Make the calls when they are due, until this task is cancelled."""
         changed = self._changed = asyncio.Event()
         try:
             while True:

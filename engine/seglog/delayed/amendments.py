@@ -71,7 +71,7 @@ class Amendments:
         self.moved.clear()
 
     def properties_of(self, ledger_id: int) -> dict[str, str | None]:
-        """Return the properties that a ledger should have; None: to be removed."""
+        """Return the properties that a ledger should have; those that are None must be removed."""
         cancelled = self.cancelled_in.get(ledger_id)
         moved = sorted((entry, at) for (ledger, entry), at in self.moved.items() if ledger == ledger_id)
         return {

@@ -23,7 +23,7 @@ class Properties(Protocol):
         ...
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, and remove those that are None: all or, after a crash, none of them."""
+        """Set properties, and remove those that are None. After a crash, all or none of them have changed."""
         ...
 
 
@@ -72,7 +72,7 @@ class BucketSnapshotStorage(ABC):
 
     @abstractmethod
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, and remove those that are None: all or, after a crash, none of them."""
+        """Set properties, and remove those that are None. After a crash, all or none of them have changed."""
 
     @abstractmethod
     def close(self) -> None:

@@ -26,7 +26,7 @@ class Authentication:
     """
 
     def __init__(self, users: Users | None, principal: str = ANONYMOUS) -> None:
-        """`users`: None: no authentication. `principal`: who the client is without a login."""
+        """`users`: if None, nobody has to log in. `principal`: who the client is without a login."""
         self._users = users
         self._mechanism = ""
         self._exchange: ScramExchange | None = None
@@ -68,7 +68,7 @@ class Authentication:
         return SaslAuthenticateResponse(auth_bytes=answer)
 
     def take(self, token: bytes) -> bytes | None:
-        """Take a token of the mechanism. The answer; None: the login has failed."""
+        """Take a token of the mechanism. Returns the answer, or None if the login has failed."""
         token = bytes(token)
         answer = self._plain(token) if self._mechanism == "PLAIN" else self._scram(token)
         self.has_failed = answer is None

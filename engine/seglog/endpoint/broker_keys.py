@@ -102,7 +102,7 @@ NO_EFFECT = (
     NoEffect("the properties have no providers of values", ("config.providers", "config.providers.*")),
 )
 
-# What these say would not be done, and whoever wrote them relies on it.
+# The server would not do what these keys say, and their author relies on it.
 REFUSED = ("authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name")
 
 

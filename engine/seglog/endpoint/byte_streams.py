@@ -205,7 +205,7 @@ class TlsStream:
                 return
 
     def subject(self) -> str | None:
-        """The subject of the client's certificate, as Kafka writes it: "CN=alice,O=example"; None: it has none."""
+        """The subject of the client's certificate, as Kafka writes it ("CN=alice,O=example"), or None."""
         found = (self._tls.getpeercert() or {}).get("subject")
         if not found:
             return None

@@ -97,7 +97,7 @@ class ClusterFacts:
         )
 
     async def _of_name(self, name: str, may_create: bool, context: RequestContext) -> _Topic | None:
-        """The row of a topic; None: it is to be created."""
+        """The row of a topic, or None if it has to be created first."""
         topic = self._topics.topic(name)
         if topic is not None:
             return await self._row(topic, context)
@@ -221,7 +221,7 @@ class ClusterFacts:
             log_dir=self._log_dir, topics=topics, total_bytes=usage.total, usable_bytes=usage.free)])
 
     async def _size_bytes(self, name: str, partition: int) -> int | None:
-        """The size of the partition's log; None: there is no such partition."""
+        """The size of the partition's log, or None if there is no such partition."""
         if not self._topics.has(name, partition):
             return None
         log = await self._topics.opened(name, partition) if self._topics.is_made(name, partition) else None

@@ -246,7 +246,7 @@ def _incremental(
 
 
 def _changed(log: Log | None, name: str, operation: int, value: str | None) -> str | None:
-    """The new value of a setting; None: the default. Raises InvalidConfigError."""
+    """The new value of a setting, or None for the default. Raises InvalidConfigError."""
     if operation == _SET:
         return value
     if operation == _DELETE:

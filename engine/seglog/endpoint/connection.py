@@ -72,7 +72,7 @@ class Connection:
         self._begun: Begun[Answer | PendingResponse] | None = None
         self._pending: PendingResponse | None = None
         self._failure: Exception | None = None      # of a callback, for the task
-        # What is to be sent, whether only the task can send it, and how much memory for large answers it takes.
+        # The answer to send, whether only the task can send it, and how much memory for large answers it takes.
         self._answers: list[Any] = []
         self._has_files = False
         self._held_bytes = 0

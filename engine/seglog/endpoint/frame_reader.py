@@ -103,7 +103,7 @@ class FrameReader:
         self._taken_bytes, self._lacking_bytes = self._lacking_bytes, 0
 
     def next(self) -> memoryview | None:
-        """The bytes of the next frame, good until `done`; None: it has not come yet, or lacks memory.
+        """The bytes of the next frame, valid until `done`, or None if it has not arrived yet or lacks memory.
 
         Raises ProtocolError for a length that no frame has.
         """

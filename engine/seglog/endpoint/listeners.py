@@ -45,7 +45,7 @@ class Protocol(Enum):
 
 
 class Listener(NamedTuple):
-    """`advertised`: the address for clients; None: the one that they connect to."""
+    """`advertised`: the address for clients, or None for the one that they connect to."""
 
     name: str
     protocol: Protocol
@@ -165,8 +165,8 @@ class ListeningSocket:
         self._resume()
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """A connection that waits, and the client's host; None: there is none any more, or there are no descriptors
-        for it."""
+        """A waiting connection and the client's host, or None if none is left or the process has no descriptors for
+        it."""
         try:
             sock, peer = self._socket.accept()
         except (BlockingIOError, ConnectionAbortedError):       # the client has left again

@@ -109,7 +109,7 @@ class LocalServer:
 
     @property
     def http_address(self) -> str | None:
-        """Host and port of the web page and the metrics; None: they are not served."""
+        """Host and port of the web page and the metrics, or None if they are not served."""
         page = self._running().page
         return None if page is None else f"{page.host}:{page.port}"
 
@@ -161,7 +161,7 @@ class LocalServer:
         self._call(self._running().topics.create(name, partitions, config or {}))
 
     def log(self, topic: str, partition: int = 0) -> Log | None:
-        """The open log of a partition, for inspection; None: there is no such partition."""
+        """The open log of a partition, for inspection, or None if there is no such partition."""
         return self._running().topics.log(topic, partition)
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -68,8 +68,8 @@ class Page:
         name: Callable[[], str], *, users: Users | None = None, tls: ssl.SSLContext | None = None,
         names: Sequence[str] = (), security: SecurityLog | None = None,
     ) -> None:
-        """`groups` returns the current groups; `name` the address at which clients find the server. `users`: None: it
-        asks for no password. `names`: of this host, besides localhost."""
+        """`groups` returns the current groups; `name` the address at which clients find the server. `users`: if
+        None, it asks for no password. `names`: of this host, besides localhost."""
         self._users = users
         self._tls = tls
         self._names = frozenset(one.lower() for one in ("localhost", *names))

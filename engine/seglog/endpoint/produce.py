@@ -66,7 +66,7 @@ _CHECK_CPU_S_MAX = 0.5
 
 _Row = ProduceResponse.PartitionProduceResponse
 
-# The log of a partition, why it cannot be opened, or None: there is no such partition.
+# The log of a partition, why it cannot be opened, or None if there is no such partition.
 _Found: TypeAlias = Log | SeglogError | None
 
 
@@ -79,7 +79,7 @@ class _Appended(NamedTuple):
 
 
 class Produce:
-    """Handles Produce requests. `verify`: TransactionCoordinator.verify; None: there are no transactions."""
+    """Handles Produce requests. `verify`: TransactionCoordinator.verify, or None if there are no transactions."""
 
     def __init__(
         self, topics: Topics, durability: Durability, verify: Verify | None = None, producers_max: int = MAX_INT
@@ -122,7 +122,7 @@ class Produce:
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found]
     ) -> "list[_Checked]":
         """Check batches in a thread, because that takes long. They are appended in the loop, where nothing comes
-        between the check of their transaction and the append. None: what `_append` refuses itself."""
+        between the check of their transaction and the append. Those that `_append` refuses itself become None."""
         asked: list[tuple[Log, str, memoryview] | None] = []
         found = iter(logs)
         for topic in request.topic_data:
@@ -164,7 +164,8 @@ class Produce:
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
         found: _Found, row: _Row, checked: "_Checked",
     ) -> _Appended | None:
-        """Append the batches of one partition. None: refused, with the reason in the row, or nothing to write."""
+        """Append the batches of one partition. Returns None if there is nothing to write, or if they are refused: the
+        row has the reason."""
         records = memoryview(b"" if data.records is None else data.records)
         log = None
         try:

@@ -36,7 +36,7 @@ class RequestContext(NamedTuple):
         self.security.configured(self.client_host, self.principal, topic, changes)
 
 
-# Answers a request; None: there is no answer (Produce with acks=0). Up to its first wait it runs in a callback of the
-# loop, without a current task (loop.begun). If it needs nothing of the request any more, it may return what will be the
-# answer, so that whatever gives it is spared the turn of the loop that a task needs.
+# Answers a request, or returns None for no answer (Produce with acks=0). Up to its first wait it runs in a callback of
+# the loop, without a current task (loop.begun). Once it no longer needs the request, it may return a PendingAnswer,
+# which saves the turn of the loop that a task needs.
 Handler = Callable[[Any, RequestContext], Awaitable[Any | PendingAnswer[Any]]]

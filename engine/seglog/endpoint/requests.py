@@ -26,7 +26,7 @@ from seglog.wire.messages import ApiKey, ApiVersionsResponse, RequestHeader
 
 _LOG = Logger(__name__)
 
-# So many different ones are counted: whoever sends nonsense takes no more memory.
+# So many different ones are counted, so that a client that sends nonsense cannot fill the memory.
 _LACKING_MAX = 100
 
 
@@ -34,7 +34,7 @@ class DroppedError(Exception):
     """The connection must be closed without an answer, because a planned fault says so."""
 
 
-# The segments of an answer (None: there is none), and how much they take of the memory for large answers.
+# The segments of an answer, or None for no answer, and how much they take of the memory for large answers.
 Answer = tuple[list[Any] | None, int]
 
 

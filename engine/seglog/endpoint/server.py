@@ -70,11 +70,11 @@ class ServerOptions:
 
     listeners       where it listens; port 0: any free one
     users           passwords by name, for SASL, beside the users that are stored with the log dir
-    tls             None: plain
+    tls             plain connections if None
     cleaner         that of the log dir, to be told
     log_config      for settings of logs that a topic does not have itself
     topics          numbers of partitions by topic name, created at the start unless they exist
-    http            where to serve the web page and the metrics; None: not served
+    http            where to serve the web page and the metrics; not served if None
     """
 
     listeners: Sequence[Listener] = (Listener("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 0),)

@@ -141,7 +141,7 @@ class TopicAdmin:
         return int(topic.num_partitions)
 
     def _checked(self, topic: CreateTopicsRequest.CreatableTopic, partitions: int) -> NewTopic:
-        """What is to be created. Raises RequestRefusedError, SeglogError."""
+        """The topic to create. Raises RequestRefusedError, SeglogError."""
         self._topics.check_name(topic.name)
         if partitions > self._topics.partitions_max:
             raise RequestRefusedError(

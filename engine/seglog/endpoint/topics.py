@@ -204,8 +204,8 @@ class Topics:
         return None if log is None or log.closed else log
 
     def log(self, topic: str, partition: int) -> Log | None:
-        """The open log; None: there is no such partition. Raises what opening it raises. Opening may recover the log,
-        which takes time, so the loop calls `opened` instead."""
+        """The open log, or None if there is no such partition. Raises what opening it raises. Opening may recover the
+        log, which takes time, so the loop calls `opened` instead."""
         log = self.open_log(topic, partition)
         if log is not None:
             return log
@@ -275,7 +275,7 @@ class Topics:
     # --- changes ---------------------------------------------------------------------------------
 
     def fault(self, name: str) -> str | None:
-        """Why a topic with this name cannot be created; None: it can. (Topic.validate, Topic.hasCollision)"""
+        """Why a topic with this name cannot be created, or None if it can. (Topic.validate, Topic.hasCollision)"""
         why = names.topic_fault(name)
         if why is not None:
             return why
@@ -767,7 +767,7 @@ class Topics:
         return config
 
     async def settings(self, name: str) -> Mapping[str, Setting] | None:
-        """The settings of a topic; None: there is no such topic. A log is not opened for it."""
+        """The settings of a topic, or None if there is no such topic. Opens no log."""
         log = self.open_log(name, 0)
         if log is not None:
             return log.settings

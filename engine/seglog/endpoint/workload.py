@@ -66,7 +66,7 @@ class Workload(Paced):
     is_heavy = False
 
     def __init__(self, heavy: HeavyWork | None) -> None:
-        """`heavy` None: for tests of a handler alone, without limits."""
+        """`heavy` is None, which is no limit, only in tests of a handler alone."""
         self._heavy = heavy
 
     async def step(self, rows: int = 1, size_bytes: int = 0) -> None:

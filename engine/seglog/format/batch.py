@@ -233,7 +233,7 @@ class BatchEncoder:
     """
 
     def __init__(self, config: LogConfig, leader_epoch: int = 0, time_of: "TimeOf | None" = None) -> None:
-        self._time_of = time_of     # converts a time that is not an int to ms; None: such times are refused
+        self._time_of = time_of     # converts a time that is not an int to ms; if None, such times are refused
         self.codec = Codec.of(config.codec or "none")
         self.leader_epoch = leader_epoch
         self.uses_log_append_time = config.message_timestamp_type == "LogAppendTime"

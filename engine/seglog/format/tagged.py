@@ -31,8 +31,8 @@ def scan_tagged(messages: "Buffer", *, name: str | None = None) -> BatchTable:
 def to_tagged(batches: "Buffer", *, codec: str | Codec | None = None, with_ms: bool = True) -> bytes:
     """Convert batches of v0, v1 and v2 to tagged messages with the same offsets, keys, values and times.
 
-    codec: compress every batch with this one; None: keep each batch's. with_ms: give each message tag 0, its time in
-    ms; otherwise only seconds remain. Other information in v2 is lost, except headers named `seglog.tag.<id>`.
+    codec: compress every batch with this one, or if None, keep each batch's. with_ms: give each message tag 0, its time
+    in ms; otherwise only seconds remain. Other information in v2 is lost, except headers named `seglog.tag.<id>`.
 
     Raises CorruptRecordError, codec errors, RecordTooLargeError.
     """

@@ -41,8 +41,8 @@ class _Pieces(Generic[Result]):
         self._running = 0           # threads that take permits
         self._walking = Lock()
         self._is_over = False
-        self._permits: SimpleQueue[bool] = SimpleQueue()            # one for each piece; False: no more
-        self._places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None: the end
+        self._permits: SimpleQueue[bool] = SimpleQueue()            # one for each piece; False ends it
+        self._places: SimpleQueue[_Place[Result] | None] = SimpleQueue()     # in order; None ends it
 
     def permit(self) -> None:
         """Permit one more piece."""

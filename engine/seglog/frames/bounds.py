@@ -87,17 +87,17 @@ class Bounds:
 
 
 def larger(one: bytes | None, other: bytes | None) -> bytes | None:
-    """The larger one of two lower bounds; None: no bound."""
+    """The larger of two lower bounds; None is no bound."""
     return max((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def smaller(one: bytes | None, other: bytes | None) -> bytes | None:
-    """The smaller one of two upper bounds; None: no bound."""
+    """The smaller of two upper bounds; None is no bound."""
     return min((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def both(one: frozenset[Value] | None, other: frozenset[Value] | None) -> frozenset[Value] | None:
-    """The values that satisfy both; None: all."""
+    """The values that satisfy both; None stands for all values."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
@@ -109,7 +109,7 @@ def flipped(operator: str) -> str:
 
 
 def _interval(operator: str, constant: int) -> tuple[int | None, int | None]:
-    """The smallest and largest integers that satisfy the comparison; None: no limit."""
+    """The smallest and largest integers that satisfy the comparison; None is no limit."""
     match operator:
         case ">=":
             return constant, None
@@ -136,8 +136,8 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})Z")
 def bounds_of_text(text: str, constants: Mapping[str, object] | None = None) -> Bounds:
     """The bounds of str(expression), for a pyarrow expression over the columns of a topic.
 
-    `constants`: {quoted text: the constant}, text or bytes; other constants prune nothing. None: all are text, except
-    the key's, which are bytes in hex.
+    `constants`: {quoted text: the constant}, text or bytes; other constants prune nothing. If it is None, all are
+    text, except the key's, which are bytes in hex.
     """
     bounds = Bounds()
     # No quoted word can contain a bracket or a space, so brackets and words can be matched directly.

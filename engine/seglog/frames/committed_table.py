@@ -54,7 +54,7 @@ class CommittedTable(ABC):
         fs: FileSystem | None,
     ) -> None:
         self._pyarrow = library("pyarrow")
-        # None: as the table is, or if it is to be made, by topic and partition.
+        # None: as the table is partitioned; a new table, by topic and partition.
         self._chosen = checked_partition_by(partition_by)
         self._commit_bytes = self.commit_bytes if file_bytes is None else checked_file_bytes(file_bytes)
         self._compression = compression

@@ -235,7 +235,7 @@ class TableDirectory:
         for source, _, _ in transforms:
             if source not in names:
                 raise InvalidArgumentError(
-                    f"the table is to be partitioned by {source}, which is not among the columns", file=self._path,
+                    f"the table must be partitioned by {source}, which is not among the columns", file=self._path,
                     hint=f"add {source!r} to columns, or choose another partition_by",
                 )
         spec = partitioning.PartitionSpec(*(

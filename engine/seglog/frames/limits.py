@@ -12,7 +12,7 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The requested records of each partition. `partitions`, `topics`: only of these; None: all."""
+    """The requested records of each partition. `partitions`, `topics`: only these, or all if None."""
 
     from_offset: int = 0
     to_offset: int = OFFSET_MAX

@@ -35,8 +35,8 @@ KEPT = ArenaPool(16 << 20, 0)
 class ScanPart:
     """The records with start_offset <= offset < stop_offset in `spans` of the .log at `path`. Can be pickled.
 
-    `spans`: (position, end position) of whole batches. `inode`: of the file when it was listed; another file with that
-    name is refused; None: any file (if another machine reads it). `aborted`: transactions whose records are left out.
+    `spans`: (position, end position) of whole batches. `inode`: that of the file when it was listed; another file
+    with that name is refused, unless `inode` is None (another machine reads it). `aborted`: transactions left out.
     `end_offset`: every batch of the segment ends below it. `gaps`: offsets before it that no segment holds.
     """
 

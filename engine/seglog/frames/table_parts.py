@@ -84,7 +84,7 @@ def locked(fs: FileSystem, path: Path) -> Iterator[None]:
 
 
 def refuse_other_files(path: Path, kind: str, is_own: Callable[[str], bool]) -> None:
-    """Raise InvalidArgumentError if the directory, in which a table is to be made, has files that are not its own."""
+    """Raise InvalidArgumentError if the directory for a new table has files that are not the table's."""
     with refusals("list", path), os.scandir(path) as entries:
         others = [entry.name for entry in entries if not is_own(entry.name)]
     if others:

@@ -240,7 +240,7 @@ def _sync_name(fs: FileSystem, directory: str) -> None:
 
 
 def _new_scratch(fs: FileSystem, path: str, like: AnyPath | None, wanted_mode: int | None) -> WritableFile:
-    """A new file `<path>.tmp`, which whoever may open `path` may open."""
+    """A new file `<path>.tmp` with the access rights of `path`."""
     scratch = path + SCRATCH_SUFFIX
     old = None if wanted_mode is not None else _regular_file(path) or (None if like is None else _regular_file(like))
     # Before it has those of the old one, nobody else can open it.

@@ -1,6 +1,6 @@
 """Rings a bell when a file that another process writes changes: one inotify instance and one thread per process.
 
-    watched = FILE_WATCHES.watch(path, bell)      None: the system cannot tell, look now and then
+    watched = FILE_WATCHES.watch(path, bell)      None if the system cannot watch it: then poll
 """
 import os
 from typing import Protocol
@@ -43,7 +43,7 @@ class FileWatches:
         self._watched: dict[int, tuple[WatchedFile, ...]] = {}
 
     def watch(self, path: AnyPath, bell: AnyBell, *, is_directory: bool = False) -> WatchedFile | None:
-        """None: the file cannot be watched: no inotify, its limit is reached, or no such file."""
+        """Watch a file. Returns None if that is not possible: no inotify, its limit is reached, or no such file."""
         return self._alone.run(self._add, path, bell, is_directory)
 
     def _add(self, path: AnyPath, bell: AnyBell, is_directory: bool) -> WatchedFile | None:

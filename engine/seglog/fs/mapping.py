@@ -75,8 +75,8 @@ class Mapping(FileMap):
         return self
 
     def descriptor(self) -> "ReadDescriptor | None":
-        """A descriptor of the mapped file, for system calls that read from it; the same one each time. None: the name
-        belongs to another file by now, or to none.
+        """A descriptor of the mapped file, for system calls that read from it; the same one each time. None if the
+        name now belongs to another file, or to none.
 
         As long as the map lives, no other file can have this inode, so the comparison is reliable.
         """

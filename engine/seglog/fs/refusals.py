@@ -57,7 +57,7 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
 
 
 def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
-    """What to say if the process has used up its own limit of address space; None: it has none, or enough is left."""
+    """A message and hint if the process has used up its address space limit; None if it has none, or enough is left."""
     try:
         late("resource")
         import resource  # not on Windows

@@ -136,7 +136,7 @@ def _opened(path: str, within: int | None, *, may_be_file: bool = False) -> Iter
 
 def _open(path: str, within: int | None, *, may_be_file: bool = False) -> int | None:
     """A descriptor of the directory `path`, whose name is looked up in the directory `within` and must not be a link;
-    without `within` the path is followed. None: it is gone, or with `may_be_file` it is something else."""
+    without `within` the path is followed. None if it is gone or, with `may_be_file`, is something else."""
     try:
         if within is None:
             return os.open(path, _FLAGS & ~os.O_NOFOLLOW)

@@ -148,7 +148,7 @@ class Staging:
     def publish(self) -> None:
         """Sync what is not synced yet, then give the directory its name, durably.
 
-        Raises InvalidArgumentError if the name was taken meanwhile, StorageError if a target is to be replaced and the
+        Raises InvalidArgumentError if the name was taken meanwhile, StorageError if a target must be replaced and the
         file system cannot exchange names. If the very last sync fails, the target is whole, but may be gone after a
         crash; the StorageError says which.
         """

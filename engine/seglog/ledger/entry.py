@@ -134,7 +134,7 @@ class Entry(EntryFrame):
 
 
 def build_entry(metadata: "MessageMetadata", payload: "Buffer", *, checksum: bool = True) -> bytes:
-    """Encode an entry as a producer sends it: without broker metadata, and with `payload` as it is to be stored.
+    """Encode an entry as a producer sends it: without broker metadata, and with `payload` exactly as stored.
 
     Raises InvalidArgumentError if `metadata` lacks required fields.
     """

@@ -33,7 +33,7 @@ SEGMENT = LogConfig(segment_bytes=2**31 - 1, segment_ms=MAX_LONG, segment_jitter
 # The most that a record without a key adds to its value: docs/formats/record_batch.md.
 _RECORD_BYTES_MAX = 32
 # `when_synced` is called each time that this many more bytes are on the disk. Bytes after that are written again if the
-# writer died: this shall take a fraction of a second, however large the ledger is.
+# writer died: this must take a fraction of a second, however large the ledger is.
 SYNCED_BYTES = 64 << 20
 # Batches up to this size are passed to the file as bytes: the fast path saves more than the copy costs.
 _SHORT_BYTES = 8 << 10

@@ -35,7 +35,7 @@ class LedgerEnd:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """`end` None: it was never sealed; its writer is active, or died. `fsync`: how it is written (config.Fsync).
+    """`end` is None if it was never sealed: its writer is active, or died. `fsync`: how it is written (config.Fsync).
 
     `synced_bytes`: a sync returned after this many bytes of the .log were written, so they are on the disk. 0: unknown.
     """

@@ -45,7 +45,7 @@ class PropertyFile:
             return dict(self._properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, and remove those that are None: durably, all or none. Raises StorageError."""
+        """Set properties, and remove those that are None; durable, and all or nothing. Raises StorageError."""
         with self._lock:
             changed = {name: value for name, value in {**self._properties, **changes}.items() if value is not None}
             if changed != self._properties:

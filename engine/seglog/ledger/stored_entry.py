@@ -105,8 +105,8 @@ class EntryView(StoredEntry):
 def as_consumers_get_them(entries: list[StoredEntry], exposes: bool, supports: bool | None) -> list[StoredEntry]:
     """Return the entries with or without broker metadata (PIP-70, PIP-90).
 
-    `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it; None: not a
-    client, gets entries as stored.
+    `exposes`: exposingBrokerEntryMetadataToClientEnabled. `supports`: whether the reader asked for it, or None for
+    a reader that is not a client and gets entries as stored.
     """
     if supports is None or (exposes and supports):
         return entries

@@ -76,7 +76,7 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
 
 
 def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
-    """The next offset of a segment, from the headers after its last index entry. None: the index or the end is wrong.
+    """The next offset of a segment, from the headers after its last index entry; None if the index or the end is wrong.
 
     Kafka's LogSegment.readNextOffset, which accepts whatever it finds: for a log with a torn tail, too low an offset.
     """

@@ -184,18 +184,18 @@ class LoadPlan:
         for segment in checked:
             if segment.is_changed:
                 _rewrite(fs, segment)
-        begins_anew = not self.segments
-        if begins_anew:
+        starts_empty = not self.segments
+        if starts_empty:
             self._begin_anew(fs)
         for segment in checked:
             _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
             self._sync_log(fs, segment)
-        if begins_anew or not self.clean or checked:
+        if starts_empty or not self.clean or checked:
             fs.sync_directory(self.directory)       # also names that a killed process made
         segments = _Replayed(self.segments)
         epochs = replay.put_leader_epochs(
             fs, self.directory, segments, log_start_offset=self.log_start_offset, next_offset=self.next_offset,
-            begins_anew=begins_anew,
+            starts_empty=starts_empty,
         )
         snapshots = ProducerSnapshots(
             fs, self.directory, self.leftovers.snapshots, are_kept=dialect_of_config(self.config).has_producers
@@ -392,7 +392,8 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
 
     Raises CorruptRecordError if seglog.recovery.mode=fail does not allow to continue.
 
-    `unordered_from`: from this offset on, a later batch may have reached the disk before an earlier one; None: nowhere.
+    `unordered_from`: from this offset on, a later batch may have reached the disk before an earlier one; None if all
+    writes were ordered.
     """
     mode = plan.config.recovery_mode
     for segment in checked:

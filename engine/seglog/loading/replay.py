@@ -100,16 +100,16 @@ class ReplaySegments(Sequence[ReplaySegment]):
 
 def put_leader_epochs(
     fs: FileSystem, directory: Path, segments: ReplaySegments, *,
-    log_start_offset: int, next_offset: int, begins_anew: bool,
+    log_start_offset: int, next_offset: int, starts_empty: bool,
 ) -> LeaderEpochs:
-    """Return the leader epochs of the log, and write them to their file durably. `begins_anew`: no segment was left.
+    """Return the leader epochs of the log, and write them to their file durably. `starts_empty`: no segment is left.
 
     The epochs of a readable checkpoint and those that only recovered batches have; without one, those of all batches.
     Cut at both ends of the log. A log without epochs gets no file.
     """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     raw, before = _read_epochs(path)
-    if begins_anew:
+    if starts_empty:
         epochs, found = LeaderEpochs(), []
     elif before is None:
         epochs, found = LeaderEpochs(), _epochs_of_batches(segments)

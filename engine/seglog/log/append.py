@@ -49,7 +49,7 @@ class CheckedBatch(NamedTuple):
 
     given: bytes | memoryview | BatchTable
     keeps_offsets: bool             # as a follower's
-    leader_epoch: int | None        # that it shall begin; None: the log's
+    leader_epoch: int | None        # the epoch that it begins, or None for the log's
     now_ms: int
     place: tuple[int, int]          # the offset and the leader epoch that it has
     encoder: BatchEncoder
@@ -281,7 +281,7 @@ class LogAppender:
     def _append_made(
         self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool | None
     ) -> int | PendingAppend[int] | None:
-        """The offset of the last record; None: they were made with a configuration that is no longer the log's."""
+        """The offset of the last record, or None if the configuration has changed since the batches were encoded."""
         tail = self._tail
         if self._linger is None and len(batches) == 1:
             # Fast path.
@@ -305,8 +305,8 @@ class LogAppender:
     def _write(
         self, given: Sequence[EncodedBatch] | CheckedBatch, encoder: BatchEncoder, now_ms: int, atomic: bool
     ) -> PendingAppend[AppendResult] | None:
-        """Write batches that were made here, or a ready one. None: they were made with a configuration that is no
-        longer the log's, and nothing was written."""
+        """Write batches that were encoded here, or an encoded one that was passed in. Returns None, and writes nothing,
+        if they were made for a configuration that has since changed."""
         tail = self._tail
         tail.write_lingering()
         batches: Sequence[EncodedBatch | Assigned]

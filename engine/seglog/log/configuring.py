@@ -19,13 +19,13 @@ def use_config(tail: "LogTail", config: LogConfig) -> None:
     if any(getattr(config, name) != getattr(tail.config, name) for name in _OF_SEGMENTS):
         tail.before_change()
         with tail.changing():
-            tail.alone_within(_take_up_anew, tail, config)
+            tail.alone_within(_reopen_active, tail, config)
     else:
         tail.use_config(config)
 
 
-def _take_up_anew(tail: "LogTail", config: LogConfig) -> None:
-    """Close the active segment and open it again. Alone with the files; readers in a segment are not disturbed."""
+def _reopen_active(tail: "LogTail", config: LogConfig) -> None:
+    """Close the active segment and open it again. Needs the files alone; readers in a segment are not disturbed."""
     tail.sync_all()
     extent = tail.current()
     tail.active.sync_indexes()

@@ -79,7 +79,7 @@ class LogCutter:
         tail.epoch_cache.truncate_from_end(tail.next_offset)
         tail.is_epoch_due = True
         if end < extent.log_start_offset:
-            self._begin_anew(extent.segments[: slot + 1], extent.log_start_offset)
+            self._restart_empty(extent.segments[: slot + 1], extent.log_start_offset)
         else:
             tail.take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
         tail.producers = rebuild(
@@ -91,8 +91,8 @@ class LogCutter:
         # Again, for commits made meanwhile.
         tail.announce_cut()
 
-    def _begin_anew(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
-        """Everything left is below the log start offset: remove all segments, and create an empty one there.
+    def _restart_empty(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
+        """All remaining records are below the log start offset: remove all segments, and create an empty one there.
 
         After a crash the loader does the same (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd).
         """

@@ -21,8 +21,8 @@ class Keeper(Protocol):
     """Keeps house for logs, and cleans them, in a thread of its own that does not keep logs alive."""
 
     def add(self, log: KeptLog, retainer: LogRetainer, period_ms: int | None) -> None:
-        """Begin to work on a log. `retainer` deletes what is old; `period_ms`: how often `_keep_house` is due; None:
-        never."""
+        """Begin to work on a log. `retainer` deletes what is old; `_keep_house` is due every `period_ms`, or never if
+        that is None."""
 
     def remove(self, log: KeptLog) -> None:
         """Stop working on a log; when it returns, the keeper no longer uses it."""
@@ -31,7 +31,7 @@ class Keeper(Protocol):
         """The log has rolled, or has no space left: look at it soon. Takes no lock."""
 
     def reason(self, log: KeptLog) -> str | None:
-        """Why the log could not be cleaned when that was last tried; None: it could."""
+        """Why the last attempt to clean the log failed, or None if it succeeded."""
 
     def pause(self) -> None:
         """Stop cleaning until `resume`; syncs and rolls by the clock continue. Returns when the current step is over.

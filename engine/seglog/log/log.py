@@ -480,7 +480,7 @@ class Log(Followable, Unclosed):
     def _exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
     ) -> tuple[Segment, ...] | None:
-        """Call `replace_segments`, unless what was read for it has changed. Returns the new segments; None: not done.
+        """Call `replace_segments`, unless what was read for it has changed. Returns the new segments; None if not done.
 
         `seen`: the first segments of the log, as many as the new ones depend on. Some may have been deleted from the
         start on since they were read, but none may have been cut, replaced or written to.

@@ -70,7 +70,7 @@ class LogMaintenance:
             self._thread.stop()
 
     def reason(self, log: KeptLog) -> str | None:
-        """Why the log could not be cleaned when that was last tried; None: it could, or it is never cleaned."""
+        """Why the last attempt to clean the log failed, or None if it succeeded or the log is never cleaned."""
         return None if self._keeper is None else self._keeper.reason(log)
 
 

@@ -30,7 +30,7 @@ class OwnSource:
             time.sleep(CHANGE_LOOK_S)
 
     def reload(self) -> None:
-        if self._tail.is_torn:      # whoever was interrupted may never come again
+        if self._tail.is_torn:      # the interrupted thread may never return
             self._tail.reload()
 
     @property

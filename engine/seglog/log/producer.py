@@ -68,8 +68,8 @@ class Producer(OpenHandle):
         return self._lock.run(self._append, list(records))
 
     def commit(self) -> int | None:
-        """Let readers of committed data see the records, durably with fsync="batch". Returns the offset of the marker;
-        None: there were no records, and nothing was written.
+        """Let readers of committed data see the records, durably with fsync="batch". Returns the offset of the marker,
+        or None if there were no records; nothing is written then.
 
         If it raises, only a later read can tell whether the marker was written; calling `abort` is safe in any case.
         """

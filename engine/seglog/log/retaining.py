@@ -49,8 +49,8 @@ class Retained:
     """What one run of retention did, or would do.
 
     `linked_bytes`: the size of the removed .log files that have other hard links, such as a hot backup's: their space
-    is not freed. `rewritten_bytes`: how much smaller the first segment became. `waits_ms`: in how many ms the next
-    .deleted file may be removed; None: there is none.
+    is not freed. `rewritten_bytes`: how much smaller the first segment became. `waits_ms`: the ms until the next
+    .deleted file may be removed, or None if there is none.
     """
 
     expired: "tuple[Expired, ...]" = ()
@@ -245,7 +245,7 @@ class LogRetainer:
         return shielded(tail.files_lock.run, tail.with_lock, self._make_room, verdict, judged)
 
     def _delete(self, verdict: "Verdict", judged: Sequence[Segment]) -> Retained | None:
-        """None: the log has rolled, and the snapshot of that must be written first."""
+        """Returns None if the log has rolled: the snapshot of that must be written first."""
         tail = self._tail
         tail.write_lingering()
         extent = tail.current()

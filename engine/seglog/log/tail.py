@@ -562,7 +562,7 @@ class LogTail(WriteGate, QuietTail):
         )
 
     def let_go(self, *, clean: bool | None) -> None:
-        """Close what is open. `clean` None: the locks are another process's."""
+        """Close what is open. `clean` is None if the locks belong to another process."""
         extent = self.shown.extent
         self.shown.extent = None
         if self.failure is None:

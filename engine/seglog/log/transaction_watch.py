@@ -16,7 +16,7 @@ class WatchedTransactions(Protocol):
     """The transactions of a log."""
 
     def abort_overdue(self) -> int | None:
-        """Abort those that are open for too long. Returns in how many ms to look again; None: none is open."""
+        """Abort transactions that are open too long. Returns the ms until the next look, or None if none is open."""
 
 
 class TransactionWatch:
@@ -73,7 +73,7 @@ class TransactionWatch:
             ended.ring()
 
     def _look(self) -> int | None:
-        """Look at all logs. Returns in how many ms to look again; None: when the bell rings."""
+        """Look at all logs. Returns the ms until the next look, or None to wait for the bell."""
         left_ms = []
         for key in list(self._watched):
             # Removed first: a transaction that begins after the look adds it again.

@@ -75,7 +75,7 @@ class LogTransactions:
     def append(
         self, producer_id: int, epoch: int, records: "Sequence[Record]", first_offset: int | None
     ) -> tuple[int, int]:
-        """Append records to the transaction that began at `first_offset`; None: it begins with these. Returns their
+        """Append records to the transaction that began at `first_offset`, or begin one if it is None. Returns their
         first and last offset."""
         tail = self._tail
         now_ms = tail.now_ms()
@@ -100,7 +100,7 @@ class LogTransactions:
 
     def end_own(self, producer_id: int, epoch: int, commit: bool, first_offset: int | None) -> int | None:
         """End the transaction of a Producer, which began at `first_offset` if that is known. Returns the offset of the
-        marker; None: none is open, and nothing was written."""
+        marker, or None if no transaction is open; nothing is written then."""
         tail = self._tail
         offset, number = tail.change(self._end_own, producer_id, epoch, commit, first_offset)
         tail.acknowledge(number)
@@ -199,7 +199,7 @@ class LogTransactions:
         return assigned.first_offset
 
     def _abort_overdue(self) -> int | None:
-        """Returns in how many ms to look again; None: none is open."""
+        """Returns the ms until the next look, or None if no transaction is open."""
         tail = self._tail
         now_ms, timeout_ms = tail.now_ms(), tail.config.transaction_max_timeout_ms
         still_open: dict[tuple[int, int], int] = {}

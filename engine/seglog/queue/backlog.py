@@ -1,6 +1,6 @@
 """The limit of a queue's backlog: the jobs that are neither acknowledged nor dead.
 
-    put ── reserve ── write          acknowledged, dead ── add(-1) ── whoever waits for room
+    put ── reserve ── write          acknowledged, dead ── add(-1) ── threads that wait for room
 
 A put is counted before it is written, so that threads never exceed the limit together. After a put that failed, and an
 exception in the middle of a change, the count is not known, and is made again from what the lanes have.
@@ -17,8 +17,8 @@ WhenFull = Literal["block", "refuse", "drop"]
 
 
 class Backlog:
-    """`limit`: None: there is none, and nothing is counted. `check` raises once the queue is closed. `count`: how many
-    jobs there are; `droppable`: how many of them `drop` could remove, of which it returns how many it did. All are
+    """`limit`: if None, there is no limit and nothing is counted. `check` raises once the queue is closed. `count`: how
+    many jobs there are; `droppable`: how many of them `drop` could remove, of which it returns how many it did. All are
     called with `lock`, which guards the fields."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Backlog:
         self._count = count
         self._droppable = droppable
         self._drop = drop
-        # None: to be counted.
+        # None until they are counted.
         self._jobs: int | None = None
         # Puts that are being written: a count may find their jobs or not.
         self._under_way: WeakSet[Reservation] = WeakSet()
@@ -61,8 +61,9 @@ class Backlog:
         self._room.notify()
 
     def reserve(self, jobs: int, timeout_s: float | None, *, waits: bool = True) -> "Reservation | None":
-        """Count so many jobs, which are then put. None: there is no room now, and `waits` is False. Raises
-        QueueFullError after the timeout (None: never), or at once if the queue refuses what is too much."""
+        """Reserve room for so many jobs, which are then put. Returns None if there is no room and `waits` is False.
+        Raises QueueFullError after the timeout, if that is not None, or at once if the queue refuses what is too much.
+        """
         if self.limit is None:
             return Reservation(self, 0)
         if jobs > self.limit:

@@ -139,7 +139,7 @@ class Lane:
         # An exception from outside came in the middle of a change: `_ready` may lack jobs.
         self._is_torn = False
         self._repairing = _Repairing(self)
-        # The numbers of messages of batches, as of the last count and what was put since; None: not counted yet.
+        # The numbers of messages of batches, as of the last count and what was put since; None before the first count.
         self._sizes: dict[Position, int] | None = None
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
         pulsar_pb()
@@ -519,7 +519,7 @@ class Lane:
                 yield DeadJob(self, at, death, *self._parts_at(at))
 
     def _parts_at(self, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
-        """What there is to be seen of a dead message: nothing if it cannot be read."""
+        """The contents of a dead message, or nothing if it cannot be read."""
         try:
             entry = self._dispatcher.entry_at(Position(*at[:2]))
             if entry is None:

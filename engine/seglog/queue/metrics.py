@@ -28,7 +28,7 @@ METRICS = (
 
 
 class QueueCounts:
-    """What happened to the jobs of one queue since it was opened. Its lock is held by whoever counts."""
+    """What happened to the jobs of one queue since it was opened. The caller that counts holds the lock."""
 
     def __init__(self) -> None:
         self.deliveries, self.redeliveries, self.acknowledged = Counter(), Counter(), Counter()

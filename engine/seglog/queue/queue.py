@@ -77,8 +77,8 @@ class QueueStats:
 
     ready: to be taken now. delayed: until the time that was given with them. waiting: failed, until their delay is
     over. in_flight: taken, and neither acknowledged nor refused, until their lease ends. dead: given up. oldest_age_s:
-    since when the oldest job that is neither in flight nor dead was put, in seconds; None: there is none. is_paused:
-    no job is handed out until `resume`.
+    the age in seconds of the oldest job that is neither in flight nor dead, or None if there is none. is_paused: no
+    job is handed out until `resume`.
     """
 
     ready: int
@@ -99,7 +99,7 @@ class Queue(OpenHandle):
     """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time.
 
     `lease` (seconds or a timedelta): a job that is not finished in this time is delivered again. `max_attempts`: a job
-    that failed so often is dead; None: no limit. A failed job waits `retry_delay`, twice as long each time up to
+    that failed so often is dead; None is no limit. A failed job waits `retry_delay`, twice as long each time up to
     `max_retry_delay`, and a random part of up to `retry_jitter` more. `fsync`: when what was put or acknowledged is on
     the disk: "batch": when the call returns; threads share syncs. "interval": a second later (flush.ms). "never": when
     the system writes it, or it is closed. `max_backlog`: how many jobs it holds that are neither acknowledged nor dead;
@@ -257,7 +257,7 @@ class Queue(OpenHandle):
 
         It is not delivered before `delay` (seconds or a timedelta) has passed, or before `at` (a datetime with a time
         zone). `priority`: from -100 to 100; jobs of a higher one are delivered first, always. `key` and `properties`
-        are stored with it. `timeout`: how long it waits for room, with max_backlog; None: forever.
+        are stored with it. `timeout`: how long it waits for room, with max_backlog; None is forever.
 
         Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
         LogFailedError.
@@ -363,7 +363,7 @@ class Queue(OpenHandle):
     def get(
         self, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
     ) -> Job | None:
-        """Take the next job that is due; wait up to `timeout` for one (None: forever). None: there was none.
+        """Take the next job that is due, or None if there is none after `timeout`. With `timeout` None, wait forever.
 
         It is leased to the caller for `lease`, by default that of the queue. Jobs of a higher priority come first, then
         those that were delivered before, then delayed ones in the order in which they became due, then the others in

@@ -117,8 +117,8 @@ class ClusterSettings:
         return True
 
     def _told(self, topic: str, topic_id: bytes | None, here: Mapping[str, object]) -> dict[str, str] | None:
-        """None: the cluster does not know the topic, or what it says cannot be used. `here`: settings that say whether
-        the broker's policy counts."""
+        """The topic's settings, or None if the cluster does not know the topic or its settings are unusable. `here`:
+        settings that decide whether the broker's policy applies."""
         self._read()
         if self._metadata is None or topic_id is None:
             return None

@@ -81,7 +81,7 @@ def lost_batch(segment: Segment, batch: RecordBatch, error: SeglogError) -> Lost
 
 
 def lost_sink(on_corrupt: OnCorrupt, lost: list[LostRange] | None) -> OnLost | None:
-    """What to tell of a lost range, which adds it to `lost`; None: damage is raised."""
+    """A function that adds a lost range to `lost`, or None if damage is raised."""
     if on_corrupt == "raise":
         return None
     if on_corrupt != "skip":

@@ -12,7 +12,7 @@ OFFSET_LIMIT = 2**63
 
 
 class Shown:
-    """What readers of a log see: `extent`, replaced as a whole; None: closed."""
+    """What readers of a log see: `extent`, which is replaced as a whole, and None once the log is closed."""
 
     __slots__ = ("extent",)
 

@@ -199,7 +199,7 @@ class Follower(Partition, Followable):
         return ends if self._is_alive else None
 
     def _told(self, ends: LiveEnds, before: _Picture | None) -> _Picture | None:
-        """The picture that the writer's live file describes; None: it changed meanwhile."""
+        """The picture that the writer's live file describes, or None if the file changed meanwhile."""
         end = End(*(ends.durable if ends.shows_durable or self.durable else ends.written))
         if (
             before is not None and before.is_told and before.epoch == ends.epoch
@@ -221,7 +221,7 @@ class Follower(Partition, Followable):
         return self._made(files, end, ends.log_start_offset, ends.epoch, is_told=True)
 
     def _scanned(self, before: _Picture | None) -> _Picture | None:
-        """The picture from the .log files themselves; None: a writer came meanwhile, or was here in between."""
+        """The picture from the .log files themselves, or None if a writer has opened the log meanwhile."""
         with refusals("list", self.path):
             files = settled_log_files(self.path)
         if not files:
@@ -407,7 +407,7 @@ class _PictureSource:
         return picture, picture.epoch
 
     def cut_since(self, epoch: int) -> int | None:
-        """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
+        """The lowest log end offset after a truncation since that epoch, or None if there was none."""
         ends = self._log._ends
         return None if ends is None else ends.cut_since(epoch)
 

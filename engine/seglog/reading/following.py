@@ -63,7 +63,7 @@ class FollowedLog(Protocol):
         """Complete a change that an interrupt left in the middle. `moment` does it, too."""
 
     def cut_since(self, epoch: int) -> int | None:
-        """The lowest log end offset that a cut has left since that epoch; None: there was no cut."""
+        """The lowest log end offset after a truncation since that epoch, or None if there was none."""
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
         """Whether what was read in the extent, of that epoch, was in the log when it was read. False if it is closed.
@@ -96,8 +96,8 @@ class Followable(LogReader, abc.ABC):
         """Iterate over the records from `start` on, then over new ones as readers see them; waits if there is none yet.
 
         `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
-        without a record after which IdleTimeoutError, a TimeoutError, is raised; None: wait forever. Ends when the log
-        is closed, after the batches that were just read; ^C ends the wait. Rolls, compaction and cuts are followed:
+        without a record after which IdleTimeoutError, a TimeoutError, is raised, or None to wait forever. Ends when
+        the log is closed, after the batches just read; ^C ends the wait. Rolls, compaction and truncation are followed:
         after a cut, the next record has a lower offset. If retention removes records before they are read, raises
         OffsetOutOfRangeError with the valid range, or continues from the "earliest" or "latest" offset if
         `on_out_of_range` says so. `isolation`, `control`: see `read`.
@@ -214,7 +214,7 @@ class Following:
         return idle_since
 
     def idle_error(self) -> IdleTimeoutError:
-        offset = self.position if self.position >= 0 else None      # None: it began while segments were being changed
+        offset = self.position if self.position >= 0 else None      # None if it began while segments were being changed
         return IdleTimeoutError(f"no record came for {self.timeout:g} s", file=self.log.path, offset=offset)
 
     def go_to(self, extent: Extent, epoch: int) -> int:

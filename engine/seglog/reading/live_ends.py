@@ -51,7 +51,7 @@ class LiveWriter:
         self._bytes_before = 0              # appended to earlier segments
         self._is_new = True                 # the file holds nothing of seglog's yet
         self._is_off = False                # closed, the file is another process's, or it cannot be written
-        self._end_before: int | None = None     # before the change that is in progress; None: unknown
+        self._end_before: int | None = None     # before the change in progress, or None if unknown
         self._ends = LiveEnds(
             BOOT_ID, is_open=True, shows_durable=shows_durable, epoch=0, log_start_offset=0, last_stable_offset=0,
             base_offset=0, written=_NOWHERE, durable=_NOWHERE,
@@ -168,7 +168,7 @@ class LiveWriter:
 
 
 def told_ends(directory: Path) -> LiveEnds | None:
-    """The contents of the file of a directory, whoever wrote it and when; None if it has none that we can read."""
+    """The contents of a directory's file, by any writer and of any age; None if there is none that we can read."""
     return _told_in(LiveFile(directory / FILE_NAME))
 
 

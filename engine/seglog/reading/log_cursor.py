@@ -93,7 +93,7 @@ class LogCursor(OpenHandle):
     def position(self) -> int:
         """The offset of the next record to read, as last committed; the log start if nothing was committed."""
         self._check()
-        # Each time from the file: whoever cuts the log lowers it, and others may share it.
+        # Read the file each time: truncation lowers the position, and other processes may share the cursor.
         committed = ReaderCursor.read(self._directory, self.name)
         return self._log.log_start_offset if committed is None else committed.offset
 

@@ -351,7 +351,7 @@ def _get(log: LogReader, offset: int) -> Record:
 
 
 def _start_in_range(log: LogReader, extent: Extent, asked: ReadArguments) -> int | None:
-    """Where a read begins; None: at the log start offset."""
+    """Where a read begins, or None for the log start offset."""
     check_on_out_of_range(asked.on_out_of_range)
     start = _index(asked.start)
     if start is None:

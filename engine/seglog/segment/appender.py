@@ -39,7 +39,7 @@ from seglog.segment.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZ
 from seglog.segment.transaction_index import AbortedTransaction
 
 # Disk space is reserved for as much as a log already has, and at most this: allocating many blocks at a time makes a
-# write of 10 KB a seventh cheaper, of 1 MB a fourth. A small log shall not occupy ten times its size.
+# write of 10 KB a seventh cheaper, of 1 MB a fourth. A small log must not occupy ten times its size.
 RESERVE_FROM_BYTES, RESERVE_BYTES_MAX = 256 << 10, 16 << 20
 _INT64_MAX = 2**63 - 1
 
@@ -476,7 +476,7 @@ class SegmentAppender(QuietAppender):
         self._put_end(self.written.at.position, self.written.at.next_offset)
 
     def close(self) -> None:
-        """Close the descriptors for good; no thread may be inside `sync`. Idempotent. Without `seal` before it, the
+        """Close the descriptors; no thread may be inside `sync`. Idempotent. Without `seal` before it, the
         segment has no closing entry, and its durability is not recorded.
         """
         self._sealed, self._takes_batches = True, False

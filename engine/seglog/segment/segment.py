@@ -160,7 +160,7 @@ class Segment:
 
     @property
     def inode(self) -> int | None:
-        """The inode of the file: another file of that name is not opened. None: unknown."""
+        """The inode of the file, or None if unknown: another file of that name is not opened."""
         return _inode_of(self.path) if self._inode is None else self._inode
 
     # --- files -------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Segment:
         return None
 
     def close(self) -> None:
-        """Let go of the files for good. Idempotent; what was taken from the segment stays readable."""
+        """Release the files; they are not opened again. Idempotent. Batches and records already read stay readable."""
         self._closed = True
         self._files = None
 
@@ -608,7 +608,7 @@ class Segment:
         return None if walk.damaged or walk.misled else walk.largest_timestamp
 
     def _largest_of_small(self) -> int | None:
-        """Return `largest_passed` of a small file without keeping it open. None: ask its files."""
+        """Return `largest_passed` of a small file without keeping it open, or None to ask its files."""
         if self._largest_read is None:
             # (Making a Path would cost as much as the read.)
             path = os.fspath(self.__dict__.get("path") or self._text_path())

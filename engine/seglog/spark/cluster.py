@@ -69,7 +69,7 @@ class Cluster:
         return cores if self._max_concurrent is None else min(cores, self._max_concurrent)
 
     def lanes(self, *, throttled: bool) -> int | None:
-        """The largest number of tasks to create; None: no limit.
+        """The largest number of tasks to create, or None for no limit.
 
         If tasks share a rate, or only a few may run at a time, each must know with how many it shares.
         """

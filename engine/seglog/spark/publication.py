@@ -175,8 +175,8 @@ def finalize_topics(
 
 
 def _journal(store: Store, target: str) -> Journal | None:
-    """The journal of the conversion into `target`. None: a run died before it wrote the journal or after it removed it;
-    then nothing was published that could be taken back, and the rest of the workplace is now removed.
+    """The journal of the conversion into `target`, or None if a run died before it wrote the journal or after it
+    removed it: nothing was published that could be taken back, and the rest of the workplace is now removed.
     """
     _check_under_way(store, target)
     journal = Journal.read(store, target)
@@ -228,7 +228,7 @@ def remove_workplace(workplace: Workplace) -> None:
 @contextmanager
 def source_locked(store: Store, source: str, mode: LockMode = SHARED) -> Iterator[None]:
     """Keep brokers and writers out of the source's log dir. Raises LogLockedError if one uses it. `mode`: EXCLUSIVE if
-    the source is to be removed.
+    the source must be removed.
 
     A remote store has no locks: there a changing source is detected by the sizes and times of its files.
     """

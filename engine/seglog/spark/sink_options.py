@@ -17,8 +17,8 @@ _ID_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """`path`: the log dir. `topic` overrides the column. `partitions`: how many a topic has, for rows without one;
-    None: as many as the log dir has. `query`: the id of the stream that counts the batches; None for a batch. `batch`:
+    """`path`: the log dir. `topic` overrides the column. `partitions`: how many a topic has, for rows without one; if
+    None, as many as the log dir has. `query`: the id of the stream that counts the batches; None for a batch. `batch`:
     the id of a batch, which is in the log dir once; None if it has none, and for a stream.
     """
 

@@ -127,7 +127,7 @@ if HAS_LIMITS:
             self._last = self._ends()
 
         def _now(self, where: TopicPartition) -> Ends | None:
-            """None: the partition is gone."""
+            """The ends of the partition, or None if it is gone."""
             for source in self._options.partitions():
                 if (source.topic, source.partition) == where:
                     with opened(source.path) as log:

@@ -33,7 +33,7 @@ from seglog.stores.store import LocalStore, RenamingStore, Store
 _MADE = frozenset({*names.OFFSET_CHECKPOINTS, names.CLEAN_SHUTDOWN, names.META_PROPERTIES, LOG_DIR_LOCK, TURNS_LOCK})
 
 Offsets = Mapping[str, int | None]
-"""{checkpoint: the offset that it should have for a partition; None: no line}."""
+"""{checkpoint: the offset that it should have for a partition, or None for no line}."""
 
 
 class Target(ABC):
@@ -98,8 +98,8 @@ class Target(ABC):
 
     @abstractmethod
     def discard(self, partitions: Iterable[str] | None) -> None:
-        """Remove staged files of partitions that were taken back; None: everything that is staged outside the workplace
-        and not published."""
+        """Remove the staged files of partitions that were taken back; with None, everything that is staged outside the
+        workplace and not published."""
 
     @abstractmethod
     def place(self, partition: str) -> str:

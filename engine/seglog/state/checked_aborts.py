@@ -169,7 +169,7 @@ class _CheckedTransactions:
         return with_batches == len(self._aborted)
 
     def _go_on(self, segment: WalkableSegment) -> bool:
-        """Walk what was not walked yet."""
+        """Walk the batches that have not been walked yet."""
         if self._is_broken:
             return False
         self._is_broken = True      # unless this succeeds

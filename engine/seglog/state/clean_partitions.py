@@ -99,7 +99,7 @@ class CleanPartitions:
 
     def clean_mark_of_new(self, directory: Path) -> bytes | None:
         """Call before partitions are created that are not opened at once, `directory` among them. Returns the contents
-        of the CLEAN_MARK that each of them needs to be clean; None: it needs none."""
+        of the CLEAN_MARK that each of them needs to be clean, or None if it needs none."""
         if self.kafkas_mark_stands():
             return None
         taken = self._taken_mark() or self._begin_period(directory, None)

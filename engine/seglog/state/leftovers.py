@@ -35,7 +35,7 @@ _KEPT = (".checkpoint.deleted", CLEAN_MARK)
 # What write_atomically may have left, besides segment files.
 _SCRATCH_NAMES = (names.LEADER_EPOCH_CHECKPOINT + SCRATCH_SUFFIX, names.PARTITION_METADATA + SCRATCH_SUFFIX)
 
-# The names of the regular files in a directory that was just listed; None: it is listed when they are needed.
+# The names of the regular files in a directory that was just listed; if None, it is listed when they are needed.
 Listed = list[str] | None
 
 

@@ -36,7 +36,8 @@ class ReaderCursor:
 
     @classmethod
     def read(cls, directory: Path, name: str) -> Self | None:
-        """None: nothing was committed. Raises CorruptCheckpointError, UnsupportedVersionError, StorageError."""
+        """The cursor, or None if nothing was committed. Raises CorruptCheckpointError, UnsupportedVersionError,
+        StorageError."""
         path = cursor_path(directory, name)
         try:
             raw = read_file(path)

@@ -1,7 +1,8 @@
-"""The users of a log dir: what a server knows of their passwords for SCRAM (RFC 5802). docs/formats/users.md
+"""The users of a log dir: the keys that a server needs to check their passwords by SCRAM (RFC 5802).
+docs/formats/users.md
 
-No password can be read from it. But who has a user's keys can try passwords without asking the server, and pretend to
-be the server: so only its owner can read the file.
+The file contains no password. But somebody who has a user's keys can try passwords without asking the server, and can
+pretend to be the server: so only its owner can read the file.
 """
 import hashlib
 import hmac

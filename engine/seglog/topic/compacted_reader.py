@@ -31,7 +31,7 @@ _NO_INDEX = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PayloadMessage:
-    """A message in a payload. `batch_index` -1: not in a batch. `metadata` None: it has no metadata of its own.
+    """A message in a payload. `batch_index` is -1 outside a batch. `metadata` is None if it has none of its own.
 
     `value`: for an encrypted payload or a chunk, the payload as stored.
     """
@@ -211,7 +211,7 @@ def read_compacted(
 
     `payload_processor`: returns the messages of an entry, for payloads that are not Pulsar's.
     `supports_broker_metadata`: whether the reader, like a client, asks for the broker's metadata of entries; it gets it
-    if exposingBrokerEntryMetadataToClientEnabled is also set. None: it gets what is stored.
+    if exposingBrokerEntryMetadataToClientEnabled is also set. With None, it gets what is stored.
     """
     if not isinstance(topic, ManagedReader) or not isinstance(service, TopicCompactionService):
         raise InvalidArgumentError(f"needs a ManagedLedger and a TopicCompactionService, not {topic!r} and {service!r}")

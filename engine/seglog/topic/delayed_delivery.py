@@ -188,7 +188,7 @@ class DelayedDelivery(OpenHandle):
         key: str | bytes | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> tuple[bytes, int, int | None]:
-        """The entry that `publish` would add, its time of publishing, and when it is to be delivered (ms since 1970, or
+        """The entry that `publish` would add, its publish time, and its delivery time (ms since 1970, or
         None). Raises InvalidArgumentError."""
         publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
         metadata = pulsar_pb().MessageMetadata(
@@ -228,7 +228,7 @@ class DelayedDelivery(OpenHandle):
         return self._add_within_limits(build_batch_entry(metadata, singles), publish_time_ms, deliver_at_ms)
 
     def _times(self, delay: timedelta | float | None, deliver_at_ms: int | None) -> tuple[int, int | None]:
-        """The time of publishing, and when a message is to be delivered, ms since 1970."""
+        """The publish time and the delivery time of a message, in ms since 1970."""
         publish_time_ms = self._clock.now_ms()
         if delay is not None:
             if deliver_at_ms is not None:

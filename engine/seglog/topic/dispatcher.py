@@ -91,7 +91,7 @@ class Dispatcher:
         self._is_closed = False
         # Distinct for each reader, and does not keep this dispatcher alive.
         self._wake = partial(self._changed.notify)
-        self._index.join(self)      # from now on, whoever closes the index closes this
+        self._index.join(self)      # from now on, closing the index closes this
         managed_ledger.listen(self._wake)
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class Dispatcher:
         self, max_entries: int = DEFAULT_READ, timeout: float | None = 0, *,
         supports_broker_metadata: bool | None = None,
     ) -> list[StoredEntry]:
-        """Read at most `max_entries` entries that are due now; wait up to `timeout` for the first; None: forever.
+        """Read at most `max_entries` entries that are due now. Wait up to `timeout` for the first, or forever if None.
 
         Entries that were delayed come first, in the order in which they became due. None is early. The list is empty
         after the timeout. `supports_broker_metadata`: as for Cursor.read. Raises LogClosedError if this is closed, and
@@ -238,7 +238,7 @@ class Dispatcher:
         return found
 
     def next_due_ms(self) -> int | None:
-        """When the next delayed message is due, in ms since 1970; None: none is delayed, as far as it was read."""
+        """When the next delayed message is due, in ms since 1970; None if none of those read so far is delayed."""
         return self._tracker.next_delivery_time()
 
     def entry_at(self, position: Position) -> StoredEntry | None:

@@ -93,14 +93,14 @@ class Leases:
     # --- waiting -----------------------------------------------------------------------------
 
     def wait(self, message: Message, due_ms: int) -> None:
-        """It was refused, and is to be delivered again at `due_ms`; or it was dead, and is taken back."""
+        """It was refused and is due again at `due_ms`, or it was dead and is requeued."""
         self.out.pop(message, None)
         self.dead.pop(message, None)
         self.waiting[message] = due_ms
         heappush(self._dues, (due_ms, message))
 
     def revive(self, message: Message, due_ms: int) -> None:
-        """A dead message is taken back: it begins anew."""
+        """Requeue a dead message: its attempts restart at 1."""
         self.attempts.pop(message, None)
         self.wait(message, due_ms)
 

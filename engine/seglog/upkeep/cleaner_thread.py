@@ -1,12 +1,12 @@
 """The one thread that maintains logs: time-based syncs and rolls, retention, compaction.
 
 There is one for all logs of an open log dir, or for a log that was opened alone. It takes one step at a time, the most
-urgent one: first what is due by the clock, then a log that called, then the one that has been due the longest. So no
+urgent one: first work that is due by the clock, then a log that called, then the one that has been due the longest. So no
 two steps work on one log; and no two processes clean a log, since the process that has it open holds its lock.
 
 Long steps call the throttle after each piece of work: it runs the other logs' maintenance, waits as
-log.cleaner.io.max.bytes.per.second requires, and leaves the step if the log is to be closed. A log whose step fails is
-listed as uncleanable, with the reason, until a later step succeeds; it is retried every log.cleaner.backoff.ms.
+log.cleaner.io.max.bytes.per.second requires, and ends the step early if the log is being closed. A log whose step fails
+is listed as uncleanable, with the reason, until a later step succeeds; it is retried every log.cleaner.backoff.ms.
 """
 import contextlib
 import functools
@@ -49,7 +49,7 @@ _STAY_S = 1.0
 
 
 class _Left(Exception):
-    """A step stops in the middle, because its log is to be closed."""
+    """Stops a step in the middle, because its log is being closed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -334,7 +334,7 @@ class LogCleaner:
                 return None
 
     def _look_through(self, now: float) -> None:
-        """Find what is due for all logs."""
+        """Find the work that is due, for all logs."""
         self._look_at = self._clean_at = NEVER
         has_dead = False
         for task in list(self._tasks.values()):

@@ -240,7 +240,7 @@ class CleaningRound:
             filtered.add(table, begin, last + 1)
 
     def _known_of(self, batch: RecordBatch, transactions: CleanedTransactions) -> tuple[bool, bool, bool] | None:
-        """Return (keep it even if empty, drop its records, it marks an empty transaction); None: as any other batch."""
+        """Return (keep it even if empty, drop its records, it marks an empty transaction); None for any other batch."""
         may_go = transactions.may_go(batch)
         is_empty_transaction = may_go and batch.is_control
         drops = may_go

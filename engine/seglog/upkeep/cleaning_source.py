@@ -38,7 +38,7 @@ class SegmentDirt:
 
 @dataclass(frozen=True, slots=True)
 class CleaningSource:
-    """A log at one moment. `fs` and `exchange` None: nothing is written."""
+    """A log at one moment. If `fs` and `exchange` are None, nothing is written."""
 
     path: Path
     segments: tuple[Segment, ...]

@@ -44,8 +44,8 @@ class CompactionCount:
 class CompactionPhases:
     """Call `note` for each entry in order, then `kept` for each in the same order, with the same numbers from 0 on.
 
-    `expired_before_ms`: a key whose last message is older is removed; None: none is. Besides CorruptRecordError for a
-    frame that does not parse, both raise MissingCodecError, RecordTooLargeError.
+    `expired_before_ms`: a key whose last message is older is removed; None removes no key. Besides CorruptRecordError
+    for a frame that does not parse, both raise MissingCodecError, RecordTooLargeError.
     """
 
     def __init__(self, config: ManagedLedgerConfig, expired_before_ms: int | None = None) -> None:
@@ -63,8 +63,8 @@ class CompactionPhases:
     def note(self, entry: Entry, number: int, payload: Payload) -> bool | None:
         """Note an entry. Return whether anything of it would remain if none followed. `payload`: the form of its batch.
 
-        None: its keys do not fit into memory with the noted ones, and it was not noted. Those of the first entry always
-        fit.
+        Returns None, and notes nothing, if its keys do not fit into memory with the noted ones. Those of the first
+        entry always fit.
         """
         fields = entry.fields()
         if not self.latest.has_room(max(fields.num_messages, 1)):

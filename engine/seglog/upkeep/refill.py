@@ -77,8 +77,8 @@ class _Replica(NamedTuple):
 
 @dataclass(slots=True)
 class _Stretch:
-    """Offsets from `first` to `last` (None: as far as a replica has them) that segment `slot` lacks. `damage`: which
-    one of its damages is there; None: the files say nothing of it, it is behind the last batch."""
+    """Offsets that segment `slot` lacks, from `first` to `last`; if that is None, as far as a replica has them.
+    `damage`: the damage at that place, or None if it is after the last batch, where the files show nothing."""
 
     slot: int
     first: int

@@ -25,7 +25,7 @@ from seglog.upkeep.retention import HeldSegment, expired, held_segments, over_to
 class LogRetention:
     """One partition: what is deleted, where the log begins then, and what remains.
 
-    `is_done`: it was deleted. `next_ms`: when the first remaining segment will be too old; None: never, by its time.
+    `is_done`: it was deleted. `next_ms`: when the first remaining segment will be too old; None if its time never is.
     """
 
     directory: Path
@@ -110,7 +110,7 @@ def holds(
 @dataclass(frozen=True, slots=True)
 class LaggingReader:
     """A named reader with unread records at `offset`, in the segment at `base_offset`: `unread` offsets of it, which it
-    loses at `goes_ms`; None: retention keeps them.
+    loses at `goes_ms`, or keeps if that is None.
     """
 
     name: str

@@ -76,8 +76,8 @@ class HeldSegment:
     """When retention.ms deletes a segment, and what it waits for.
 
     `time_ms`: the time that counts; `offset`: of the record with that time, None if its file's time counts. `goes_ms`:
-    when it is deleted; None: never. `waits_for`: the base offset of the segment whose time decides that: its own, or an
-    earlier one, since segments are deleted in order.
+    when it is deleted, or None for never. `waits_for`: the base offset of the segment whose time decides that: its own,
+    or an earlier one, since segments are deleted in order.
     """
 
     base_offset: int

@@ -64,7 +64,7 @@ class CompactionReport:
     """What a compaction did, or would do. `horizon`: the topic is compacted up to here afterwards.
 
     `keys`: those after the former horizon, including deleted ones. `count`: of all rounds: what one wrote, the next one
-    reads. `ledger_id` None: there was nothing to do, or it was a dry run.
+    reads. `ledger_id` is None if there was nothing to do, or for a dry run.
     """
 
     horizon: Position = EARLIEST

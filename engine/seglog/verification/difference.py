@@ -28,7 +28,7 @@ class Difference:
     """The result of a comparison.
 
     `ranges`: the first RANGES_MAX of them; `records`: how many records of each kind, in all ranges. `epoch_offset`: the
-    first offset that both have, with another leader epoch each (None: nowhere), `epochs`: those of A and B.
+    first offset that A and B have in different leader epochs, or None; `epochs`: the two epochs.
     `compared`: records that are equal. `same_bytes`: of those, in batches that are the same byte for byte.
     """
 

@@ -351,7 +351,7 @@ class Report:
     segments, size_bytes, batches       how much was checked
     records                             how many; legacy records are counted only at level "deep"
     witnessed                           the number of segments that plain Python read a second time
-    log_start_offset, log_end_offset    where the log begins and ends; None: unknown
+    log_start_offset, log_end_offset    where the log begins and ends, or None if unknown
     findings                            the problems, in the order of the files
     """
 

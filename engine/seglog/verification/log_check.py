@@ -183,7 +183,7 @@ class LogWalk:
                 continue
             for batch in (first, last):
                 known = self.epochs.epoch_for_offset(batch.base_offset)
-                # (None: the checkpoint begins later. It drops entries below the log start offset.)
+                # (It is None if the checkpoint begins later: entries below the log start offset are dropped.)
                 if known is not None and known not in (epoch, batch.leader_epoch):
                     if batch.leader_epoch <= (self.epochs.latest or 0):
                         self.disputed[file, batch.position] = known

@@ -2,7 +2,7 @@
 
     the end    ── the log dir's checkpoints (recovery point, high watermark, log start), the last leader epoch, and the
                   producer snapshots: none of them is ever above the log's end
-    the start  ── the first leader epoch: whoever removes the first segments moves it. Kafka renames the segments first
+    the start  ── the first leader epoch: removing the first segments moves it. Kafka renames the segments first
                   (UnifiedLog.deleteSegments), and removes them a minute later
 
 Segments that are missing in between are `segment_gap` (verification.log_check).

@@ -140,7 +140,7 @@ class Program:
         return self.rng.choice([None, b"", b"k", self.rng.randbytes(self.rng.randrange(60)), b"\0" * 40])
 
     def timestamp(self):
-        """None: the clock's."""
+        """A timestamp, or None for the clock's."""
         if self.rng.random() < 0.6:
             return None
         return self.clock.now_ms() + self.rng.randrange(-600_000, 600_000)

@@ -145,7 +145,7 @@ def opened_set(outer):
 
 
 def parts_of(outer):
-    """(offset, bytes behind it, key) of all messages; key None: of no record."""
+    """(offset, bytes behind it, key) of all messages; the key is None if a message is no record."""
     kind = outer.attributes & 15
     if kind >= 8:
         return [(outer.offset, outer.raw[8:], None)]

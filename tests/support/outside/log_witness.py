@@ -27,7 +27,7 @@ class LogWitness:
         self.start_after = None
         self.flushing = {}          # thread -> offsets that its flush() covers
         self.backup = None          # the one that is being made
-        self.backups = {}           # name -> [start, [[offset, number]]] as of then; None: not known that it is there
+        self.backups = {}           # name -> [start, [[offset, number]]] as of then; None if it may not be there
         self.violations = []        # what was wrong without a power cut
 
     def hear(self, event):

@@ -7,7 +7,7 @@ from seglog.frames.libraries import library
 from seglog.frames.typed.columns import Column, Struct, UndecodableValueError
 
 OnUndecodable = Literal["fail", "null", "raw"]
-# Of the bytes, the schema's id (None: the one that was given), and where the value begins.
+# Takes the bytes; returns the schema's id, or None for the schema that was given, and where the value begins.
 FrameFunction = Callable[[bytes], tuple[int | None, int]]
 Read = Callable[[bytes, int], Any]
 

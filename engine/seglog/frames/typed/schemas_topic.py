@@ -4,7 +4,7 @@ Keys and values are JSON. The topic is compacted; the last value of a key counts
 
     {"keytype": "SCHEMA", "subject": "orders-value", "version": 2, "magic": 1}
         {"subject": ..., "version": 2, "id": 7, "schemaType": "PROTOBUF", "references": [...], "schema": "...",
-         "deleted": false}          without schemaType: Avro. null: deleted for good. deleted: softly, still found by id
+         "deleted": false}      without schemaType: Avro. null: deleted permanently. deleted: softly, still found by id
     {"keytype": "DELETE_SUBJECT", "subject": "orders-value", "magic": 0}
         {"subject": ..., "version": 3}      versions up to 3 are deleted softly
 
@@ -81,7 +81,7 @@ class SchemasTopic(SchemaSource):
                     last[record.key] = record.offset, record.value
             end_offset = partition.log_end_offset
         subjects, by_id = _folded(last.items(), self.path)
-        # A schema stays known by its id, even if its subject is deleted for good later.
+        # A schema stays known by its id, even if its subject is deleted permanently later.
         self._subjects, self._by_id, self._end_offset = subjects, self._by_id | by_id, end_offset
 
 

@@ -57,7 +57,7 @@ class Pointer(Protocol):
 def pointed_to(topic: Path, cursor: Pointer | None) -> int | None:
     """Return the id of the compacted ledger; None if the topic was never compacted.
 
-    `cursor` None: there is no such cursor. Raises CorruptManifestError if the pointer was lost.
+    `cursor` is None if there is no such cursor. Raises CorruptManifestError if the pointer was lost.
     """
     text = None if cursor is None else cursor.properties.get(LEDGER_PROPERTY)
     mark_delete = EARLIEST if cursor is None else cursor.mark_delete_position

@@ -166,8 +166,8 @@ class ManagedCursor:
         `max_bytes`: read no further entry once these have this many bytes. `skip`: entries for which it returns True
         are skipped and not read from the disk. (ManagedCursor.asyncReadEntriesWithSkip) `skip_in`: the same, for all
         entries of a ledger at a time. `supports_broker_metadata`: whether the reading client asked for broker metadata;
-        it gets it if exposingBrokerEntryMetadataToClientEnabled is set, too. None: not a client; gets entries as
-        stored.
+        it gets it if exposingBrokerEntryMetadataToClientEnabled is also set. With None, the reader is not a
+        client and gets entries as stored.
         """
         with self._lock:
             # In one step, and last: after an exception or a signal, nothing counts as read.
@@ -588,12 +588,12 @@ class ManagedCursor:
 
     @property
     def journal(self) -> tuple[int, int] | None:
-        """The id of the journal that has its acknowledgements, and up to where this has them, too; None: there is
-        none."""
+        """The id of the journal that has its acknowledgements, and the position up to which the cursor has them, too;
+        or None if there is no journal."""
         return self._covers()
 
     def keep_in_journal(self, covers: Callable[[], tuple[int, int]]) -> None:
-        """From now on, whoever acknowledges makes that durable in a journal first: this is written when it is flushed
+        """From now on, acknowledgements are made durable in a journal first: this is written when it is flushed
         or closed, not after acknowledgements. `covers`: the id of the journal, and up to where its acknowledgements are
         in this. The file refers to a journal at return."""
         with self._lock:

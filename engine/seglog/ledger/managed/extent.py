@@ -12,7 +12,8 @@ from seglog.ledger.position import Position
 
 
 class ShownLedgers:
-    """What readers of a managed ledger see: `extent`, replaced as a whole (None: closed), and the open ledgers."""
+    """What readers of a managed ledger see: the open ledgers, and `extent`, which is replaced as a whole and None once
+    it is closed."""
 
     __slots__ = ("extent", "opened")
 

@@ -274,7 +274,7 @@ def acknowledge(acknowledged: Acknowledgements, items: Iterable[JournalItem]) ->
 
 
 class QueueJournal(WriteGate):
-    """The journal of an open queue. Thread-safe; whoever appends keeps the order of the records by a lock of its own.
+    """The journal of an open queue. Thread-safe; callers of `append` keep the records in order by a lock of their own.
 
     `path` is replaced by `begin_next`. Raises StorageError, and LogFailedError after a write or sync failed.
     """
@@ -368,7 +368,7 @@ class QueueJournal(WriteGate):
     def begin_next(self, state: Iterable[Change]) -> None:
         """Begin the next journal, with this state. All that was acknowledged must be in the cursor's file already.
 
-        Whoever keeps the order of the records must not append meanwhile.
+        No append may run meanwhile.
         """
         shielded(self.alone, self.with_lock, self._begin_next, list(state))
 

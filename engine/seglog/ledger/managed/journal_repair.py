@@ -24,7 +24,7 @@ def mend_journal(fs: FileSystem, directory: Path, subscription: str) -> bool:
     """Replace the journal of a subscription's managed ledger, if it is damaged or not that of its cursor, by one with
     the records that are whole. Returns whether it was.
 
-    What the other records said is lost: jobs are delivered again, attempts begin anew. Raises LogLockedError,
+    What the other records said is lost: jobs are delivered again, attempts restart at 1. Raises LogLockedError,
     StorageError, UnsupportedVersionError.
     """
     held = lock.lock_partition(fs, directory)

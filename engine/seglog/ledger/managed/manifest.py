@@ -32,7 +32,7 @@ LEDGER_PREFIX = "ledger-"
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """A ledger in the manifest. `end` None: it was not sealed when the manifest was written."""
+    """A ledger in the manifest. `end` is None if it was not sealed when the manifest was written."""
 
     ledger_id: int
     created_ms: int
