@@ -186,7 +186,7 @@ class LoadPlan:
                 _rewrite(fs, segment)
         starts_empty = not self.segments
         if starts_empty:
-            self._begin_anew(fs)
+            self._restart_empty(fs)
         for segment in checked:
             _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
             self._sync_log(fs, segment)
@@ -241,7 +241,7 @@ class LoadPlan:
         if self.removed:
             fs.sync_directory(self.directory)
 
-    def _begin_anew(self, fs: FileSystem) -> None:
+    def _restart_empty(self, fs: FileSystem) -> None:
         """Create an empty segment if there is none: in a new log, or in one that ended below its start."""
         dialect = dialect_of_config(self.config)
         suffixes = (dialect.log, *dialect.own_indexes)

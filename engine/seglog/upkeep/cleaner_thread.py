@@ -1,8 +1,8 @@
 """The one thread that maintains logs: time-based syncs and rolls, retention, compaction.
 
 There is one for all logs of an open log dir, or for a log that was opened alone. It takes one step at a time, the most
-urgent one: first work that is due by the clock, then a log that called, then the one that has been due the longest. So no
-two steps work on one log; and no two processes clean a log, since the process that has it open holds its lock.
+urgent one: first work that is due by the clock, then a log that called, then the one that has been due the longest. So
+no two steps work on one log; and no two processes clean a log, since the process that has it open holds its lock.
 
 Long steps call the throttle after each piece of work: it runs the other logs' maintenance, waits as
 log.cleaner.io.max.bytes.per.second requires, and ends the step early if the log is being closed. A log whose step fails
