@@ -59,7 +59,7 @@ from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
 from seglog.spark.sink_journal import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
-from seglog.state.clean_marks import PARTITION_MARK, TAKEN_MARK
+from seglog.state.clean_marks import PARTITION_MARK, PERIOD_FILE
 from seglog.state.cluster_id import FILE_NAME as CLUSTER_ID_FILE
 from seglog.state.cluster_id import FORMAT as CLUSTER_ID_FORMAT
 from seglog.state.cluster_id import cluster_id as made_cluster_id
@@ -482,7 +482,7 @@ def clean_marks():
         shutil.copy(LOG_DIR / ".kafka_cleanshutdown", log_dir)
         hold = PartitionHold(OsFileSystem(), log_dir / "orders-0")
         hold.before_first_write()
-        texts = [(log_dir / name).read_text() for name in (TAKEN_MARK, f"orders-0/{PARTITION_MARK}")]
+        texts = [(log_dir / name).read_text() for name in (PERIOD_FILE, f"orders-0/{PARTITION_MARK}")]
         hold.close(clean=False)
     lines = ["`data/.seglog.cleanshutdown` and `data/orders-0/.seglog.mark`; period and checksums are made up:", ""]
     for text in texts:

@@ -84,7 +84,7 @@ def test_a_log_that_kafka_closed_opens_without_being_read_and_stays_as_it_is(cop
 
 
 @pytest.mark.parametrize("name", [case.name for case in golden_cases() if "crash" in case.name])
-def test_preallocated_indexes_of_a_dead_broker_are_trimmed_even_under_a_clean_mark(copy_of, name):
+def test_preallocated_indexes_of_a_dead_broker_are_trimmed_even_under_a_clean_shutdown_file(copy_of, name):
     directory = copy_of(name)
     loaded = opened(directory)
     again = files(directory)

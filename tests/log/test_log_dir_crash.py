@@ -1,4 +1,5 @@
-"""Kafka's clean mark after a crash anywhere: if it is there, every partition is whole and its recovery point right."""
+"""Kafka's clean-shutdown file after a crash anywhere: if it is there, every partition is whole and its recovery point
+right."""
 import contextlib
 import os
 import random
@@ -252,7 +253,7 @@ def test_brokers_and_we_may_take_turns_and_die_at_any_time(tmp_path, lines):
             assert whole(files_of(log_dir), number) or not hold.clean, seed
 
 
-# --- one holder of many logs: lines are gathered, and Kafka's mark comes back with its end --------
+# --- one holder of many logs: lines are gathered, and Kafka's clean-shutdown file comes back with its end --------
 
 
 class GatheringDir:

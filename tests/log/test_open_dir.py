@@ -432,7 +432,7 @@ def test_two_processes_write_two_partitions_of_one_log_dir(tmp_path):
         assert values_of(tmp_path, partition) == [b"%d of %d" % (n, partition) for n in range(RECORDS)]
 
 
-def test_the_clean_mark_stays_away_where_one_of_two_processes_was_killed(tmp_path):
+def test_the_clean_shutdown_file_stays_away_where_one_of_two_processes_was_killed(tmp_path):
     closed, killed = run_writers(tmp_path, "closed", "killed")
     assert (closed, killed) == (0, -9)
     assert not (tmp_path / names.CLEAN_SHUTDOWN).exists()

@@ -38,7 +38,8 @@ def test_a_log_that_deletes_by_itself_keeps_what_is_young(record, power_cuts, ho
 def test_a_log_outlives_a_power_cut_beside_neighbours_whose_lines_are_written_with_its_own(
     record, power_cuts, holds, fsync
 ):
-    """One holder of a log dir gathers what it says of its logs, and puts Kafka's mark back when it leaves."""
+    """One holder of a log dir gathers what it says of its logs, and puts Kafka's clean-shutdown file back when it
+    leaves."""
     cases = [record(record_log, "neighbours", seed, fsync) for seed in SEEDS]
     power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=int(FULL))
     holds(STATES * len(cases) // 2)

@@ -18,7 +18,7 @@ from seglog.format import names
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
-from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK, PartitionMark, PartitionState, TakenMark
+from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, PERIOD_FILE, PartitionMark, PartitionState, Period
 from seglog.state.partition_hold import PartitionHold
 
 FS = OsFileSystem()
@@ -82,7 +82,7 @@ def content(log_dir):
     return {str(path.relative_to(log_dir)): path.read_bytes() for path in files}
 
 
-# --- Kafka's mark --------------------------------------------------------------------------------
+# --- Kafka's clean-shutdown file --------------------------------------------------------------------------------
 
 
 def test_opening_and_closing_changes_no_file_but_locks(log_dir):
@@ -299,7 +299,7 @@ def test_an_unreadable_file_of_ours_makes_unclean_what_it_spoke_for(log_dir, dam
     crash(write(log_dir, 0))
     (log_dir / "orders-1" / PARTITION_MARK).write_bytes(damage)
     assert [is_clean(log_dir, number) for number in range(3)] == [False, False, True]
-    (log_dir / TAKEN_MARK).write_bytes(damage)
+    (log_dir / PERIOD_FILE).write_bytes(damage)
     assert [is_clean(log_dir, number) for number in range(3)] == [False] * 3
 
 
@@ -311,7 +311,7 @@ def test_an_unreadable_clean_mark_is_none(log_dir):
 
 
 @pytest.mark.parametrize(
-    "value", [TakenMark.new(stood=True, content=b"x"), PartitionMark("0" * 32, PartitionState.CLEAN)]
+    "value", [Period.new(stood=True, content=b"x"), PartitionMark("0" * 32, PartitionState.CLEAN)]
 )
 def test_a_flipped_bit_never_goes_unseen(value):
     raw = value.to_bytes()

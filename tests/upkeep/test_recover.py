@@ -69,7 +69,7 @@ def test_after_a_crash_it_runs_again_on_a_copy_in_which_hard_links_became_files(
 
 
 @pytest.mark.parametrize("mode", ["truncate", "quarantine"])
-def test_a_crash_in_place_leaves_kafkas_clean_mark_only_where_all_files_fit_each_other(damaged, mode):
+def test_a_crash_in_place_leaves_kafkas_clean_shutdown_file_only_where_all_files_fit_each_other(damaged, mode):
     (damaged.parent / names.CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":31}')
     before = files(damaged)
     record = RecordingFs(damaged.parent)

@@ -2,7 +2,7 @@
 
 Each partition is converted by itself (conversion.directory): one that fails is reported and left out, the others
 continue. A partition's lines in the source's checkpoints are copied; once every partition in the target is known to be
-intact, it gets Kafka's clean shutdown file, so that a broker trusts the indexes.
+intact, it gets Kafka's clean-shutdown file, so that a broker trusts the indexes.
 """
 import os
 import time

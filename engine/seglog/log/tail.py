@@ -117,7 +117,8 @@ class LogTail(WriteGate, QuietTail):
         now_ms = self.now_ms()
         plan = plan_partition(hold, self.config, clean, unordered, unsynced_from, listed)
         if clean and plan.changes_logs:
-            shielded(hold.before_first_write)       # Kafka's mark must not exist while the files do not match
+            # Kafka's clean-shutdown file must not exist while the files do not match.
+            shielded(hold.before_first_write)
         loaded = plan.apply(self.fs, now_ms)
         self.epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs

@@ -1,7 +1,7 @@
 """The checkpoints of a log dir that receives converted partitions, so that a broker starts as after a clean stop.
 
 The source's checkpoint lines of a partition are carried over. Once every partition in the target is known to be whole,
-Kafka's mark of a clean stop is put there, and a broker trusts the indexes.
+Kafka's clean-shutdown file is put there, and a broker trusts the indexes.
 """
 import contextlib
 from collections.abc import Callable, Mapping

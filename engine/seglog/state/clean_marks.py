@@ -1,6 +1,7 @@
-"""Small files of ours that say which partitions are clean while Kafka's clean mark is away. docs/formats/clean_marks.md
+"""Small files that say which partitions are clean while Kafka's clean-shutdown file is missing.
+docs/formats/clean_marks.md
 
-`.seglog.cleanshutdown` in the log dir says that we removed the mark, and whether it existed before. The time until it
+`.seglog.cleanshutdown` in the log dir says that we removed that file, and whether it existed before. The time until it
 is put back is a period, with its own number. In a partition directory, `.seglog.mark` says that it was written to in
 that period, and `.seglog.mark.deleted` that it was closed; a mark of another period is ignored.
 
@@ -15,7 +16,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.mapping import read_file
 
 VERSION = 1
-TAKEN_MARK = ".seglog.cleanshutdown"
+PERIOD_FILE = ".seglog.cleanshutdown"
 PARTITION_MARK = ".seglog.mark"
 CLEAN_MARK = ".seglog.mark.deleted"      # a broker that loads the partition removes it
 
@@ -26,11 +27,11 @@ class PartitionState(enum.Enum):
     CLEAN = "clean"             # recovered and closed by us
 
 
-class TakenMark(NamedTuple):
-    """Kafka's clean mark is away, because a writer of ours is active or has died."""
+class Period(NamedTuple):
+    """Kafka's clean-shutdown file is missing, because a writer of seglog's is active or has died."""
 
-    period: str             # 32 hex digits, new each time the mark is removed
-    stood: bool             # the mark existed: partitions without a mark of this period are clean, otherwise not
+    id: str                 # 32 hex digits, new each time Kafka's file is removed
+    stood: bool             # it existed: partitions without a mark of this period are clean, otherwise not
     content: bytes = b""    # of Kafka's file, to be restored
 
     @classmethod
@@ -39,7 +40,7 @@ class TakenMark(NamedTuple):
 
     def to_bytes(self) -> bytes:
         return format_json(
-            "seglog-clean-shutdown", VERSION, period=self.period, stood=self.stood, content=self.content.hex()
+            "seglog-clean-shutdown", VERSION, period=self.id, stood=self.stood, content=self.content.hex()
         )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the logs of one log dir share: its lock, Kafka's checkpoint files, and its mark of a clean stop.
+"""What the logs of one log dir share: its lock, Kafka's checkpoint files, and its clean-shutdown file.
 
 Each change is made in a turn (fs.lock.turns), during which no other holder, in this process or another, changes the
 files that all partitions share: offsets (state.offset_checkpoints) and clean marks (state.clean_partitions).
@@ -49,7 +49,7 @@ class LogDirState:
     """One log dir, held together with other writers of ours, but no broker, until close(). Threads may share it.
 
     gathers     it holds the log dir for many logs, and is closed after them: lines that nothing relies on yet are
-                written once for many of them, and Kafka's mark is put back at close()
+                written once for many of them, and Kafka's clean-shutdown file is put back at close()
     """
 
     def __init__(self, fs: FileSystem, path: str | os.PathLike[str], *, gathers: bool = False) -> None:
@@ -60,7 +60,7 @@ class LogDirState:
         self.gathers = gathers
         self._checkpoints = OffsetCheckpoints(fs, self.path)
         self._partitions = CleanPartitions(fs, self.path)
-        self._settles = False           # a partition became clean: check at close() if Kafka's mark can be put back
+        self._settles = False           # a partition became clean: close() checks if Kafka's file can be put back
         # With `gathers`: directories of deleted partitions that no process is removing, because none was here.
         self.abandoned: tuple[Path, ...] = ()
         shielded(self._open, fs)
@@ -88,7 +88,8 @@ class LogDirState:
     def close(self) -> None:
         """Release the log dir. Idempotent; may also be called in a child process.
 
-        With `gathers`, gathered lines are written first, and Kafka's mark is put back if all partitions are clean.
+        With `gathers`, gathered lines are written first, and Kafka's clean-shutdown file is put back if all partitions
+        are clean.
         """
         shielded(self._close)
 
@@ -185,7 +186,7 @@ class LogDirState:
 
     def begin(self, directories: Mapping[TopicPartition, Path]) -> Mapping[str, bytes]:
         """Call before partitions are created that are not opened at once. Returns the files that each needs in order to
-        be clean, so that Kafka's mark can be put back although nobody opens them."""
+        be clean, so that Kafka's clean-shutdown file can be put back although nobody opens them."""
         return self._turns.run(self._begin_partitions, directories)
 
     def _begin_partitions(self, directories: Mapping[TopicPartition, Path]) -> Mapping[str, bytes]:
@@ -243,7 +244,7 @@ class LogDirState:
         """Call after the last change of partitions, when they are whole on the disk and their recovery points are their
         ends.
 
-        If all other partitions are clean too, Kafka's mark is put back; with `gathers`, at close().
+        If all other partitions are clean too, Kafka's clean-shutdown file is put back; with `gathers`, at close().
         """
         self._turns.run(self._make_clean, directories)
 

@@ -2,7 +2,7 @@
 
 It does what opening a log does after a crash (loading.loader), from the first batch on and whatever the checkpoints
 say. The copy is built in a staging directory and gets its name when it is complete. In place, the log dir and the
-partition are locked as by an open log, and Kafka's clean shutdown file is absent until all files are consistent again.
+partition are locked as by an open log, and Kafka's clean-shutdown file is absent until all files are consistent again.
 """
 import os
 from collections.abc import Mapping, Sequence

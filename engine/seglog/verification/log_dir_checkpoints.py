@@ -8,10 +8,10 @@ from seglog.format import names
 from seglog.fs.mapping import read_file
 from seglog.fs.partition_locks import names_of
 from seglog.state.checkpoints import TopicPartition, parse_offsets_or_none
-from seglog.state.clean_marks import TAKEN_MARK
+from seglog.state.clean_marks import PERIOD_FILE
 
 # Files of a log dir that a broker or a seglog writer has used.
-_LOG_DIR_FILES = (names.CLEAN_SHUTDOWN, TAKEN_MARK, names.META_PROPERTIES, *names.OFFSET_CHECKPOINTS)
+_LOG_DIR_FILES = (names.CLEAN_SHUTDOWN, PERIOD_FILE, names.META_PROPERTIES, *names.OFFSET_CHECKPOINTS)
 
 
 class LogDirCheckpoints:

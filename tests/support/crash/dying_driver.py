@@ -4,10 +4,10 @@ import os
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE, Proof
-from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, TAKEN_MARK
+from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, PERIOD_FILE
 from support.conversion import UnsyncedFs
 
-MARKS = (CLEAN_MARK, PARTITION_MARK, TAKEN_MARK)
+MARKS = (CLEAN_MARK, PARTITION_MARK, PERIOD_FILE)
 
 
 def by_cli(source, target, **options):

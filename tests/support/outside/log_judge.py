@@ -16,7 +16,7 @@ def judge(task, note, number):
     """Open, look, append, close, look again, open once more. In `make test` a state is either verified and read as a
     Partition, or opened once more."""
     path, fsync = task["path"], task["fsync"]
-    trusted = faults_under_the_clean_mark(os.path.dirname(path))
+    trusted = faults_under_a_clean_shutdown_file(os.path.dirname(path))
     with seglog.open(path, config=CONFIG, fsync=fsync) as log:
         facts = {
             "start": log.log_start_offset, "end": log.log_end_offset, "durable_offset": log.durable_offset,
@@ -59,8 +59,9 @@ def judge(task, note, number):
     return facts
 
 
-def faults_under_the_clean_mark(log_dir):
-    """Where Kafka's mark stands a broker looks at nothing: each partition is whole, and no line lies behind its end."""
+def faults_under_a_clean_shutdown_file(log_dir):
+    """Where Kafka's clean-shutdown file stands a broker looks at nothing: each partition is whole, and no line lies
+    behind its end."""
     if not os.path.exists(os.path.join(log_dir, ".kafka_cleanshutdown")):
         return []
     faults = []
