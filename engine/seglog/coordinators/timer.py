@@ -90,8 +90,8 @@ class Timer:
                 return
 
     def run_due(self, until_s: float = math.inf) -> int | None:
-        """Call what is due, until `time.monotonic` is past `until_s`. Returns the time until the next call in ms; None:
-        none is waiting."""
+        """Make the calls that are due, until `time.monotonic` is past `until_s`. Returns the ms until the next one, or
+        None if none is waiting."""
         heap = self._heap
         while heap:
             if time.monotonic() > until_s:
