@@ -55,6 +55,12 @@ def test_each_snapshot_has_the_rows_of_its_moment(log, data, store):
     assert rows(f"{store}#latest") == whole[-1][1]
 
 
+def test_a_whole_snapshot_is_read_also_if_its_id_ends_like_a_partition(log, data, store, monkeypatch):
+    monkeypatch.setattr("seglog.backups.repository.secrets.token_hex", lambda size: "27302140")
+    seglog.backup(data, store)
+    assert rows(f"{store}#latest") == rows(log.path)
+
+
 def test_ranges_columns_and_filters_are_those_of_a_directory(log, data, store):
     seglog.backup(data, store, compression="zstd")
     for options in (

@@ -12,6 +12,7 @@ import pytest
 
 import seglog
 import seglog.polars
+import seglog.spark
 from seglog.errors import NotALogError, StorageError
 from support.command import seglog as command
 from support.counting_relay import CountingRelay
@@ -105,6 +106,15 @@ def test_a_url_gives_the_rows_of_the_files(built, stored, what):
     assert stored.scan(what).to_arrow() == seglog.scan(built / what.removeprefix("/")).to_arrow()
     whole = log_bytes(built / "orders-1") * (1 if what == "/orders-1" else 2)
     assert whole <= stored.log_bytes() < 1.1 * whole + stored.ahead_bytes
+
+
+def test_spark_reads_a_url_as_it_reads_the_files(built, stored, spark):
+    seglog.spark.register(spark)
+    told = {f"store.{name}": value for name, value in stored.options.items()}
+    read = spark.read.format("seglog").options(isolation="read_committed", **told).load(stored.url)
+    count, last = read.selectExpr("count(*)", "max(offset)").first()
+    expected = seglog.scan(built, isolation="read_committed").to_arrow()
+    assert (count, last) == (expected.num_rows, max(expected["offset"].to_pylist()))
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

@@ -153,6 +153,17 @@ def test_a_corrupt_batch_fails_with_its_place_or_is_skipped(session, tmp_path):
     assert read(session, tmp_path / "data", onCorrupt="skip").count() == 900
 
 
+def test_a_backup_is_read_where_it_is_and_a_table_of_the_catalog_is_refused(session, tmp_path):
+    fill(tmp_path / "data/orders-0", 1000)
+    seglog.backup(tmp_path / "data", tmp_path / "backups")
+    path = f"{tmp_path}/backups#latest"
+    assert read(session, path, subscribe="orders").selectExpr("count(*)", "max(offset)").first() == (1000, 999)
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING seglog OPTIONS (path '{path}')")
+    assert session.sql("SELECT count(*) FROM orders WHERE offset >= 990").first() == (10,)
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+        session.sql(f"CREATE TABLE t USING seglog OPTIONS (path '{tmp_path}/data')")
+
+
 def test_what_is_written_is_read_again_and_is_whole(session, tmp_path):
     for n in range(2):
         fill(tmp_path / f"data/orders-{n}", 500)

@@ -1,5 +1,6 @@
 """The options of the source, the offsets that they mean, and what filters prune; no Spark is needed."""
 import datetime as dt
+import pickle
 import shutil
 
 import pytest
@@ -13,6 +14,11 @@ from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, by_partition
 from seglog.spark.source_splits import read_split, splits
 from seglog.spark.stream import HAS_LIMITS, make_stream_reader
+from support.objects_on_disk import ObjectsOnDisk
+from support.remote_log_dir import put_log_dir
+
+if HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 T = 1_700_000_000_000
 NO_TIME = dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, dt.UTC)        # -1 ms
@@ -103,7 +109,9 @@ def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expecte
         ({"minPartitions": "0"}, "minPartitions must be a positive integer"),
         ({"isolation": "serializable"}, "isolation"),
         ({"columns": "offset,nothing"}, "unknown column 'nothing'"),
-        ({"path": "s3://lake/kafka"}, "not a path"),
+        ({"path": "ftp://lake/kafka"}, "no store for ftp"),
+        ({"path": "s3://lake/kafka", "store.nonsense": "1"}, "unknown store option nonsense"),
+        ({"owner": "me", "provider": "seglog"}, "Spark does not pass the options of a table"),
         ({"path": ""}, "the path is missing"),
         ({"subscribePattern": "("}, "subscribePattern"),
     ],
@@ -178,6 +186,74 @@ def test_a_stream_too_starts_at_offsets_of_all_partitions_or_of_none(data, given
     asked = options(data, is_stream=True, subscribe="orders", startingOffsets=given)
     with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name exactly .* differs in orders-"):
         make_stream_reader(asked, schema_of(asked.columns)).initialOffset()
+
+
+# --- stores and backups ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["bucket", "backup"])
+def stored(request, data, tmp_path, monkeypatch):
+    """(where the topics of `data` are, the options that it takes)"""
+    if request.param == "backup":
+        seglog.backup(data, tmp_path / "backups")
+        return f"{tmp_path}/backups#latest", {}
+    server = ObjectsOnDisk(tmp_path / "cloud", monkeypatch)
+    url = put_log_dir(data, f"{server.bucket('lake')}/kafka", server.options)
+    return url.replace("s3://", "s3a://"), {f"store.{name}": value for name, value in server.options.items()}
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_topics_on_a_store_have_the_offsets_and_rows_of_a_directory(data, stored, isolation):
+    url, more = stored
+    assert found(url, isolation=isolation, **more) == WHOLE
+    asked = {
+        "subscribe": "orders", "startingOffsets": '{"orders": {"0": 23, "1": -2}}',
+        "endingOffsets": '{"orders": {"0": 40, "1": -1}}', "isolation": isolation,
+    }
+    there, here = options(url, **asked, **more), options(data, **asked)
+    assert found(url, **asked, **more) == {"orders-0": (23, 40), "orders-1": (10, 60)}
+    rows_there, rows_here = (
+        [row for split in splits(one, ranges(one)) for rows in read_split(pickle.loads(pickle.dumps(split)))
+         for row in rows.to_pylist()]
+        for one in (there, here)
+    )
+    assert rows_there == rows_here
+    assert len(rows_there) == 17 + 50
+
+
+def test_a_stream_ends_where_a_store_ends_and_starts_where_it_was(stored):
+    url, more = stored
+    reader = make_stream_reader(
+        options(url, is_stream=True, subscribe="orders", startingOffsets="earliest", **more), schema_of(["offset"])
+    )
+    start = reader.initialOffset()
+    assert start == {"orders": {"0": 10, "1": 10}}
+    end = reader.latestOffset(start, ReadAllAvailable()) if HAS_LIMITS else reader.latestOffset()
+    assert end == {"orders": {"0": 60, "1": 60}}
+    rows = [rows for split in reader.partitions(start, end) for rows in reader.read(split)]
+    assert sum(len(one) for one in rows) == 100
+
+
+def test_times_are_not_looked_up_on_a_store(stored):
+    url, more = stored
+    with pytest.raises(InvalidArgumentError, match="the time 5 cannot be looked up on a store") as error:
+        found(url, startingTimestamp="5", **more)
+    assert "timestamp" in error.value.hint
+
+
+def test_the_end_on_a_store_is_found_whatever_the_index_says(data, tmp_path, monkeypatch):
+    server = ObjectsOnDisk(tmp_path / "cloud", monkeypatch)
+    with seglog.open(tmp_path / "d/t-0", config={"index.interval.bytes": 100, "segment.bytes": 5000}) as log:
+        for n in range(100):
+            log.append(b"%d" % n)
+    [*_, index] = sorted((tmp_path / "d/t-0").glob("*.index"))
+    for number, raw in enumerate((index.read_bytes(), b"", b"\xff" * 16, b"\0\0\0\1\0\0\0\x07", None)):
+        if raw is None:
+            index.unlink()
+        else:
+            index.write_bytes(raw)
+        url = put_log_dir(tmp_path / "d", f"{server.bucket(f'b{number}')}/kafka", server.options)
+        assert found(url, **{"store.region": "nowhere"}) == {"t-0": (0, 100)}
 
 
 # --- a stream whose records or partitions are gone -------------------------------------------

@@ -48,23 +48,25 @@ def path_in_backup(path: AnyPath) -> PathInBackup | None:
 
 
 class SnapshotStore(ReadableStore):
-    """The partitions of one snapshot, each a directory below `root`: `STORE#ID`.
+    """The partitions of one snapshot, each a directory below `root`: `STORE#ID`, with an absolute path.
 
     Raises InvalidArgumentError if there is no such snapshot, CorruptBackupError, StorageError.
     """
 
     def __init__(self, store: str, snapshot: str, options: Mapping[str, str]) -> None:
         self._repository = Repository(store, options, OsFileSystem())
+        self._options = options
         self._snapshot = self._repository.snapshot(snapshot)
         self._pieces = self._repository.pieces()
         self._partitions = {part.name: part for part in self._snapshot.partitions}
         self._opened: dict[str, _Partition] = {}
         # The last piece that was read: the next part of a file mostly lies in it, too.
         self._last: tuple[Piece | None, bytes] = (None, b"")
-        self.root = f"{store}#{self._snapshot.id}"
+        self.root = f"{self._repository.path}#{self._snapshot.id}"
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_opened": {}, "_last": (None, b"")}
+    def __reduce__(self) -> tuple[object, ...]:
+        # A task of Spark reads the manifest again: it may name many thousand partitions, and there may be many tasks.
+        return SnapshotStore, (self._repository.path, self._snapshot.id, self._options)
 
     def directories(self, path: str) -> list[str]:
         return sorted(self._partitions) if path == self.root else []

@@ -41,7 +41,7 @@ from seglog.frames.part import POOL, Rows, ScanPart, Work
 from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.scratch import scratch_directory
-from seglog.reading.arguments import is_read_committed
+from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.gaps import has_hole, is_compaction, missing_segments
 from seglog.reading.listing import check_swap
 from seglog.segment.column_stats import ColumnStats
@@ -93,7 +93,7 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
     in_backup = path_in_backup(url)
     if in_backup is not None:
         store = SnapshotStore(in_backup.store, in_backup.snapshot, options)
-        path = f"{store.root}/{in_backup.path}".rstrip("/")
+        path = f"{store.root}/{in_backup.path or '*'}"
     else:
         store, path = open_store(url, options, OsFileSystem())
     above, _, last = path.rpartition("/")
@@ -126,15 +126,7 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
     .txnindex that cannot be read beside a .log that cannot be read.
     """
     files = _files_once_swapped(source)
-    for name in files:
-        if name.endswith(names.TAGGED_LOG_SUFFIX):
-            raise InvalidArgumentError(
-                "messages with tags can only be read from mounted paths", file=f"{source.path}/{name}",
-                hint="copy the partition directory to this machine",
-            )
-    logs = sorted(name for name in files if names.is_log_file(name))
-    if not logs:
-        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source.path)
+    logs = _log_names(source, files)
     start = max(limits.from_offset, _log_start_offset(source))
     segments = [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
     if not is_read_committed(limits.isolation):
@@ -150,6 +142,47 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
         if part.start_offset < stop:
             here = min(part.stop_offset, stop)
             yield replace(part, stop_offset=here, aborted=tuple(aborted.between(part.start_offset, here)))
+
+
+class StoredEnds(NamedTuple):
+    """Where a partition starts and ends: its log start offset, log end offset and last stable offset."""
+
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+
+
+def stored_ends(source: StoredPartition, isolation: Isolation = "read_uncommitted") -> StoredEnds:
+    """Where a partition starts and ends. The last segment is fetched from its last index entry on, to find its end;
+    with read_committed also what follows the last snapshot of producers. Without, the last stable offset is the end.
+
+    Raises NotALogError, StorageError, UnfinishedChangeError, CorruptRecordError if the end is damaged.
+    """
+    files = _files_once_swapped(source)
+    logs = _log_names(source, files)
+    segments = [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
+    start = max(_log_start_offset(source), segments[0].base_offset)
+    if isinstance(source.store, SnapshotStore):
+        end = source.store.next_offset(source.path)
+        assert end is not None      # or its files would not have been listed
+    else:
+        end = max(segments[-1].next_offset(), start)
+    stable = _StableEnd(source, segments, files).up_to(end) if is_read_committed(isolation) else end
+    return StoredEnds(start, end, stable)
+
+
+def _log_names(source: StoredPartition, files: Mapping[str, StoredFile]) -> list[str]:
+    """The segments, in order. Raises NotALogError without any, InvalidArgumentError for tagged ones."""
+    for name in files:
+        if name.endswith(names.TAGGED_LOG_SUFFIX):
+            raise InvalidArgumentError(
+                "messages with tags can only be read from mounted paths", file=f"{source.path}/{name}",
+                hint="copy the partition directory to this machine",
+            )
+    logs = sorted(name for name in files if names.is_log_file(name))
+    if not logs:
+        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source.path)
+    return logs
 
 
 def _files_once_swapped(source: StoredPartition) -> dict[str, StoredFile]:
@@ -246,6 +279,20 @@ class _StoredSegment:
         """The bytes of the .snapshot at the segment's start; None if there is none. Raises StorageError."""
         file = self.files.get(names.file_name(self.base_offset, names.SNAPSHOT_SUFFIX))
         return None if file is None else self.source.store.read(f"{self.source.path}/{file.name}")
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, which is looked for from the last index entry on."""
+        file = self.files.get(names.file_name(self.base_offset, names.OFFSET_INDEX_SUFFIX))
+        raw = None if file is None else self.source.store.read(f"{self.source.path}/{file.name}")
+        position = 0
+        with suppress(CorruptIndexError):
+            entries = list(OffsetIndex(raw, self.base_offset)) if raw else []
+            if entries and entries[-1][1] < self.files[self.name].size_bytes:
+                position = entries[-1][1]
+        end = self.base_offset
+        for table in self.tables(position, check_crc=False):
+            end = table[-1].last_offset + 1
+        return end
 
     def tables(self, position: int = 0, *, check_crc: bool = True) -> Iterator[BatchTable]:
         """The batch headers from `position` on, for which the rest of the .log is fetched."""

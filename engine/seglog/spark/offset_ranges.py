@@ -1,14 +1,16 @@
 """The offsets of each partition to read: from options, a stream's offsets, and the limit of a trigger."""
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from seglog.frames.plan import PartitionSource, opened
+from seglog.frames.plan import opened
+from seglog.frames.stored import StoredPartition, stored_ends
 from seglog.logger import Logger
 from seglog.reading.arguments import is_read_committed
-from seglog.reading.reader import LogReader
-from seglog.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
+from seglog.spark.source_options import EARLIEST, LATEST, Bound, Source, SourceOptions, TopicPartition
 
 _LOG = Logger(__name__)
 
@@ -19,7 +21,7 @@ Offsets = dict[TopicPartition, int]
 class OffsetRange:
     """Records of a partition with start <= offset < end."""
 
-    source: PartitionSource
+    source: Source
     start: int
     end: int
 
@@ -32,19 +34,41 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return body
 
 
+@dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a partition starts and ends now: a growing log is read up to its published end."""
+    """Where a partition starts and ends now: at its log start offset, and at `last`, which with read_committed is the
+    last stable offset, not the `end_offset` of the log. `at_time`: the offset of the first record at or after a time,
+    None if there is none; it may be called while the partition is open.
+    """
 
-    def __init__(self, log: LogReader, options: SourceOptions) -> None:
-        self._log = log
-        self.first = log.log_start_offset
-        self.end_offset = log.log_end_offset
-        self.last = log.last_stable_offset if is_read_committed(options.isolation) else self.end_offset
+    first: int
+    end_offset: int
+    last: int
+    at_time: Callable[[int], int | None]
 
-    def at_time(self, time_ms: int) -> int | None:
-        """The offset of the first record at or after this time; None if there is none."""
-        found = self._log.offset_for_time(time_ms)
-        return None if found is None else found.offset
+
+@contextmanager
+def open_ends(options: SourceOptions, source: Source) -> Iterator[Ends]:
+    """Open a partition to see where it ends: a growing log is read up to its published end."""
+    if isinstance(source, StoredPartition):
+        yield Ends(*stored_ends(source, options.isolation), partial(_no_time, source))
+        return
+    with opened(source.path) as log:
+        end_offset = log.log_end_offset
+        last = log.last_stable_offset if is_read_committed(options.isolation) else end_offset
+
+        def at_time(time_ms: int) -> int | None:
+            found = log.offset_for_time(time_ms)
+            return None if found is None else found.offset
+
+        yield Ends(log.log_start_offset, end_offset, last, at_time)
+
+
+def _no_time(source: StoredPartition, time_ms: int) -> int | None:
+    raise InvalidArgumentError(
+        f"the time {time_ms} cannot be looked up on a store", file=source.path,
+        hint="filter the column timestamp instead",
+    )
 
 
 def ranges(options: SourceOptions) -> list[OffsetRange]:
@@ -54,15 +78,14 @@ def ranges(options: SourceOptions) -> list[OffsetRange]:
     check_named(options.end, "endingOffsets", sources)
     found = []
     for source in sources:
-        with opened(source.path) as log:
-            ends = Ends(log, options)
+        with open_ends(options, source) as ends:
             start, end = start_of(options, source, ends), _end_of(options, source, ends)
             start, end = not_lost(options, source, ends, start, end)
         found.append(OffsetRange(source, start, max(start, end)))
     return found
 
 
-def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int:
+def start_of(options: SourceOptions, source: Source, ends: Ends) -> int:
     """The offset that startingOffsets or a similar option means. Raises InvalidArgumentError if no record is at or
     after the time."""
     bound, where = options.start, (source.topic, source.partition)
@@ -78,7 +101,7 @@ def start_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int
     return _named(bound, where, ends, ends.first)
 
 
-def _end_of(options: SourceOptions, source: PartitionSource, ends: Ends) -> int:
+def _end_of(options: SourceOptions, source: Source, ends: Ends) -> int:
     bound, where = options.end, (source.topic, source.partition)
     time_ms = bound.time_of(where)
     if time_ms is not None:
@@ -94,7 +117,7 @@ def _named(bound: Bound, where: TopicPartition, ends: Ends, default: int) -> int
     return {EARLIEST: ends.first, LATEST: ends.last}.get(offset, offset)
 
 
-def check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> None:
+def check_named(bound: Bound, name: str, sources: Iterable[Source]) -> None:
     """Check that offsets are given for all partitions or for none, as in Spark's Kafka source."""
     if bound.offsets is None:
         return
@@ -107,7 +130,7 @@ def check_named(bound: Bound, name: str, sources: Iterable[PartitionSource]) -> 
         )
 
 
-def not_lost(options: SourceOptions, source: PartitionSource, ends: Ends, start: int, end: int) -> tuple[int, int]:
+def not_lost(options: SourceOptions, source: Source, ends: Ends, start: int, end: int) -> tuple[int, int]:
     """The part of the range that the log has. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
     if ends.first <= start <= ends.last and end <= ends.last:
         return start, end

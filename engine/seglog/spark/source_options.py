@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 from seglog.errors import InvalidArgumentError
 from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
 from seglog.frames.options import checked_columns
-from seglog.frames.plan import PartitionSource, partitions_of
+from seglog.frames.plan import PartitionSource, places_of
+from seglog.frames.stored import StoredPartition
 from seglog.logger import Logger
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt
@@ -19,6 +20,7 @@ EARLIEST, LATEST = -2, -1       # as in the JSON of Spark's Kafka source
 SPLIT_BYTES = 64 << 20
 
 TopicPartition = tuple[str, int]
+Source = PartitionSource | StoredPartition
 Strategy = Literal["error", "latest"]
 _STRATEGY = "startingOffsetsByTimestampStrategy"
 
@@ -30,6 +32,8 @@ _OURS = (
     "splitBytes", "pushFilters", "nullTimestamps",
 )
 _NAMES = {name.lower(): name for name in _OURS}
+# Before the name of an option for the store of a URL: store.region.
+_STORE = "store."
 # Options of Spark's Kafka source about brokers or triggers, which do not affect the rows.
 _IGNORED = {
     "groupid", "groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms",
@@ -57,6 +61,7 @@ class SourceOptions:
     """The parsed options of a read."""
 
     path: str
+    store_options: Mapping[str, str]
     assign: Mapping[str, tuple[int, ...]] | None
     topics: tuple[str, ...] | None
     pattern: str | None
@@ -93,7 +98,9 @@ class SourceOptions:
         is_read_committed(isolation)    # raises if it is invalid
         strategy = options.get(_STRATEGY, "error").lower()
         return cls(
-            path=local_path(path),
+            path=_path_or_url(path),
+            store_options={name.removeprefix(_STORE): value for name, value in options.items()
+                           if name.startswith(_STORE)},
             assign=_assigned(options["assign"]) if "assign" in options else None,
             topics=_listed(options["subscribe"]) if "subscribe" in options else None,
             pattern=_pattern(options["subscribePattern"]) if "subscribePattern" in options else None,
@@ -111,13 +118,14 @@ class SourceOptions:
             null_timestamps=_flag(options, "nullTimestamps", default=False),
         )
 
-    def partitions(self) -> list[PartitionSource]:
+    def partitions(self) -> list[Source]:
         """The requested partitions that exist now, by topic and number.
 
         Raises NotALogError if there are no partitions, InvalidArgumentError if a requested topic or partition does not
         exist.
         """
-        found = {(source.topic, source.partition): source for source in partitions_of([self.path])}
+        places = places_of([self.path], self.store_options)
+        found = {(source.topic, source.partition): source for source in places}
         there = {topic for topic, _ in found}
         if self.assign is not None:
             wanted = [(topic, partition) for topic, numbers in self.assign.items() for partition in numbers]
@@ -153,22 +161,39 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
     """{name as users write it: value}."""
-    options, ignored = {}, []
+    options: dict[str, str] = {}
+    ignored = []
+    if any(key.lower() == "provider" for key in given):     # a table's property
+        raise InvalidArgumentError(
+            "Spark does not pass the options of a table in its catalog to a source in Python",
+            hint="make a view: CREATE TEMPORARY VIEW orders USING seglog OPTIONS (path '/data/kafka')",
+        )
     for key, value in given.items():
         lower = key.lower()
         if lower in _NAMES:
             options[_NAMES[lower]] = value
+        elif lower.startswith(_STORE):
+            options[lower] = value
         elif lower.startswith("kafka.") or lower in _IGNORED:
             ignored.append(key)
         else:
-            raise InvalidArgumentError(f"unknown option {key!r}", hint=f"expected one of {', '.join(_OURS)}")
+            raise InvalidArgumentError(
+                f"unknown option {key!r}", hint=f"expected one of {', '.join(_OURS)}, or {_STORE}NAME"
+            )
     if ignored:
         _LOG.warning("files are read without a broker: ignored %s", ", ".join(sorted(ignored)))
     return options
 
 
+def _path_or_url(path: str) -> str:
+    """A path, or the URL of a store: Hadoop's s3a://, and s3n://, is s3://."""
+    if path.startswith("file:"):
+        return local_path(path)
+    return re.sub(r"^s3[an]://", "s3://", path)
+
+
 def local_path(path: str) -> str:
-    """The path of a `file:` URL, or of a path. Raises InvalidArgumentError for other URLs."""
+    """The path of a `file:` URL, or of a path, to write to. Raises InvalidArgumentError for other URLs."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     if re.match(r"[A-Za-z][\w+.-]*://", path):

@@ -11,10 +11,19 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from seglog.frames.plan import PartitionSource, opened
-from seglog.spark.offset_ranges import Ends, OffsetRange, Offsets, check_named, limited, not_lost, start_of, to_json
+from seglog.spark.offset_ranges import (
+    Ends,
+    OffsetRange,
+    Offsets,
+    check_named,
+    limited,
+    not_lost,
+    open_ends,
+    start_of,
+    to_json,
+)
 from seglog.spark.row_schema import columns_of
-from seglog.spark.source_options import SourceOptions, TopicPartition, by_partition
+from seglog.spark.source_options import Source, SourceOptions, TopicPartition, by_partition
 from seglog.spark.source_splits import read_split, splits
 
 try:
@@ -36,8 +45,8 @@ class TopicStream(DataSourceStreamReader):
         found, sources = {}, self._options.partitions()
         check_named(self._options.start, "startingOffsets", sources)
         for source in sources:
-            with opened(source.path) as log:
-                found[source.topic, source.partition] = start_of(self._options, source, Ends(log, self._options))
+            with open_ends(self._options, source) as ends:
+                found[source.topic, source.partition] = start_of(self._options, source, ends)
         return to_json(found)
 
     def latestOffset(self) -> dict[str, Any]:   # type: ignore[override]
@@ -52,8 +61,7 @@ class TopicStream(DataSourceStreamReader):
             source = sources.get(where)
             if source is None or begins.get(where) == stop:
                 continue
-            with opened(source.path) as log:
-                ends = Ends(log, self._options)
+            with open_ends(self._options, source) as ends:
                 # A partition that was added since is read from its start.
                 begin = begins.get(where, ends.first)
                 found.append(OffsetRange(source, *not_lost(self._options, source, ends, begin, stop)))
@@ -69,13 +77,13 @@ class TopicStream(DataSourceStreamReader):
         """Does nothing: nothing is open between two calls."""
 
     def _ends(self) -> Offsets:
-        ends = {}
+        found = {}
         for source in self._options.partitions():
-            with opened(source.path) as log:
-                ends[source.topic, source.partition] = Ends(log, self._options).last
-        return ends
+            with open_ends(self._options, source) as ends:
+                found[source.topic, source.partition] = ends.last
+        return found
 
-    def _check_there(self, offsets: Offsets, sources: dict[TopicPartition, PartitionSource]) -> None:
+    def _check_there(self, offsets: Offsets, sources: dict[TopicPartition, Source]) -> None:
         gone = [f"{topic}-{partition}" for topic, partition in sorted(offsets.keys() - sources.keys())]
         if gone and self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
@@ -130,6 +138,6 @@ if HAS_LIMITS:
             """The ends of the partition, or None if it is gone."""
             for source in self._options.partitions():
                 if (source.topic, source.partition) == where:
-                    with opened(source.path) as log:
-                        return Ends(log, self._options)
+                    with open_ends(self._options, source) as ends:
+                        return ends
             return None
