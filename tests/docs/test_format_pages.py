@@ -768,10 +768,15 @@ def reader_cursor():
         clock = ManualClock(1_790_000_000_000)
         with seglog.open(Path(log_dir) / "orders-0", clock=clock) as log, log.cursor("mailer") as cursor:
             log.append_many([(None, b"v")] * 3)
+            cursor.commit(1)
             cursor.commit(2)
         raw = (Path(log_dir) / "orders-0" / ".seglog.cursor-mailer").read_text()
-    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
-    return f"`orders-0/.seglog.cursor-mailer` of a reader that goes on at offset 2:\n\n{text}"
+    assert len(raw) == 1024
+    text = "".join(
+        f"    {line}\n" for slot in (raw[:512], raw[512:])
+        for line in json.dumps(json.loads(slot), indent=1, sort_keys=True).splitlines()
+    )
+    return f"`orders-0/.seglog.cursor-mailer` of a reader that committed 1, then 2; without trailing spaces:\n\n{text}"
 
 
 def checkpoint():

@@ -6,10 +6,15 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import seglog
 from seglog.clock import ManualClock
@@ -25,10 +30,11 @@ from seglog.errors import (
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
+from seglog.fs.files import OsFileSystem
 from seglog.log import cutting
 from seglog.reading.follower import Follower
 from seglog.reading.live_ends import LiveWriter
-from seglog.state.reader_cursor import ReaderCursor, committed_cursors, cursor_files, cursor_path
+from seglog.state.reader_cursor import SLOT_BYTES, ReaderCursor, committed_cursors, cursor_path
 from support.faultfs import FailingFs, RecordingFs
 from support.waiting import line_of
 
@@ -222,7 +228,7 @@ def test_a_file_that_nobody_can_read_is_refused_and_told_how_to_mend(log, path, 
 
 def test_a_newer_version_is_refused(log, path):
     cursor_path(path, "mailer").write_bytes(
-        format_json("seglog-reader-cursor", 2, name="mailer", offset=5, committed_at_ms=NOW)
+        format_json("seglog-reader-cursor", 3, name="mailer", offset=5, committed_at_ms=NOW)
     )
     with pytest.raises(UnsupportedVersionError):
         log.cursor("mailer")
@@ -247,6 +253,100 @@ def test_a_commit_that_fails_leaves_the_one_before(log, path):
     assert ReaderCursor.read(path, "mailer").offset == 4
 
 
+# --- the two slots of its file --------------------------------------------------------------------------
+
+
+def test_a_commit_takes_one_sync_and_none_if_the_log_takes_none(in_memory):
+    for fsync, expected in (("batch", ["sync"]), ("interval", ["sync"]), ("never", [])):
+        asked = FailingFs(OsFileSystem())
+        with seglog.open(in_memory / f"{fsync}-0", fsync=fsync, fs=asked) as log, log.cursor("mailer") as cursor:
+            log.append_many([(b"k", b"v")] * 40)
+            cursor.commit(1)        # makes the file
+            begun = len(asked.calls)
+            cursor.commit(2)
+            assert [word.split()[0] for word in asked.calls[begun:] if "sync" in word] == expected
+            assert cursor.position == 2
+
+
+def committed(path, offsets):
+    """The bytes of a cursor's file after these commits."""
+    with seglog.open_partition(path) as partition, partition.cursor("mailer") as cursor:
+        for offset in offsets:
+            cursor.commit(offset)
+    return bytearray(cursor_path(path, "mailer").read_bytes())
+
+
+def test_a_file_holds_the_last_two_commits_and_the_later_one_counts(log, path):
+    for count in range(1, 6):
+        raw = committed(path, [count])
+        assert len(raw) == 2 * SLOT_BYTES
+        found = [json.loads(slot) for slot in (raw[:SLOT_BYTES], raw[SLOT_BYTES:]) if slot.strip()]
+        assert sorted(slot["offset"] for slot in found) == [*range(max(1, count - 1), count + 1)]
+        assert ReaderCursor.read(path, "mailer").offset == count
+
+
+def test_half_a_commit_is_not_the_position_and_the_next_one_takes_its_place(log, path):
+    raw = committed(path, [3, 4])
+    raw[SLOT_BYTES + 40 :] = bytes(SLOT_BYTES - 40)
+    cursor_path(path, "mailer").write_bytes(raw)
+    assert ReaderCursor.read(path, "mailer").offset == 3
+    assert len(committed(path, [7])) == 2 * SLOT_BYTES
+    assert ReaderCursor.read(path, "mailer").offset == 7
+
+
+@settings(max_examples=200)
+@given(at=st.integers(0, 2 * SLOT_BYTES - 1), bit=st.integers(0, 7))
+def test_a_flipped_bit_never_makes_a_position_that_nobody_committed(at, bit):
+    made = ReaderCursor("mailer", 3, NOW)
+    with tempfile.TemporaryDirectory() as name:
+        directory, fs = Path(name), OsFileSystem()
+        made.put(fs, directory)
+        replace(made, offset=4).commit(fs, directory, durably=False)
+        path = cursor_path(directory, "mailer")
+        raw = bytearray(path.read_bytes())
+        raw[at] ^= 1 << bit
+        path.write_bytes(raw)
+        assert ReaderCursor.read(directory, "mailer").offset in (3, 4)
+        raw[SLOT_BYTES // 4] ^= 0x55
+        raw[SLOT_BYTES + SLOT_BYTES // 4] ^= 0x55
+        path.write_bytes(raw)
+        with contextlib.suppress(CorruptCheckpointError):
+            assert ReaderCursor.read(directory, "mailer").offset in (3, 4)
+
+
+def test_a_file_of_version_1_is_read_and_replaced_by_the_next_commit(log, path):
+    cursor_path(path, "mailer").write_bytes(
+        format_json("seglog-reader-cursor", 1, name="mailer", offset=5, committed_at_ms=NOW)
+    )
+    with log.cursor("mailer") as cursor:
+        assert cursor.position == 5
+        cursor.commit(6)
+        assert cursor.position == 6
+    assert cursor_path(path, "mailer").stat().st_size == 2 * SLOT_BYTES
+
+
+def test_a_reader_beside_commits_sees_them_in_order(log, path):
+    log.append_many([(b"k", b"v")] * 2000)
+    ended = threading.Event()
+
+    def commits():
+        with seglog.open_partition(path) as partition, partition.cursor("mailer") as cursor:
+            cursor._is_durable = False
+            for offset in range(2000):
+                cursor.commit(offset)
+        ended.set()
+
+    thread = threading.Thread(target=commits)
+    thread.start()
+    seen = [0]
+    while not ended.is_set():
+        found = ReaderCursor.read(path, "mailer")
+        seen.append(0 if found is None else found.offset)
+    thread.join()
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 10
+
+
 def test_backups_and_conversions_take_cursors_along(log, path, in_memory):
     with log.cursor("mailer") as cursor:
         cursor.commit(5)
@@ -255,7 +355,7 @@ def test_backups_and_conversions_take_cursors_along(log, path, in_memory):
     (in_memory / "converted").mkdir()
     seglog.convert(path, in_memory / "converted" / "orders-0", to=1)
     for directory in (in_memory / "backup" / "orders-0", in_memory / "converted" / "orders-0"):
-        assert [json.loads(file.read_bytes())["offset"] for file in cursor_files(directory)] == [5]
+        assert [cursor.offset for cursor in committed_cursors(directory)] == [5]
         with seglog.open(directory) as log, log.cursor("mailer") as cursor:
             assert values(cursor.read()) == [5, 6, 7, 8, 9]
     assert seglog.verify(path).findings == []
@@ -286,7 +386,7 @@ def test_a_crash_leaves_a_position_that_was_committed(in_memory, shared):
             assert state.marks[-1] <= cursor.position <= state.marks[-1] + 1, state.story()
             cursor.commit(40)
             assert not list(cursor.read())
-    assert seen > STATES // 3
+    assert seen > STATES // 5
 
 
 def test_a_killed_reader_lets_go_of_its_name(log, path):
@@ -481,7 +581,7 @@ def test_what_cannot_be_lowered_leaves_the_log_uncut(path, in_memory):
 def test_a_cursor_that_nobody_can_read_stops_no_cut_and_no_opening(singles, path, caplog):
     cursor_path(path, "broken").write_bytes(b"{}")
     cursor_path(path, "newer").write_bytes(
-        format_json("seglog-reader-cursor", 2, name="newer", offset=9, committed_at_ms=NOW)
+        format_json("seglog-reader-cursor", 3, name="newer", offset=9, committed_at_ms=NOW)
     )
     with singles.cursor("mailer") as cursor:
         cursor.commit(9)
@@ -508,6 +608,7 @@ def test_a_crash_around_a_cut_leaves_no_reader_behind_the_end(in_memory, fsync):
             log.append(b"%d" % value)
         for name in ("a", "b"):
             with log.cursor(name) as cursor:
+                cursor._is_durable = True       # as that of a reader in another process
                 cursor.commit(end)
         record.mark(end)
         log.truncate_to(cut)

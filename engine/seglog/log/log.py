@@ -113,6 +113,7 @@ class Log(Followable, Unclosed):
         self._fs = fs or OsFileSystem()
         self._clock = clock or SystemClock()
         self.fsync = fsync
+        self._syncs_cursors = fsync != "never"
         self._now_ms = self._clock.now_ms
         self._pid = os.getpid()
         self._care = LogMaintenance(keeper_of)

@@ -54,10 +54,11 @@ class LogCursor(OpenHandle):
     """
 
     def __init__(
-        self, log: Readable, name: str, *, is_shared: bool, fs: FileSystem, clock: Clock
+        self, log: Readable, name: str, *, is_shared: bool, is_durable: bool, fs: FileSystem, clock: Clock
     ) -> None:
         self.name = checked_name(name)
         self.is_shared = is_shared
+        self._is_durable = is_durable
         self._log = log
         self._fs = fs
         self._clock = clock
@@ -121,7 +122,8 @@ class LogCursor(OpenHandle):
         """Move the position to the record after `done`. `done` is a record, or, as for Kafka's consumers, the offset of
         the next record.
 
-        Durable when it returns. With `shared=True` the position only moves forward; otherwise it may also move back.
+        Durable when it returns, but for a cursor of a Log with fsync="never". With `shared=True` the position only
+        moves forward; otherwise it may also move back.
 
         Raises OffsetOutOfRangeError outside the log, and also if the log was cut below `done` since the last `read` (or
         since the cursor was opened): other records may have these offsets now, so call `read` again. Raises
@@ -155,7 +157,8 @@ class LogCursor(OpenHandle):
             committed = ReaderCursor.read(self._directory, self.name)
             if committed is not None and offset <= committed.offset:
                 return
-        ReaderCursor(self.name, offset, self._clock.now_ms()).put(self._fs, self._directory)
+        cursor = ReaderCursor(self.name, offset, self._clock.now_ms())
+        cursor.commit(self._fs, self._directory, durably=self._is_durable)
 
     def _check_cuts(self, offset: int) -> None:
         ends, seen = self._log._told_ends(), self._epoch

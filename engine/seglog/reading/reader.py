@@ -82,6 +82,7 @@ class LogReader(LogLookup):
     _decompress: Decompress
     _fs: FileSystem = OsFileSystem()     # for the files of its named readers
     _clock: Clock = SystemClock()
+    _syncs_cursors = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +126,9 @@ class LogReader(LogLookup):
         late("seglog.reading.log_cursor")
         from seglog.reading.log_cursor import LogCursor
 
-        return LogCursor(self, name, is_shared=shared, fs=self._fs, clock=self._clock)
+        return LogCursor(
+            self, name, is_shared=shared, is_durable=self._syncs_cursors, fs=self._fs, clock=self._clock
+        )
 
     def _told_ends(self) -> LiveEnds | None:
         """The truncation state that the log's writer has published, or None."""

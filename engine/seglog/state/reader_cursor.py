@@ -1,12 +1,18 @@
-"""`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md."""
+"""`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md.
+
+The file has two slots. A commit writes over the earlier one, so that it takes one sync, and what a crash leaves half
+written is not the commit before.
+"""
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from seglog.errors import CorruptCheckpointError, InvalidArgumentError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.format.names import MAX_OFFSET
 from seglog.fs.aside import SCRATCH_SUFFIX, write_atomically
@@ -21,7 +27,12 @@ _LOG = Logger(__name__)
 PREFIX = ".seglog.cursor-"
 LOCK_SUFFIX = ".lock"
 FORMAT = "seglog-reader-cursor"
-VERSION = 1
+VERSION = 2             # version 1, which is one commit without slots, is read
+SLOT_BYTES = 512
+_NO_NUMBER = -1         # of a commit of version 1
+_BLANK = b" " * (SLOT_BYTES - 1) + b"\n"
+# Whoever reads without the lock may see half a commit, and looks again.
+_LOOKS, _PAUSE_S = 5, 0.001
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HINT = "set it with `seglog cursors reset`, or remove the file: the reader then begins at the start of the log"
 
@@ -35,30 +46,28 @@ class ReaderCursor:
     committed_at_ms: int
 
     @classmethod
-    def read(cls, directory: Path, name: str) -> Self | None:
+    def read(cls, directory: Path, name: str) -> "ReaderCursor | None":
         """The cursor, or None if nothing was committed. Raises CorruptCheckpointError, UnsupportedVersionError,
         StorageError."""
         path = cursor_path(directory, name)
-        try:
-            raw = read_file(path)
-        except FileNotFoundError:
-            return None
+        for _ in range(_LOOKS):
+            try:
+                raw = read_file(path)
+            except FileNotFoundError:
+                return None
+            if not _has_half(raw, path):
+                break
+            time.sleep(_PAUSE_S)
         return cls.parse(raw, path)
 
     @classmethod
-    def parse(cls, raw: bytes, path: Path) -> Self:
-        """Raises CorruptCheckpointError, UnsupportedVersionError."""
-        try:
-            found = parse_json(raw, FORMAT, VERSION, path, cls._of)
-            if cursor_path(path.parent, found.name) != path:
-                raise CorruptCheckpointError(f"the file is the cursor of another reader, {found.name!r}", file=path)
-        except CorruptCheckpointError as error:
-            error.hint = _HINT
-            raise
-        return found
+    def parse(cls, raw: bytes, path: Path) -> "ReaderCursor":
+        """The later of the file's two commits. Raises CorruptCheckpointError, UnsupportedVersionError."""
+        return max(filter(None, _slots(raw, path)), key=lambda slot: slot.number).cursor
 
     @classmethod
-    def _of(cls, body: dict[str, Any]) -> Self:
+    def of(cls, body: dict[str, Any]) -> Self:
+        """From the members of a slot. Raises ValueError, KeyError."""
         name, offset, committed_at_ms = body["name"], body["offset"], body["committed_at_ms"]
         if not isinstance(name, str):
             raise ValueError(f"the name {name!r:.60} is not text")
@@ -69,13 +78,106 @@ class ReaderCursor:
         return cls(name, offset, committed_at_ms)
 
     def to_bytes(self) -> bytes:
-        return format_json(
-            FORMAT, VERSION, name=self.name, offset=self.offset, committed_at_ms=self.committed_at_ms
+        """A file with this one commit."""
+        return self._slot(0) + _BLANK
+
+    def _slot(self, number: int) -> bytes:
+        line = format_json(
+            FORMAT, VERSION, number=number, name=self.name, offset=self.offset, committed_at_ms=self.committed_at_ms
         )
+        return line[:-1].ljust(SLOT_BYTES - 1) + line[-1:]
 
     def put(self, fs: FileSystem, directory: Path) -> None:
-        """Write it durably. The caller holds the lock of the name. Raises StorageError; then it is unchanged."""
+        """Replace the file durably, with what it held. The caller holds the lock of the log dir. Raises StorageError;
+        then it is unchanged."""
         write_atomically(fs, cursor_path(directory, self.name), self.to_bytes())
+
+    def commit(self, fs: FileSystem, directory: Path, *, durably: bool = True) -> None:
+        """Write it over the earlier of the file's two commits. The caller holds the lock of the log dir.
+
+        Not `durably`: a power cut may leave the commit before it, or an earlier one. Raises StorageError; then the
+        commit before it counts, though this one may come back after a crash.
+        """
+        path = cursor_path(directory, self.name)
+        try:
+            slots = _slots(read_file(path), path)
+        except (FileNotFoundError, CorruptCheckpointError):
+            slots = []
+        if len(slots) < 2:
+            self.put(fs, directory)
+            return
+        numbers = [-1 if slot is None else slot.number for slot in slots]
+        at = numbers.index(min(numbers)) * SLOT_BYTES
+        try:
+            with fs.open_write(path) as file:
+                file.write_at(at, self._slot(max(numbers) + 1))
+                if durably:
+                    file.sync_data()
+        except StorageError:
+            with suppress(StorageError), fs.open_write(path) as file:
+                file.write_at(at, _BLANK)
+            raise
+
+
+class _Slot(NamedTuple):
+    """A commit in a file. `number`: larger than that of the commit before it."""
+
+    number: int
+    cursor: ReaderCursor
+
+
+def _slots(raw: bytes, path: Path) -> list[_Slot | None]:
+    """What the slots of a file hold; None for one that is blank or holds half a commit. A file of version 1 has one.
+
+    Raises CorruptCheckpointError if no slot holds a commit, UnsupportedVersionError.
+    """
+    if len(raw) != 2 * SLOT_BYTES:
+        only = _parsed(raw, path)
+        if only.number != _NO_NUMBER:
+            raise CorruptCheckpointError(
+                f"not a {FORMAT} file: {len(raw)} bytes instead of {2 * SLOT_BYTES}", file=path, hint=_HINT
+            )
+        return [only]
+    found: list[_Slot | None] = []
+    damage: CorruptCheckpointError | None = None
+    for slot in _halves(raw):
+        try:
+            found.append(_parsed(slot, path))
+        except CorruptCheckpointError as error:
+            found.append(None)
+            damage = error if slot != _BLANK or damage is None else damage
+    if damage is not None and not any(found):
+        raise damage
+    return found
+
+
+def _parsed(raw: bytes, path: Path) -> _Slot:
+    try:
+        found = parse_json(raw, FORMAT, VERSION, path, _slot_of, oldest=1)
+        if cursor_path(path.parent, found.cursor.name) != path:
+            raise CorruptCheckpointError(f"the file is the cursor of another reader, {found.cursor.name!r}", file=path)
+    except CorruptCheckpointError as error:
+        error.hint = _HINT
+        raise
+    return found
+
+
+def _slot_of(body: dict[str, Any]) -> _Slot:
+    number = _NO_NUMBER if body["version"] == 1 else body["number"]
+    if body["version"] > 1 and (type(number) is not int or not 0 <= number < 1 << 63):
+        raise ValueError(f"the number {number!r:.60} is not one of a commit")
+    return _Slot(number, ReaderCursor.of(body))
+
+
+def _has_half(raw: bytes, path: Path) -> bool:
+    """Whether one slot holds half a commit, and the other a whole one."""
+    with suppress(CorruptCheckpointError, UnsupportedVersionError):
+        return any(slot is None and half != _BLANK for slot, half in zip(_slots(raw, path), _halves(raw), strict=False))
+    return False
+
+
+def _halves(raw: bytes) -> tuple[bytes, bytes]:
+    return raw[:SLOT_BYTES], raw[SLOT_BYTES:]
 
 
 def committed_cursors(directory: Path) -> list[ReaderCursor]:
