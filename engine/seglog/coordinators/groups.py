@@ -237,10 +237,9 @@ class GroupCoordinator:
                 self.store.remove(group, removed, lambda error: None)
             yield
 
-    def overview(self) -> list[GroupOverview]:
-        return [
-            GroupOverview(
+    def overview(self) -> Iterator[GroupOverview]:
+        """Each group as it is when it is its turn."""
+        for group in list(self.groups.values()):
+            yield GroupOverview(
                 group.group_id, group.state.value, group.protocol_type or "", len(group.members), group.offsets.latest()
             )
-            for group in self.groups.values()
-        ]

@@ -15,11 +15,12 @@ import json
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from seglog.coordinators.timer import Paced
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.topics import Topics
@@ -64,7 +65,7 @@ class Page:
     """The HTTP server, in the server's loop. `host`, `port`: where it listens."""
 
     def __init__(
-        self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Sequence[ShownGroup]],
+        self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Iterable[ShownGroup]],
         name: Callable[[], str], *, users: Users | None = None, tls: ssl.SSLContext | None = None,
         names: Sequence[str] = (), security: SecurityLog | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class Page:
         self._name = name
         self._own = Exposition()
         self._own.add(traffic)
+        self._showing = asyncio.Lock()      # one page is made at a time
         # (time, end offsets by partition, received bytes, sent bytes)
         self._samples: deque[tuple[float, dict[tuple[str, int], int], int, int]] = deque(maxlen=_SAMPLES)
 
@@ -105,7 +107,10 @@ class Page:
 
     async def _sample(self) -> None:
         while True:
-            ends = {(name, number): log.log_end_offset for name, number, log in self._topics.logs()}
+            paced, ends = Paced(), {}
+            for name, number, log in self._topics.logs():
+                await paced.pause()
+                ends[name, number] = log.log_end_offset
             self._samples.append((time.monotonic(), ends, self._traffic.received_bytes, self._traffic.sent_bytes))
             await asyncio.sleep(_SAMPLE_S)
 
@@ -131,7 +136,7 @@ class Page:
                 try:
                     head = await reader.readuntil(b"\r\n\r\n")
                     refusal = await self._refusal(head, writer)
-                    status, kind, body = refusal or self._made(head)
+                    status, kind, body = refusal or await self._made(head)
                 except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                     status, kind, body = HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP request"
                 data = body.encode()
@@ -176,7 +181,7 @@ class Page:
             return False
         return True
 
-    def _made(self, head: bytes) -> tuple[HTTPStatus, str, str]:
+    async def _made(self, head: bytes) -> tuple[HTTPStatus, str, str]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return HTTPStatus.BAD_REQUEST, "text/plain", "not an HTTP/1 request"
@@ -184,22 +189,28 @@ class Page:
         if method not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD are allowed"
         if path == "/":
-            return HTTPStatus.OK, "text/html", self._html()
+            async with self._showing:
+                return HTTPStatus.OK, "text/html", await asyncio.to_thread(_html, await self.state())
         if path == "/state.json":
-            return HTTPStatus.OK, "application/json", json.dumps(self.state())
+            async with self._showing:
+                return HTTPStatus.OK, "application/json", await asyncio.to_thread(json.dumps, await self.state())
         if path == "/metrics":
-            return HTTPStatus.OK, "text/plain; version=0.0.4", PROCESS.text() + self._own.text()
+            async with self._showing:
+                text = await asyncio.to_thread(PROCESS.text)
+                return HTTPStatus.OK, "text/plain; version=0.0.4", text + self._own.text()
         return HTTPStatus.NOT_FOUND, "text/plain", "not found; try /, /state.json or /metrics"
 
     # --- contents --------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """The contents of the page, as data for JSON."""
+    async def state(self) -> dict[str, Any]:
+        """The contents of the page, as data for JSON. There may be much of it: it lets the loop go on."""
+        paced = Paced()
         seconds, before, received, sent = self._rates()
         topics: list[dict[str, Any]] = []
         for name in self._topics.names():
             partitions: list[dict[str, Any]] = []
             for number in range(self._topics.partition_count(name)):
+                await paced.pause()
                 try:
                     if not self._topics.is_made(name, number):
                         continue
@@ -221,21 +232,21 @@ class Page:
             (topic["topic"], row["partition"]): row["log_end_offset"]
             for topic in topics for row in topic["partitions"] if "error" not in row
         }
+        groups: list[dict[str, Any]] = []
+        for group in self._groups():
+            await paced.pause()
+            groups.append({
+                "group": group.group_id, "state": group.state, "members": group.members,
+                "offsets": [
+                    {"topic": topic, "partition": number, "offset": offset,
+                     "lag": None if (topic, number) not in ends else max(0, ends[topic, number] - offset)}
+                    for (topic, number), offset in sorted(group.offsets.items())
+                ],
+            })
         return {
             "server": self._name(), "connections": self._traffic.connections,
             "received_bytes_per_second": round(received / seconds), "sent_bytes_per_second": round(sent / seconds),
-            "topics": topics,
-            "groups": [
-                {
-                    "group": group.group_id, "state": group.state, "members": group.members,
-                    "offsets": [
-                        {"topic": topic, "partition": number, "offset": offset,
-                         "lag": None if (topic, number) not in ends else max(0, ends[topic, number] - offset)}
-                        for (topic, number), offset in sorted(group.offsets.items())
-                    ],
-                }
-                for group in self._groups()
-            ],
+            "topics": topics, "groups": groups,
         }
 
     def _rates(self) -> tuple[float, dict[tuple[str, int], int], int, int]:
@@ -246,34 +257,6 @@ class Page:
         seconds = max(time.monotonic() - when, _SAMPLE_S)
         return seconds, ends, self._traffic.received_bytes - received, self._traffic.sent_bytes - sent
 
-    def _html(self) -> str:
-        state = self.state()
-        topics = [
-            [f"{topic['topic']}-{row['partition']}", *(
-                [row["error"]] if "error" in row else
-                [row[key] for key in ("log_start_offset", "log_end_offset", "last_stable_offset", "log_bytes",
-                                      "records_per_second")])]
-            for topic in state["topics"] for row in topic["partitions"]
-        ]
-        groups = [
-            [group["group"], group["state"], group["members"], f"{row['topic']}-{row['partition']}", row["offset"],
-             "" if row["lag"] is None else row["lag"]]
-            for group in state["groups"]
-            for row in group["offsets"] or [{"topic": "", "partition": "", "offset": "", "lag": None}]
-        ]
-        return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>seglog serve</title>'
-            '<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="2">'
-            f"<style>{_STYLE}</style></head><body><main><h1>seglog serve</h1>"
-            f"<p>{escape(state['server'])} · {state['connections']} connections · "
-            f"{state['received_bytes_per_second']:,} bytes/s in · {state['sent_bytes_per_second']:,} bytes/s out</p>"
-            "<h2>Topics</h2>"
-            + _table("topics", ["partition", "begins", "ends", "stable to", "bytes", "records/s"], topics)
-            + "<h2>Groups</h2>"
-            + _table("groups", ["group", "state", "members", "partition", "offset", "lag"], groups)
-            + "</main></body></html>\n"
-        )
-
 
 def _credentials(text: str) -> tuple[str, bytes]:
     """Name and password of `Authorization: Basic`; empty if they cannot be read."""
@@ -283,6 +266,34 @@ def _credentials(text: str) -> tuple[str, bytes]:
         return (name.decode(), password) if scheme.lower() == "basic" and colon else ("", b"")
     except ValueError:
         return "", b""
+
+
+def _html(state: dict[str, Any]) -> str:
+    topics = [
+        [f"{topic['topic']}-{row['partition']}", *(
+            [row["error"]] if "error" in row else
+            [row[key] for key in ("log_start_offset", "log_end_offset", "last_stable_offset", "log_bytes",
+                                  "records_per_second")])]
+        for topic in state["topics"] for row in topic["partitions"]
+    ]
+    groups = [
+        [group["group"], group["state"], group["members"], f"{row['topic']}-{row['partition']}", row["offset"],
+         "" if row["lag"] is None else row["lag"]]
+        for group in state["groups"]
+        for row in group["offsets"] or [{"topic": "", "partition": "", "offset": "", "lag": None}]
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>seglog serve</title>'
+        '<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="2">'
+        f"<style>{_STYLE}</style></head><body><main><h1>seglog serve</h1>"
+        f"<p>{escape(state['server'])} · {state['connections']} connections · "
+        f"{state['received_bytes_per_second']:,} bytes/s in · {state['sent_bytes_per_second']:,} bytes/s out</p>"
+        "<h2>Topics</h2>"
+        + _table("topics", ["partition", "begins", "ends", "stable to", "bytes", "records/s"], topics)
+        + "<h2>Groups</h2>"
+        + _table("groups", ["group", "state", "members", "partition", "offset", "lag"], groups)
+        + "</main></body></html>\n"
+    )
 
 
 def _table(name: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -170,13 +170,14 @@ class TransactionRequests:
         for topic in request.topics:
             rows = []
             for partition in dict.fromkeys(topic.partition_indexes):
-                row = await self._producers(topic.name, partition)
-                await context.work.step(1 + len(row.active_producers))
-                rows.append(row)
+                await context.work.step()
+                rows.append(await self._producers(topic.name, partition, context))
             topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
         return DescribeProducersResponse(topics=topics)
 
-    async def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
+    async def _producers(
+        self, topic: str, partition: int, context: RequestContext
+    ) -> DescribeProducersResponse.PartitionResponse:
         described = DescribeProducersResponse.PartitionResponse
         log = await self._coordinator.logs.opened(topic, partition)
         if log is None:
@@ -184,14 +185,16 @@ class TransactionRequests:
                 partition_index=partition, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
                 error_message="This server does not host this topic-partition.",
             )
-        return described(partition_index=partition, active_producers=[
+        entries = await context.work.in_thread(lambda: log.producers)
+        await context.work.step(len(entries))
+        return described(partition_index=partition, active_producers=await context.work.made(lambda: [
             DescribeProducersResponse.ProducerState(
                 producer_id=entry.producer_id, producer_epoch=entry.producer_epoch, last_sequence=entry.last_sequence,
                 last_timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
-            for entry in log.producers
-        ])
+            for entry in entries
+        ]))
 
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext

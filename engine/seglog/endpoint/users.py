@@ -22,6 +22,7 @@ class Users:
         self._log_dir = log_dir
         self.stored: StoredUsers = read_users(log_dir)
         self._changing = asyncio.Lock()
+        self._trying = asyncio.Lock()
         self._derived: dict[tuple[Mechanism, str], Credential] = {}
         # What unknown users are told is the same each time, as for known ones.
         self._secret = secrets.token_bytes(32)
@@ -44,15 +45,19 @@ class Users:
         return hmac.compare_digest((expected or "").encode(), password) and bool(expected)
 
     async def knows(self, name: str, password: bytes) -> bool:
-        """The same of any user. For stored ones it takes milliseconds, in a thread."""
+        """The same of any user. For stored ones it takes milliseconds, in a thread, and as long for unknown ones: the
+        time does not reveal which names exist. One at a time: whoever guesses takes one core at most."""
         if self.takes_password(name, password):
             return True
-        if self.is_operators(name):
+        if not name or not self.stored:
             return False
+        unknown = Credential.of_salted(Mechanism.SCRAM_SHA_512, b"salt", self._secret, ITERATIONS_MIN)
+        known = {} if self.is_operators(name) else self.stored.get(name, {})
         loop = asyncio.get_running_loop()
-        for mechanism, credential in self.stored.get(name, {}).items():
-            if await loop.run_in_executor(None, credential.fits, mechanism, password):
-                return True
+        async with self._trying:
+            for mechanism, credential in known.items() or [(Mechanism.SCRAM_SHA_512, unknown)]:
+                if await loop.run_in_executor(None, credential.fits, mechanism, password) and known:
+                    return True
         return False
 
     def credential(self, mechanism: Mechanism, name: str) -> tuple[Credential, bool]:
