@@ -20,6 +20,9 @@ cdef enum:
 # Enlarge by at least `more` bytes, doubling. OK or NO_MEMORY; after NO_MEMORY the contents are unchanged.
 cdef int grow_output(Output* out, int64_t more) noexcept nogil
 
+# Give back the memory beyond the bytes written. Never fails: what cannot be given back stays.
+cdef void trim_output(Output* out) noexcept nogil
+
 
 cdef inline int ensure_room(Output* out, int64_t more) noexcept nogil:
     if more <= out.capacity - out.size:

@@ -28,6 +28,13 @@ cdef int grow_output(Output* out, int64_t more) noexcept nogil:
     return OK
 
 
+cdef void trim_output(Output* out) noexcept nogil:
+    cdef uint8_t* smaller = <uint8_t*>realloc(out.first, out.size + WILD_COPY_SLACK)
+    if smaller != NULL:
+        out.first = smaller
+        out.capacity = out.size
+
+
 cdef class OutputChunk:
     """Written bytes, read-only for Python; they live as long as a view of them."""
 

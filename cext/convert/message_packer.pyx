@@ -148,6 +148,9 @@ cdef class MessagePacker(Packer):
     def __dealloc__(self):
         free(self.inner.first)
 
+    cdef int64_t inner_capacity(self) noexcept nogil:
+        return self.inner.capacity
+
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:

@@ -30,6 +30,7 @@ cdef class Packer:
     cdef int add_with_codec(self, BatchTable table, const BatchHeader* row) except -1
     cdef int close(self) except -1                      # end the open batch, if any
     cdef int64_t closed_end(self) noexcept nogil        # the end of the finished batches in the chunk
+    cdef int64_t inner_capacity(self) noexcept nogil    # of messages before their compression
     cdef void settle(self) noexcept nogil               # complete the finished batches
     cdef void leave_chunk(self) noexcept nogil          # the finished batches go out; the open one moves to a new chunk
 

@@ -3,8 +3,8 @@
 batch_packer.pyx and message_packer.pyx define the result for each batch. This file has the Python interface, the output
 buffers, and the errors about batches that cannot be converted.
 """
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -13,7 +13,7 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError
 from .batch_header cimport BatchHeader
 from .batch_source cimport Source
 from .one_at_a_time cimport begin_alone, end_alone
-from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk
+from .output cimport SPARE_BYTES, Output, OutputChunk, ensure_room, next_chunk, trim_output
 from .batch_payload cimport open_records, raise_batch
 from .segment_scan cimport BatchTable
 from .status cimport BAD_SIZE, NO_MEMORY, OK
@@ -73,6 +73,12 @@ cdef class Packer:
         """How many bytes `take` would return. Call `take` before they exceed the memory you can spare."""
         return self.closed_end()
 
+    @property
+    def held_bytes(self):
+        """The memory that it keeps for what comes next, besides the bytes that `take` has returned."""
+        cdef int64_t spare = 0 if self.spare is None or self.spare.exports else self.spare.out.capacity
+        return self.chunk.out.capacity + spare + self.inner_capacity()
+
     def take(self):
         """The batches finished since the last call, one after another, as a read-only memoryview.
 
@@ -86,6 +92,8 @@ cdef class Packer:
             self.chunk = next_chunk(full, self.spare, self.closed_end())
             self.leave_chunk()
             self.spare = full if full.out.capacity <= SPARE_BYTES else None
+            if self.spare is None:
+                trim_output(&full.out)      # it may have held a batch before its compression
             return PyMemoryView_FromObject(full)
         finally:
             self.leave()
@@ -104,6 +112,9 @@ cdef class Packer:
 
     cdef int64_t closed_end(self) noexcept nogil:
         return self.chunk.out.size
+
+    cdef int64_t inner_capacity(self) noexcept nogil:
+        return 0
 
     cdef void settle(self) noexcept nogil:
         pass
@@ -141,7 +152,13 @@ cdef class Packer:
                 offset=base_offset,
                 hint=f"{type(self).__name__}(compress=...)",
             )
-        return Window(self.compress(codec, PyBytes_FromStringAndSize(<const char*>first, size)))
+        cdef Window packed
+        data = PyMemoryView_FromMemory(<char*>first, size, PyBUF_READ)
+        try:
+            packed = Window(self.compress(codec, data))
+        finally:
+            data.release()      # fails if the compressor keeps it: its memory is reused
+        return packed
 
     cdef int enter(self) except -1:
         begin_alone(&self.use, self)

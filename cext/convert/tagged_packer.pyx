@@ -137,6 +137,9 @@ cdef class TaggedPacker(Packer):
         free(self.inner.first)
         free(self.others.first)
 
+    cdef int64_t inner_capacity(self) noexcept nogil:
+        return self.inner.capacity
+
     # --- without the GIL ---------------------------------------------------------------------
 
     cdef int add_plain(self, BatchTable table, Py_ssize_t* i, Py_ssize_t last) noexcept nogil:

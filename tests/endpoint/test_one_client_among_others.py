@@ -109,6 +109,18 @@ def times_that_are_looked_up():
     return [first, *[asked] * 100]
 
 
+def records_that_are_converted():
+    batch = seglog.build_batch([(None, bytes(PAYLOAD_BYTES))], codec="gzip")
+    return [*(frame(produce_request("orders", number, batch), 9) for number in range(3)), old_fetch()]
+
+
+def old_fetch():
+    """By a client that knows messages only up to format v1."""
+    of = m.FetchRequest
+    return frame(of(max_wait_ms=1000, min_bytes=1, topics=[of.FetchTopic(topic="orders", partitions=[
+        of.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1 << 20) for number in range(3)])]), 2)
+
+
 def rows_of_unknown_topics():
     of = m.DescribeConfigsRequest
     return [frame(of(resources=[of.DescribeConfigsResource(resource_type=2, resource_name=f"t{number}")
@@ -124,7 +136,7 @@ def commits_of_many_partitions():
 ATTACKS = [
     nothing, configs_of_one_topic, offsets_of_one_group, offsets_of_many_partitions, batches_that_inflate,
     many_tiny_requests, many_tiny_produces, names_that_are_none, partitions_that_are_fetched_twice,
-    times_that_are_looked_up, rows_of_unknown_topics, commits_of_many_partitions,
+    times_that_are_looked_up, rows_of_unknown_topics, commits_of_many_partitions, records_that_are_converted,
 ]
 
 
@@ -246,7 +258,9 @@ def longest_block(directory, asked, figures, blocks_s):
     return min(longest)
 
 
-@pytest.mark.parametrize("frames", ATTACKS, ids=lambda make: make.__name__)
+# (The last one takes seconds, in a thread.)
+@pytest.mark.parametrize("frames", ATTACKS[:None if os.environ.get("SEGLOG_TORTURE") else -1],
+                         ids=lambda make: make.__name__)
 def test_no_request_keeps_the_loop_for_long(in_memory, frames, blocks_s):
     figures, asked = Figures(), frames()
     asked = asked[:4 if len(asked) < 1000 else 10_000]
@@ -311,6 +325,32 @@ def test_no_long_list_keeps_the_loop_for_long(in_memory, key, blocks_s):
         assert longest_block(in_memory / str(number), asked, Figures(), blocks_s) < BLOCKS_MAX, long
 
 
+def test_a_page_of_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
+    async def serve():
+        async with seglog.serve(in_memory, topics={"orders": 1}, fsync="never", http="127.0.0.1:0") as server:
+            groups = server._server.groups
+            while groups.unready:
+                await asyncio.sleep(0.001)
+            for number in range(20_000):
+                groups.get_or_make(f"g{number}").offsets.load(("orders", 0), CommittedOffset(1), 0, None)
+            gc.freeze()
+            longest = []
+            for _ in range(3):
+                blocks_s.clear()
+                reader, writer = await asyncio.open_connection(*server.http_address.split(":"))
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                assert (await reader.read()).count(b"Empty") == 20_000
+                writer.close()
+                begun_s = time.thread_time()
+                measuring_work()
+                longest.append(max(blocks_s) / (time.thread_time() - begun_s))
+                if longest[-1] < BLOCKS_MAX:
+                    break
+            assert min(longest) < BLOCKS_MAX
+
+    asyncio.run(serve())
+
+
 def test_to_delete_a_wide_topic_beside_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
     """It was the product of both: 33 s for 9 000 partitions and 20 000 groups."""
     async def serve():
@@ -335,12 +375,30 @@ def test_to_delete_a_wide_topic_beside_many_groups_does_not_keep_the_loop(in_mem
     asyncio.run(serve())
 
 
-@pytest.mark.parametrize("frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none],
-                         ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "frames", [configs_of_one_topic, batches_that_inflate, names_that_are_none, records_that_are_converted],
+    ids=lambda make: make.__name__)
 def test_the_memory_of_a_server_is_bounded(in_memory, frames):
     figures = attacked(in_memory / "data", frames()[:4])
     assert figures.resident_bytes < RESIDENT_BYTES_MAX
     assert figures.wait_s(0.99) < 5         # it was 18 s, and 6 s
+
+
+def test_records_are_converted_again_if_their_first_pieces_would_take_too_much_memory(in_memory, monkeypatch):
+    from seglog.endpoint import fetch
+    answers = []
+    for limit_bytes in (1 << 20, 50_000, 0):
+        monkeypatch.setattr(fetch, "_FIRST_PIECES_BYTES_MAX", limit_bytes)
+        with seglog.serve(in_memory / str(limit_bytes), topics={"orders": 3}) as server, WireClient(server) as client:
+            for number in range(3):
+                batch = seglog.build_batch([(b"k", b"%d" % each * 100) for each in range(400)], timestamp=7)
+                client.ask(produce_request("orders", number, batch), 9)
+            client.socket.sendall(old_fetch())
+            answers.append(client.receive_frame())
+            memory = server._server.requests.handlers[ApiKey.FETCH].__self__._first_pieces
+            wait_for(lambda memory=memory: memory.used_bytes == 0)
+    assert answers[0].count(b"399" * 100) == 3
+    assert answers[1] == answers[2] == answers[0]
 
 
 def test_an_answer_that_would_be_too_large_is_refused(served, client, monkeypatch):

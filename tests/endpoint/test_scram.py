@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 import seglog
 from seglog.endpoint.scram import ScramError, ScramExchange
+from seglog.endpoint.users import Users
 from seglog.errors import CorruptSettingsError, InvalidArgumentError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.state.users import FILE_NAME, Credential, Mechanism, read_users, write_users
@@ -372,3 +373,40 @@ def test_a_server_whose_users_cannot_be_read_does_not_start(in_memory):
     (in_memory / "data" / FILE_NAME).write_bytes(b"{}")
     with pytest.raises(CorruptSettingsError, match="users"), seglog.serve(in_memory / "data"):
         pass
+
+
+# --- passwords of stored users, as the page asks for them ----------------------------------------
+
+
+def test_an_unknown_name_takes_as_long_as_a_wrong_password_and_one_is_tried_at_a_time(in_memory, monkeypatch):
+    in_memory.mkdir(exist_ok=True)
+    write_users(OsFileSystem(), in_memory, {
+        "carol": {Mechanism.SCRAM_SHA_256: Credential.of_password(Mechanism.SCRAM_SHA_256, b"c")}})
+    users = Users({"alice": "a"}, OsFileSystem(), in_memory)
+    tried, at_once = [], []
+    fits = Credential.fits
+
+    def counted(credential, mechanism, password):
+        at_once.append(1)
+        tried.append(len(at_once))
+        try:
+            return fits(credential, mechanism, password)
+        finally:
+            at_once.pop()
+
+    monkeypatch.setattr(Credential, "fits", counted)
+
+    async def ask():
+        assert await users.knows("carol", b"c")
+        for name in ("carol", "nobody", "alice"):
+            tried.clear()
+            assert not await users.knows(name, b"wrong")
+            assert len(tried) == 1, name
+        tried.clear()
+        assert not any(await asyncio.gather(*(users.knows(f"n{number}", b"wrong") for number in range(8))))
+        assert tried == [1] * 8
+        assert await users.knows("alice", b"a")
+        assert not await users.knows("", b"")
+        assert len(tried) == 8
+
+    asyncio.run(ask())

@@ -198,3 +198,22 @@ def test_what_cannot_be_meant_is_refused(arguments):
 def test_zstd_cannot_be_asked_for():
     with pytest.raises(UnsupportedCompressionTypeError):
         MessagePacker(1, codec=4)
+
+
+def test_a_packer_tells_what_it_keeps_of_a_batch_that_was_large_before_its_compression():
+    raw = build_batch([(None, bytes(4 << 20))], codec="gzip")
+    table = scan(Window(raw), check_crc=True, decompress=decompressor())
+    packer = MessagePacker(1, decompress=decompressor(), compress=lambda codec, data: compress(codec, 1, data))
+    assert packer.held_bytes == 0
+    packer.add(table, 0, len(table))
+    packer.finish()
+    assert len(packer.take()) < 1 << 20
+    assert packer.held_bytes > 4 << 20
+
+
+def test_a_compressor_cannot_keep_what_it_is_given():
+    raw = build_batch([(b"k", b"v" * 1000)], codec="gzip")
+    table = scan(Window(raw), check_crc=True, decompress=decompressor())
+    packer = MessagePacker(1, decompress=decompressor(), compress=lambda codec, data: data)
+    with pytest.raises(BufferError):
+        packer.add(table, 0, 1)

@@ -6,6 +6,7 @@ the beginning of an incomplete message fills the gap. A client skips an incomple
 again.
 """
 import struct
+import threading
 from collections.abc import Iterator
 
 from seglog.format.batch_layout import V2_HEADER_SIZE
@@ -16,25 +17,72 @@ _CLAIMED_BYTES_MIN = V2_HEADER_SIZE     # the smallest size that the filling mes
 _FILLING_BYTES = 512 << 10
 
 
+class FirstPieces:
+    """The memory of first pieces that wait to be sent, of all connections: one request has one for each partition, and
+    clients may take them slowly. Thread-safe."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self.used_bytes = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether there was so much left, which is now taken."""
+        with self._lock:
+            if self.used_bytes + size_bytes > self._limit_bytes:
+                return False
+            self.used_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        with self._lock:
+            self.used_bytes -= size_bytes
+
+
 class ConvertedRecords:
     """A value for the `records` field of an answer: `len` is the number of bytes that `pieces` yields."""
 
-    def __init__(self, fetched: ConvertedFetch) -> None:
-        self._pieces = iter(fetched)
-        self._first = next(self._pieces, memoryview(b""))
-        self._size_bytes = max(fetched.size_bytes, len(self._first))
+    def __init__(self, fetched: ConvertedFetch, memory: FirstPieces) -> None:
+        """`memory`: of first pieces. If it is short, this one is dropped, and converted again when it is sent."""
+        self._fetched = fetched
+        self._memory = memory
+        self._held_bytes = 0
+        pieces = iter(fetched)
+        first = next(pieces, memoryview(b""))
+        self._size_bytes = max(fetched.size_bytes, len(first))
+        self._kept: tuple[memoryview, Iterator[memoryview]] | None = None
+        if memory.take(len(first)):
+            self._held_bytes, self._kept = len(first), (first, pieces)
+
+    def __del__(self) -> None:
+        self._give_back()
 
     def __len__(self) -> int:
         return self._size_bytes
 
+    def _give_back(self) -> None:
+        held_bytes, self._held_bytes = self._held_bytes, 0
+        if held_bytes:
+            self._memory.give_back(held_bytes)
+
     def pieces(self) -> Iterator[memoryview]:
         """Yield the converted bytes, once. Each step converts, so run it in a thread, not in the loop."""
         left = self._size_bytes
-        piece: memoryview | None = self._first
-        while piece is not None and left:
+        if self._kept is None:
+            pieces = iter(self._fetched)
+        else:
+            first, pieces = self._kept
+            self._kept = None
+            yield first[:left]
+            left -= min(left, len(first))
+            del first
+            self._give_back()
+        while left:
+            piece = next(pieces, None)
+            if piece is None:
+                break
             yield piece[:left]
             left -= min(left, len(piece))
-            piece = next(self._pieces, None)
         if left:
             yield from _filling(left)
 

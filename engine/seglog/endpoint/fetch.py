@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from seglog.coordinators.refusals import error_of
-from seglog.endpoint.converted_records import ConvertedRecords, cut_message
+from seglog.endpoint.converted_records import ConvertedRecords, FirstPieces, cut_message
 from seglog.endpoint.leader_epoch_check import epoch_fault
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import Topics
@@ -28,6 +28,7 @@ from seglog.wire.messages import ApiKey, FetchRequest, FetchResponse
 _WITH_V1, _WITH_V2, _WITH_IDS, _WITH_ZSTD = 2, 4, 13, 10
 _HARD_LIMIT_UP_TO = 2       # up to this version a client's limit is strict, even if the first batch is larger
 _FINAL_EPOCH = -1           # closes a session
+_FIRST_PIECES_BYTES_MAX = 32 << 20
 
 _Row = FetchResponse.PartitionData
 
@@ -53,6 +54,7 @@ class Fetch:
         self._converters = converters
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
+        self._first_pieces = FirstPieces(_FIRST_PIECES_BYTES_MAX)
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.FETCH: self.fetch}
 
     async def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
@@ -147,7 +149,7 @@ class Fetch:
             elif version <= _HARD_LIMIT_UP_TO and offset < ends.high_watermark:
                 row.records = cut_message(max_bytes)
             return len(row.records)
-        row.records = ConvertedRecords(fetched)
+        row.records = ConvertedRecords(fetched, self._first_pieces)
         return len(row.records)
 
 

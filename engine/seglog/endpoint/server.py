@@ -55,7 +55,8 @@ from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
 
 _LOG = Logger(__name__)
 
-_CONVERTERS = 2
+# One at a time: a batch may take 64 MiB uncompressed, and as much again as messages.
+_CONVERTERS = 1
 _IDLE_LOOK_S = 1.0
 # The coordinator ends transactions: a log that times out transactions by itself could abort one being committed.
 _NEVER_BY_ITSELF = {"transaction.max.timeout.ms": 2**31 - 1}
