@@ -1,4 +1,4 @@
-"""Checks ready batches before an append, as a broker does, and assigns their offsets in place.
+"""Checks encoded batches before an append, as a broker does, and assigns their offsets in place.
 
 A leader's append follows Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is read, once.
 Header values are stored into a copy of the bytes: neither a batch's offsets nor its leader epoch are under its CRC, and

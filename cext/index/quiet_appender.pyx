@@ -35,7 +35,7 @@ cdef class QuietAppender:
     cdef public IndexBuilder _builder
 
     def append_quietly(self, raw not None, int64_t base_offset, int64_t last_offset, int64_t max_timestamp):
-        """Write one finished batch that matches the arguments. Returns False if not quiet; then nothing was done.
+        """Write one encoded batch that matches the arguments. Returns False if not quiet; then nothing was done.
 
         Raises StorageError; nothing can be appended then.
         """

@@ -28,7 +28,7 @@ cdef class QuietTail(ChangeGate):
     publishes_synced    readers see what is durable, and appenders wait for that
     is_old_format       records are stored in format v0 or v1: never quietly
     follows             the last batches kept the offsets of their source: a mirror, a replica
-    encoder             makes batches, and checks ready ones
+    encoder             makes batches, and checks encoded ones
     announcements       a queue.SimpleQueue that gets the log when readers may see more of it, or None
     is_announced        it is already in there: the next appends need not add it
     batch_bytes_max     a single record that makes a larger batch is not appended quietly
@@ -97,7 +97,7 @@ cdef class QuietTail(ChangeGate):
             elif follows:
                 last = self.put_followed(<Assigned?>batch)
             else:
-                last = self.put_ready(<Assigned?>batch)
+                last = self.put_encoded(<Assigned?>batch)
             number = self.number
         except BaseException as error:
             self.give_after(error)
@@ -155,7 +155,7 @@ cdef class QuietTail(ChangeGate):
         made.place(first, self.leader_epoch)
         return last if self.write_quietly(made, first, last, made.batch.max_timestamp) else -1
 
-    cdef int64_t put_ready(self, Assigned assigned) except -2:
+    cdef int64_t put_encoded(self, Assigned assigned) except -2:
         cdef const BatchHeader* row = assigned.table.rows
         cdef int64_t first = self.next_offset
         if (

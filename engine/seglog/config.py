@@ -252,7 +252,7 @@ class LogConfig(Settings):
 
     compression_type: str = setting(
         "producer", "compression.type", "name",
-        "codec of appended batches; producer keeps the codec of a ready batch, and does not compress records",
+        "codec of appended batches; producer keeps the codec of an encoded batch, and does not compress records",
         "LogConfig.DEFAULT_COMPRESSION_TYPE; topics call it uncompressed (BrokerCompressionType), producers none",
         choices=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
     )
@@ -390,7 +390,7 @@ class LogConfig(Settings):
     timestamp_check: bool = setting(
         True, "seglog.timestamp.check", "boolean",
         "whether a new record is refused if its timestamp cannot be milliseconds: below 10^11 (1973) or above 10^14 "
-        "(5138), as times in seconds, microseconds or nanoseconds are. Ready batches and conversions are not checked, "
+        "(5138), as times in seconds, microseconds or nanoseconds are. Encoded batches and conversions are not checked; "
         "and nothing is checked while the clock itself is outside this range",
         "seglog's own: to Kafka, seconds are milliseconds of January 1970",
     )
@@ -453,9 +453,9 @@ class LogConfig(Settings):
     )
     message_format_version: int | None = setting(
         None, "message.format.version", "record format",
-        "the record format to write: records are stored in it, and ready batches in another format are converted; "
+        "the record format to write: records are stored in it, and encoded batches in another format are converted; "
         "the log keeps this setting, and `Log.configure` raises or lowers it; unset: records are stored in format 2, a "
-        "ready batch in the format that it came in",
+        "encoded batch in the format that it came in",
         "TopicConfig.MESSAGE_FORMAT_VERSION_CONFIG of Kafka 3 (KIP-31, KIP-32; Kafka 4 knows format 2 only)",
         may_be_unset=True,
     )

@@ -1,4 +1,4 @@
-"""Ready batches before they are appended: what is refused, what is assigned in place, what is built again."""
+"""Encoded batches before they are appended: what is refused, what is assigned in place, what is built again."""
 import json
 import struct
 

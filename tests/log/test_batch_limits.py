@@ -67,7 +67,7 @@ def source(tmp_path):
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("assign_offsets", [True, False])
-def test_a_ready_batch_that_nobody_could_read_is_refused(tmp_path, codec, assign_offsets):
+def test_an_encoded_batch_that_nobody_could_read_is_refused(tmp_path, codec, assign_offsets):
     raw = seglog.build_batch(RECORDS, codec=codec, timestamp=NOW)
     with opened(tmp_path / "orders-0", **LIMITS) as log:
         with pytest.raises(RecordTooLargeError, match=r"max\.decompressed\.message\.bytes = 50000"):

@@ -88,7 +88,7 @@ def test_what_lingers_is_asked_when_it_comes(in_memory):
         assert log.append(b"v", timestamp=NOW_MS - 1) == 0
 
 
-def test_ready_batches_and_mirrors_are_not_asked(in_memory):
+def test_encoded_batches_and_mirrors_are_not_asked(in_memory):
     raw = seglog.build_batch([(b"k", b"v", (), 5)])
     with opened(in_memory / "a") as log, opened(in_memory / "b", {"compression.type": "zstd"}) as other:
         log.append_batch(raw)

@@ -157,7 +157,7 @@ def test_a_compacted_log_takes_no_record_without_a_key(path):
         assert log.append(None, key=b"k") == 1
 
 
-# --- ready batches ---------------------------------------------------------------------------------
+# --- encoded batches ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -119,13 +119,13 @@ def test_lingering_records_are_written_at_once_below_v2_and_before_the_version_c
         assert len(rows(log)) == 3
 
 
-# --- ready batches -----------------------------------------------------------------------------------------
+# --- encoded batches -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("came", [0, 1, 2])
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_ready_batch_is_stored_in_the_version_of_the_log(path, version, came, codec):
+def test_an_encoded_batch_is_stored_in_the_version_of_the_log(path, version, came, codec):
     if codec == "zstd" and (came < 2 or version < 2):
         with open_log(path, version) as log, pytest.raises(UnsupportedCompressionTypeError):
             log.append_batch(_batch(2 if came == 2 else 1, codec, zstd_below_v2=came < 2))

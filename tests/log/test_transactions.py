@@ -296,7 +296,7 @@ def test_what_truncation_took_back_is_not_committed_with_the_rest(log):
     assert committed(log) == [b"three"]
 
 
-def test_a_ready_batch_of_its_id_is_not_taken_for_a_repetition(log):
+def test_an_encoded_batch_of_its_id_is_not_taken_for_a_repetition(log):
     producer = log.producer(7)
     producer.begin()
     producer.append(b"one")

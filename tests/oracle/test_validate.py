@@ -1,4 +1,4 @@
-"""Ready batches through the real LogValidator and through ours: taken or refused, and stored as the same bytes."""
+"""Encoded batches through the real LogValidator and through ours: taken or refused, and stored as the same bytes."""
 import pytest
 
 from seglog.config import LogConfig

@@ -195,7 +195,7 @@ class AsyncLog(GrowingReader[Log]):
     async def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True
     ) -> int:
-        """Write the marker that ends a transaction of ready batches, as `Log.end_transaction`. Returns its offset."""
+        """Write the marker that ends a transaction of encoded batches, as `Log.end_transaction`. Returns its offset."""
         marker: int = await self._by_thread(partial(
             self.blocking.end_transaction, producer_id, epoch, commit=commit, must_be_open=must_be_open, wait=False
         ))

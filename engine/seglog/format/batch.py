@@ -241,7 +241,7 @@ class BatchEncoder:
         # Batches must be readable under the same settings as they are written.
         self._decompressed_bytes_max = config.max_decompressed_message_bytes
         self._compress = partial(_compress_within, _level_of(config, self.codec), self._decompressed_bytes_max)
-        # What a log requires of batches, both its own and ready ones.
+        # What a log requires of batches, both those that it encodes and those that are appended encoded.
         self.rules = AppendRules.of(config)
         self._own_check = self.rules.check
         # No timestamp from here up to the clock, and within before.max.ms, is refused.
@@ -319,7 +319,7 @@ class BatchEncoder:
     def assigned(
         self, raw: "Buffer", next_offset: int, *, now_ms: int, leader_epoch: int = 0, allow_control: bool = False
     ) -> Assigned:
-        """Return a producer's ready batch as stored from `next_offset` on: see `validate.assign`."""
+        """Return a producer's batch as stored from `next_offset` on: see `validate.assign`."""
         return assign(
             raw, next_offset, self.rules, now_ms=now_ms, leader_epoch=leader_epoch, allow_control=allow_control
         )

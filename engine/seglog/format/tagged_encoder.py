@@ -1,4 +1,5 @@
-"""Encodes records of a tagged log: as v2 batches first, or from ready batches of any version, then as tagged messages.
+"""Encodes records of a tagged log: as v2 batches first, or from encoded batches of any version, then as tagged
+messages.
 
 What the format cannot store is refused, as Kafka refuses it in conversions to v0 and v1: headers (except those that are
 tags), producers, transactions. Batches from a leader are messages already, and are stored unchanged.

@@ -1,4 +1,4 @@
-"""Checks ready batches before they enter a log, by a broker's rules, and assigns their offsets.
+"""Checks encoded batches before they enter a log, by a broker's rules, and assigns their offsets.
 
 The kernel append_rules checks, and assigns in place. Some batches cannot be stored as they are: another codec or format
 version is wanted; a v1 wrapper's relative offsets do not start at 0 (old clients); a v0 wrapper has its offsets inside

@@ -1,4 +1,4 @@
-"""Appending to a log: records, columns or ready batches, and the checks before they are written.
+"""Appending to a log: records, columns or encoded batches, and the checks before they are written.
 
     encode, or check, the batch ── write ── share a sync (fsync="batch")
                                      ├── quiet: LogTail.write, one call of a kernel (_kernels.quiet_tail)
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class AppendResult(NamedTuple):
-    """The offsets that a ready batch got; for a duplicate (`is_duplicate`), the offsets that it already had.
+    """The offsets that an encoded batch got; for a duplicate (`is_duplicate`), the offsets that it already had.
 
     first_offset, last_offset       both included
     """
@@ -45,7 +45,7 @@ class AppendResult(NamedTuple):
 
 
 class CheckedBatch(NamedTuple):
-    """A ready batch that was checked and not yet appended: what `Log.check_batch` returns."""
+    """An encoded batch that was checked and not yet appended: what `Log.check_batch` returns."""
 
     given: bytes | memoryview | BatchTable
     keeps_offsets: bool             # as a follower's
@@ -227,8 +227,8 @@ class LogAppender:
     def _check(
         self, given: bytes | memoryview | BatchTable, keeps_offsets: bool, leader_epoch: int | None
     ) -> CheckedBatch:
-        """Check a ready batch without the lock, because that may take long. It is placed again if another append comes
-        in between."""
+        """Check an encoded batch without the lock, because that may take long. It is placed again if another append
+        comes in between."""
         tail, encoder = self._tail, self._encoder
         now_ms = self._now_ms()
         tail.check()
@@ -241,7 +241,7 @@ class LogAppender:
         self, given: bytes | memoryview | BatchTable, keeps_offsets: bool, next_offset: int, epoch: int, now_ms: int,
         encoder: BatchEncoder,
     ) -> tuple[Assigned, Origin]:
-        """A ready batch with its offsets, and its origin."""
+        """An encoded batch with its offsets, and its origin."""
         try:
             if keeps_offsets or isinstance(given, BatchTable):
                 return encoder.followed(given, next_offset), Origin.REPLICATION
@@ -334,7 +334,7 @@ class LogAppender:
         return PendingAppend(AppendResult(first, tail.next_offset - 1), tail.number)
 
     def _placed(self, checked: CheckedBatch) -> Assigned:
-        """A ready batch at the log's end; checked again if that is necessary."""
+        """An encoded batch at the log's end; checked again if that is necessary."""
         tail, assigned = self._tail, checked.assigned
         epoch = tail.leader_epoch if checked.leader_epoch is None else checked.leader_epoch
         if epoch < tail.leader_epoch:

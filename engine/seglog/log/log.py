@@ -427,7 +427,7 @@ class Log(Followable, Unclosed):
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, must_be_open: bool = True, wait: bool = True
     ) -> int | PendingAppend[int]:
-        """Write the marker that ends a transaction of ready batches, as Kafka's coordinator does. Returns its offset.
+        """Write the marker that ends a transaction of encoded batches, as Kafka's coordinator does. Returns its offset.
 
         `must_be_open=False`: also if the producer has written nothing here yet. Then the marker keeps out a late batch
         of an earlier epoch, whose transaction would never end.

@@ -1,7 +1,7 @@
 """A log as the coordinator of its transactions: it gives epochs out, ends transactions, and aborts those left open.
 
     producer(id) ── a new epoch, which fences all earlier ones; a transaction that one of them left open is aborted
-    append       ── a transactional batch with the next sequence, appended like every ready batch (log.append); written
+    append       ── a transactional batch with the next sequence, appended like any encoded batch (log.append); written
                     when it returns, durable with the marker
     end          ── a marker, as Kafka's coordinator writes it (docs/formats/control_records.md)
 
@@ -109,7 +109,7 @@ class LogTransactions:
     def end(
         self, producer_id: int, epoch: int, commit: bool, must_be_open: bool, wait: bool
     ) -> int | PendingAppend[int]:
-        """Write the marker that ends a transaction of ready batches. Returns its offset."""
+        """Write the marker that ends a transaction of encoded batches. Returns its offset."""
         tail = self._tail
         marker, number = tail.change(self._end_own, producer_id, epoch, commit, None, must_be_open)
         if marker is None:

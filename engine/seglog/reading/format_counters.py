@@ -19,15 +19,15 @@ METRICS = (
     ),
     Metric(
         "seglog_log_append_in_place_batches", "counter", ("format",),
-        "ready batches whose offsets were assigned in place, by the format on disk",
+        "encoded batches whose offsets were assigned in place, by the format on disk",
     ),
     Metric(
         "seglog_log_append_converted_batches", "counter", ("format",),
-        "ready batches that came in another format, by the format on disk",
+        "encoded batches that came in another format, by the format on disk",
     ),
     Metric(
         "seglog_log_append_recompressed_batches", "counter", ("format",),
-        "ready batches that were compressed again, by the format on disk",
+        "encoded batches that were compressed again, by the format on disk",
     ),
 )
 

@@ -1,6 +1,6 @@
 """One growing segment, with all its index files.
 
-The caller brings finished batches, exactly as they go into the file; nothing is encoded here, and nothing checked but
+The caller brings encoded batches, exactly as they go into the file; nothing is encoded here, and nothing checked but
 what keeps the segment addressable. Bytes are written at the end of the .log, then their index entries at the ends of
 their files: one decision for each batch (IndexBuilder), so that the files are a function of the log, however often it
 was closed and opened. They contain only entries, no preallocated zeros. Some entries wait to be written together
@@ -250,7 +250,7 @@ class SegmentAppender(QuietAppender):
     # --- appending -------------------------------------------------------------------------------
 
     def append_batch(self, raw: bytes | EncodedBatch, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one finished batch. The caller must know that the arguments match it: the batch is not scanned.
+        """Write one encoded batch. The caller must know that the arguments match it: the batch is not scanned.
 
         Raises CorruptRecordError if an offset is not above those before it, or no index entry can express it,
         InvalidArgumentError if the indexes are full: then nothing has changed.

@@ -1,4 +1,4 @@
-"""Ready batches for an append, good ones and bad ones, each with the settings of the log it is meant for."""
+"""Encoded batches for an append, good ones and bad ones, each with the settings of the log it is meant for."""
 import random
 from dataclasses import dataclass, field
 

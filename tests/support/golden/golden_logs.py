@@ -39,7 +39,7 @@ class GoingOn(Writer):
         self.producer = Producer(self, 9_000_000)
 
     def go_on(self, log, count=40):
-        """Append by all doors that fit the format of the last batch; of v0 and v1 by ready batches alone."""
+        """Append by all doors that fit the format of the last batch; of v0 and v1 by encoded batches alone."""
         magic = max((batch.magic for batch in log.batches()), default=2)
         if magic == 2:
             for n in range(count // 4):

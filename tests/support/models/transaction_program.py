@@ -12,7 +12,7 @@ from seglog.format.batch import build_batch
 NOW = 1_790_000_000_000
 TIMEOUT_MS = 60_000
 PRODUCER_IDS = 5
-RAW = 100           # ids from here on send ready batches
+RAW = 100           # ids from here on send encoded batches
 
 
 @dataclass

@@ -239,7 +239,7 @@ class KafkaOracle:
         self._java("Oracle", "describe", *map(str, dirs), config=config)
 
     def validate(self, cases: Iterable[Iterable[object]], work: Path) -> list[dict]:
-        """What the real LogValidator makes of ready batches: `raw` (hex) with what it says of it, or `error`.
+        """What the real LogValidator makes of encoded batches: `raw` (hex) with what it says of it, or `error`.
 
         A case: compression.type, message.timestamp.type, compacted, before and after max ms, max.message.bytes,
         AppendOrigin, now (ms), first offset, leader epoch, the bytes.

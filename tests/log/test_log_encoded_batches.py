@@ -257,7 +257,7 @@ def test_a_mirror_is_told_what_is_due_when_it_is_its_turn(path):
 
 
 def counted(monkeypatch):
-    """Whether each ready batch, from now on, was written by one step of a kernel."""
+    """Whether each encoded batch, from now on, was written by one step of a kernel."""
     quiet = []
     write = LogTail.write
 
