@@ -259,7 +259,7 @@ def recover(path: Path, applies: bool | None, truncate: bool, as_json: bool) -> 
         if plan.bad_middles and not truncate:
             raise InvalidArgumentError(
                 "a ledger is damaged in its middle", file=plan.lost[0].file, position=plan.lost[0].position,
-                hint="with --truncate, --apply cuts the ledger there",
+                hint="with --truncate, --apply truncates the ledger there",
             )
         plan.apply(truncate=truncate)
     if as_json:
@@ -288,7 +288,7 @@ def _recover_text(path: Path, plan: RecoveryPlan, done: bool) -> Iterator[str]:
     for ledger_id in plan.resealed_ledgers:
         yield f"ledger-{ledger_id}: {would}sealed again with the remaining entries"
     for lost in plan.lost:
-        yield f"  {would}cut at byte {lost.position}, {report.size(lost.size_bytes)}: {lost.reason}"
+        yield f"  {would}truncated at byte {lost.position}, {report.size(lost.size_bytes)}: {lost.reason}"
     if not (plan.makes_manifest or plan.open_ledgers or plan.resealed_ledgers):
         yield f"{name_of(path)}: nothing to do"
 

@@ -32,8 +32,8 @@ class RecoveryLosses:
 
 
 def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> RecoveryLosses | None:
-    """What `seglog recover` would lose of a partition with damage, and what a broker. None if nothing would be cut, or
-    if something stops a recovery. Costs two dry runs, unless only the tail goes."""
+    """What `seglog recover` would lose of a partition with damage, and what a broker. None if nothing would be
+    truncated, or if something stops a recovery. Costs two dry runs, unless only the tail goes."""
     damage = [finding for finding in report.findings if finding.fix in (RECOVER, REORDER)]
     if place.only is not None:
         return None

@@ -266,7 +266,7 @@ def _gauges(rows: Sequence[_Row], unread: int, seconds: float) -> Iterable[Gauge
     yield Gauge("seglog_verify_checked_bytes", "Bytes of .log files that were checked.", [
         (labels, report.size_bytes) for labels, report, _ in labelled
     ])
-    yield Gauge("seglog_verify_lost_bytes", "Bytes of .log files that a recovery would cut.", [
+    yield Gauge("seglog_verify_lost_bytes", "Bytes of .log files that a recovery would truncate.", [
         ({**labels, "by": by}, size)
         for labels, _, losses in labelled
         for by, size in (

@@ -8,7 +8,7 @@ Until Python 3.11 a thread that is just being started has the number of the thre
 an exception that is sent to the starter at that moment goes to the new thread, and would end it before its first line.
 `start_thread` hands it on to the starter.
 
-A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, cutting,
+A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, truncating,
 closing. If many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
 
 A thread that works in the background says so (`work_in_background`), and so does a shielded call on its behalf: its

@@ -390,8 +390,8 @@ class LogConfig(Settings):
     timestamp_check: bool = setting(
         True, "seglog.timestamp.check", "boolean",
         "whether a new record is refused if its timestamp cannot be milliseconds: below 10^11 (1973) or above 10^14 "
-        "(5138), as times in seconds, microseconds or nanoseconds are. Encoded batches and conversions are not checked; "
-        "and nothing is checked while the clock itself is outside this range",
+        "(5138), as times in seconds, microseconds or nanoseconds are. Encoded batches and conversions are not "
+        "checked; and nothing is checked while the clock itself is outside this range",
         "seglog's own: to Kafka, seconds are milliseconds of January 1970",
     )
     flush_messages: int = setting(

@@ -16,8 +16,8 @@ class ManagedLedger(OpenManagedLedger):
     `config`: Pulsar's keys (docs/config.md); with a compaction threshold it compacts by itself, in a thread of its own.
     `fsync`: when an entry is on the disk. "batch": when it was added; concurrent adds share one sync. "interval": after
     flush.ms. "never": when the system writes it or a ledger is sealed. With `create=False` it must exist. `clock`,
-    `fs`: for tests. `path`: its directory. `lost`: what recovery cut from the last ledger at opening, or None. Use it
-    as a context manager, or close it.
+    `fs`: for tests. `path`: its directory. `lost`: what recovery removed from the last ledger at opening, or None. Use
+    it as a context manager, or close it.
 
     Raises LogLockedError while it is being written, NotALogError, UnsupportedVersionError, StorageError;
     CorruptManifestError, also if the pointer to the compacted ledger was lost; CorruptRecordError if each add to the

@@ -730,7 +730,7 @@ def live_ends():
     walk.take("Q", "sequence", "so the slot lies at byte 0")
     walk.bytes(16, "boot id", "made up", show=False)
     walk.take("I", "flags", "open; readers see `written`")
-    cuts = walk.take("I", "cuts")
+    truncations = walk.take("I", "truncations")
     walk.take("q", "epoch")
     walk.take("q", "log start offset")
     walk.take("q", "last stable offset")
@@ -739,13 +739,13 @@ def live_ends():
         walk.heading(name)
         for number in ("position", "next offset", "offset entries", "time entries", "minute entries"):
             walk.take("q", number)
-    for n in range(cuts):
-        walk.heading(f"cut {n}")
+    for n in range(truncations):
+        walk.heading(f"truncation {n}")
         walk.take("q", "epoch", "" if n else "the opening, behind whose end nothing was")
         walk.take("q", "log end offset")
     walk.skip(len(walk.raw) - walk.pos, "zeros")
     text = "".join(f"    {line}\n" for line in walk.done())
-    return f"`orders-0/.seglog.live` of a log with three records that was cut to two, then appended to:\n\n{text}"
+    return f"`orders-0/.seglog.live` of a log with three records that was truncated to two, then appended to:\n\n{text}"
 
 
 def partition_lock():

@@ -112,17 +112,17 @@ def test_shortening_makes_nothing_longer(path):
 
 def test_only_a_file_with_one_name_is_cut_in_place_and_nothing_becomes_longer(path, tmp_path):
     path.write_bytes(b"0123456789")
-    FS.cut(path, 4)
+    FS.truncate(path, 4)
     assert path.read_bytes() == b"0123"
-    with pytest.raises(StorageError, match="cannot cut") as caught:
-        FS.cut(path, 5)
+    with pytest.raises(StorageError, match="cannot truncate") as caught:
+        FS.truncate(path, 5)
     assert caught.value.errno == errno.EINVAL
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(StorageError, match="symbolic link"):
-        FS.cut(tmp_path / "link", 1)
+        FS.truncate(tmp_path / "link", 1)
     os.link(path, tmp_path / "other")
     with pytest.raises(StorageError, match="hard links"):
-        FS.cut(path, 1)
+        FS.truncate(path, 1)
     assert path.read_bytes() == b"0123"
 
 

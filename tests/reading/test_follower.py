@@ -24,7 +24,7 @@ from seglog.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from seglog.format.live_ends import CUTS_MAX, FILE_BYTES, FILE_NAME, LiveEnds, latest_of, slot_position
+from seglog.format.live_ends import FILE_BYTES, FILE_NAME, TRUNCATIONS_MAX, LiveEnds, latest_of, slot_position
 from seglog.fs.live_file import BOOT_ID
 from seglog.reading import follower as follower_module
 from seglog.reading.follower import Follower
@@ -486,11 +486,11 @@ ENDS = LiveEnds(
 def test_cuts_that_became_one_say_no_less(cuts, seen):
     ends = ENDS
     for n, offset in enumerate(cuts):
-        ends = ends.with_cut(2 * n + 2, offset)
+        ends = ends.with_truncation(2 * n + 2, offset)
     exact = min((offset for n, offset in enumerate(cuts) if 2 * n + 2 > seen), default=None)
-    found = ends.cut_since(seen)
+    found = ends.truncation_since(seen)
     assert found is None if exact is None else found <= exact
-    if len(set(cuts)) < CUTS_MAX:
+    if len(set(cuts)) < TRUNCATIONS_MAX:
         assert found == exact
     raw = ends.to_slot(7)
     assert latest_of(bytes(slot_position(7)) + raw, "file") == ends._replace(sequence=7)

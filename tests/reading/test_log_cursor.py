@@ -31,7 +31,7 @@ from seglog.errors import (
 )
 from seglog.format.checked_json import format_json
 from seglog.fs.files import OsFileSystem
-from seglog.log import cutting
+from seglog.log import truncation
 from seglog.reading.follower import Follower
 from seglog.reading.live_ends import LiveWriter
 from seglog.state.reader_cursor import SLOT_BYTES, ReaderCursor, committed_cursors, cursor_path
@@ -465,14 +465,14 @@ def test_a_record_that_was_cut_meanwhile_is_not_committed(singles, path, kind):
 def test_a_position_committed_during_a_cut_is_lowered_before_readers_see_the_cut(singles, path, monkeypatch):
     """A reader that took the position first would pass over what came later, and its commits would be accepted."""
     asked, appended, found = threading.Event(), threading.Event(), []
-    cut_segment, end = cutting.cut_segment, LiveWriter.end
+    truncate_segment, end = truncation.truncate_segment, LiveWriter.end
     with seglog.follow(path) as follower, follower.cursor("mailer") as cursor:
         wait_for(follower, 10)
         done = list(cursor.read())
 
         def cut_and_commit(*arguments):
             cursor.commit(done[-1])
-            cut_segment(*arguments)
+            truncate_segment(*arguments)
 
         def end_and_read(*arguments, **named):
             end(*arguments, **named)
@@ -485,7 +485,7 @@ def test_a_position_committed_during_a_cut_is_lowered_before_readers_see_the_cut
             return Follower.read(follower, *arguments, **named)
 
         thread = threading.Thread(target=lambda: found.extend(cursor.read()))
-        monkeypatch.setattr(cutting, "cut_segment", cut_and_commit)
+        monkeypatch.setattr(truncation, "truncate_segment", cut_and_commit)
         monkeypatch.setattr(LiveWriter, "end", end_and_read)
         monkeypatch.setattr(follower, "read", read_late)
         singles.truncate_to(5)

@@ -292,7 +292,7 @@ def test_a_bad_middle_is_cut_only_where_that_is_said(dead):
     assert (lost["position"], lost["first_entry_id"], summary["bad_middles"]) == (0, 0, 1)
     seglog("ledger", "recover", less, "--apply", status=2)
     assert log.read_bytes() == raw
-    assert "cut at byte 0" in seglog("ledger", "recover", less, "--apply", "--truncate", status=1).stdout
+    assert "truncated at byte 0" in seglog("ledger", "recover", less, "--apply", "--truncate", status=1).stdout
     with ManagedLedger(less) as opened:
         assert opened.entry_count == 0
 

@@ -4,12 +4,12 @@
                  └───────────────── no: again, without what is copied already
 
 A moment is an end offset up to which every segment was there, unchanged, from the first look until the last. Segments
-are told apart by inode, size and time; a seglog writer also tells by its epoch that it cuts or replaces some. The one
-that grows is copied up to its last whole batch, which may not be on the source's disk yet: what readers are told lags
-by milliseconds, and a record that was acknowledged before a backup begins is in it. If it has damage that whole batches
-follow, it is copied byte by byte, as the closed ones are. What the store has of that segment is kept if its last batch
-there is still the same, leader epoch included: after a power cut, or a truncation, a broker may have written other
-batches at those offsets.
+are told apart by inode, size and time; a seglog writer also tells by its epoch that it truncates or replaces some. The
+one that grows is copied up to its last whole batch, which may not be on the source's disk yet: what readers are told
+lags by milliseconds, and a record that was acknowledged before a backup begins is in it. If it has damage that whole
+batches follow, it is copied byte by byte, as the closed ones are. What the store has of that segment is kept if its
+last batch there is still the same, leader epoch included: after a power cut, or a truncation, a broker may have written
+other batches at those offsets.
 """
 import errno
 import hashlib
@@ -183,11 +183,11 @@ class MovingPartition:
 
         picture = log._settled()
         epoch = picture.epoch
-        if not picture.is_told:     # a broker cuts files in place, a seglog writer never does
+        if not picture.is_told:     # a broker truncates files in place, a seglog writer never does
             _wait_for_tick(copies[: len(sealed)])
         self._check_unchanged(logs, copies, tail, position, lines)
         if log._settled().epoch != epoch:
-            raise _ChangedError("segments were cut, replaced or removed")
+            raise _ChangedError("segments were truncated, replaced or removed")
         made = PartitionBackup(
             self.directory.name, start, next_offset, _at_most(lines[1], next_offset),
             _at_most(lines[2], next_offset), tuple(sorted(files, key=lambda file: file.name)), tail,
@@ -212,7 +212,7 @@ class MovingPartition:
             if _identity(path)[0] != copy.identity:
                 raise _ChangedError(f"{path.name} was changed")
         if tail is not None and _crc(active, tail.position, position) != tail.crc32c:
-            raise _ChangedError(f"{active.name} was cut")
+            raise _ChangedError(f"{active.name} was truncated")
         if self._lines()[0] != lines[0]:
             raise _ChangedError("the log start offset moved")
 

@@ -57,7 +57,7 @@ class RestoredFiles:
             cut = _first_behind(self._staging.path / file.name, until)
             if cut is not None:
                 position, end = cut
-                self._fs.cut(self._staging.path / file.name, position)      # nobody else has seen it
+                self._fs.truncate(self._staging.path / file.name, position)      # nobody else has seen it
                 self._fs.set_mtime(self._staging.path / file.name, file.mtime_ns)
                 file = replace(file, size_bytes=position)
             written.append(file)

@@ -165,7 +165,7 @@ class TargetSegment:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished conversion. `notes`: what of the source was cut, recomputed or left behind.
+    """A finished conversion. `notes`: what of the source was truncated, recomputed or left behind.
 
     `proven_again`: the number of source segments proven a second time, in plain Python.
     """

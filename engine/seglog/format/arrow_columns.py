@@ -111,7 +111,7 @@ def _plain_array(name: str, column: Any) -> object:
 
 
 def _in_ms(pa: Any, times: Any) -> object:
-    """Convert times to ms. Fractions of a ms are cut off: Kafka's times are whole ms."""
+    """Convert times to ms. Fractions of a ms are dropped: Kafka's times are whole ms."""
     kind = times.type
     if kind.unit != "s":
         return times.cast(pa.timestamp("ms", kind.tz), safe=False)

@@ -15,19 +15,19 @@ _MAGIC, _VERSION = b"SEGLIVE\n", 1
 _FRONT = struct.Struct(">8sI")              # magic, version
 _HEAD = struct.Struct(">8sII")              # the same, and the CRC-32C of everything else in the slot
 _BODY = struct.Struct(">Q16sII4q5q5q")
-_CUT = struct.Struct(">qq")
+_TRUNCATION = struct.Struct(">qq")
 _IS_OPEN, _SHOWS_DURABLE = 1, 2
-CUTS_MAX = (SLOT_BYTES - _HEAD.size - _BODY.size) // _CUT.size
+TRUNCATIONS_MAX = (SLOT_BYTES - _HEAD.size - _BODY.size) // _TRUNCATION.size
 
 Numbers = tuple[int, int, int, int, int]    # segment.published.End
-Cut = tuple[int, int]                       # the epoch that it began, the log end offset after it
+Truncation = tuple[int, int]                       # the epoch that it began, the log end offset after it
 
 
 class LiveEnds(NamedTuple):
     """One slot of the file: how far readers may read, and whether what they know of the directory is still valid.
 
     A tuple, since a writer makes one every few milliseconds, with cold caches: a frozen dataclass takes three times as
-    long. `epoch` is odd while segments are cut, exchanged or removed, and a new even number afterwards.
+    long. `epoch` is odd while segments are truncated, exchanged or removed, and a new even number afterwards.
     """
 
     boot_id: bytes                  # 16 bytes that identify the system's boot; zeros if unknown
@@ -39,27 +39,28 @@ class LiveEnds(NamedTuple):
     base_offset: int                # of the active segment, which contains both ends
     written: Numbers
     durable: Numbers
-    cuts: tuple[Cut, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
     sequence: int = 0
 
     def to_slot(self, sequence: int) -> bytes:
         body = _BODY.pack(
-            sequence, self.boot_id, _IS_OPEN * self.is_open | _SHOWS_DURABLE * self.shows_durable, len(self.cuts),
-            self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset, *self.written, *self.durable,
-        ) + b"".join(_CUT.pack(*cut) for cut in self.cuts)
+            sequence, self.boot_id, _IS_OPEN * self.is_open | _SHOWS_DURABLE * self.shows_durable,
+            len(self.truncations), self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset, *self.written, *self.durable,
+        ) + b"".join(_TRUNCATION.pack(*truncation) for truncation in self.truncations)
         body = body.ljust(SLOT_BYTES - _HEAD.size, b"\0")
         return _HEAD.pack(_MAGIC, _VERSION, crc32c(body, crc32c(_FRONT.pack(_MAGIC, _VERSION)))) + body
 
-    def with_cut(self, epoch: int, offset: int) -> "LiveEnds":
-        """Return the same after a cut. It replaces earlier cuts above it; if there are too many, two are merged."""
-        cuts = [*((at, left) for at, left in self.cuts if left < offset), (epoch, offset)]
-        if len(cuts) > CUTS_MAX:
-            cuts[:2] = [(cuts[1][0], cuts[0][1])]
-        return self._replace(cuts=tuple(cuts))
+    def with_truncation(self, epoch: int, offset: int) -> "LiveEnds":
+        """Return the same after a truncation. It replaces earlier truncations above it; if there are too many, two are
+        merged."""
+        truncations = [*((at, left) for at, left in self.truncations if left < offset), (epoch, offset)]
+        if len(truncations) > TRUNCATIONS_MAX:
+            truncations[:2] = [(truncations[1][0], truncations[0][1])]
+        return self._replace(truncations=tuple(truncations))
 
-    def cut_since(self, epoch: int) -> int | None:
-        """Return the lowest log end offset after a cut since that epoch; None if there was no cut."""
-        return min((left for at, left in self.cuts if at > epoch), default=None)
+    def truncation_since(self, epoch: int) -> int | None:
+        """Return the lowest log end offset after a truncation since that epoch; None if there was no truncation."""
+        return min((left for at, left in self.truncations if at > epoch), default=None)
 
 
 def slot_position(sequence: int) -> int:
@@ -87,12 +88,12 @@ def _slots_of(raw: memoryview, path: str) -> Iterator[LiveEnds]:
         if version != _VERSION:
             raise UnsupportedVersionError(f"version {version}; this seglog reads {_VERSION}", file=path)
         sequence, boot_id, flags, count, *numbers = _BODY.unpack_from(body)
-        if count > CUTS_MAX:
+        if count > TRUNCATIONS_MAX:
             continue
-        cuts = tuple(_CUT.unpack_from(body, _BODY.size + n * _CUT.size) for n in range(count))
+        truncations = tuple(_TRUNCATION.unpack_from(body, _BODY.size + n * _TRUNCATION.size) for n in range(count))
         epoch, start, stable, base = numbers[:4]
         w, d = numbers[4:9], numbers[9:14]
         yield LiveEnds(
             boot_id, bool(flags & _IS_OPEN), bool(flags & _SHOWS_DURABLE), epoch, start, stable, base,
-            (w[0], w[1], w[2], w[3], w[4]), (d[0], d[1], d[2], d[3], d[4]), cuts, sequence,
+            (w[0], w[1], w[2], w[3], w[4]), (d[0], d[1], d[2], d[3], d[4]), truncations, sequence,
         )

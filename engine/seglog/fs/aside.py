@@ -100,7 +100,7 @@ def _cut(fs: FileSystem, path: AnyPath, size_bytes: int) -> bool:
     """Truncate a file in place, unless it has other names or the file system needs space even for that. Returns whether
     it was done. Raises StorageError."""
     try:
-        fs.cut(path, size_bytes)
+        fs.truncate(path, size_bytes)
     except StorageError as error:
         if error.errno != errno.EMLINK and not is_out_of_space(error):
             raise
@@ -120,9 +120,9 @@ def _free_bytes(path: AnyPath) -> float:
 def _no_room(error: StorageError, path: AnyPath, size_bytes: int) -> StorageError:
     """The error for a file that cannot be shortened because `size_bytes` bytes of it are copied first."""
     is_shared = os.stat(path).st_nlink > 1
-    why = "it has other names (hard links, as of a hot backup)" if is_shared else "readers may hold what is cut off"
+    why = "it has other names (hard links, as of a hot backup)" if is_shared else "readers may hold the truncated bytes"
     return StorageError(
-        f"cannot cut the file after byte {size_bytes}: there is no room for a copy of what stays, which is needed "
+        f"cannot truncate the file after byte {size_bytes}: there is no room for a copy of what stays, which is needed "
         f"because {why}", file=path, errno=error.errno, hint=_free(size_bytes, path),
     )
 

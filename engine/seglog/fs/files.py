@@ -276,7 +276,7 @@ class FileSystem(ABC):
         """Remove an empty directory. `within`: as for `create`."""
 
     @abstractmethod
-    def cut(self, path: AnyPath, size_bytes: int) -> None:
+    def truncate(self, path: AnyPath, size_bytes: int) -> None:
         """Truncate a file to `size_bytes`, durably; it needs no space. Call it through fs.aside.shorten, or for a file
         that nobody else can have opened: a process that has mapped it loses those bytes.
 
@@ -512,8 +512,8 @@ class OsFileSystem(FileSystem):
         with refusals("remove the directory", path):
             os.rmdir(path if within is None else os.path.basename(path), dir_fd=within)
 
-    def cut(self, path: AnyPath, size_bytes: int) -> None:
-        with refusals("cut", path):
+    def truncate(self, path: AnyPath, size_bytes: int) -> None:
+        with refusals("truncate", path):
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 status = os.fstat(fd)

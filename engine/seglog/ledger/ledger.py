@@ -151,8 +151,8 @@ class Ledger(OpenHandle):
 
         `read_only`: change nothing; read an unsealed ledger up to its last complete batch before damage.
 
-        A torn tail is cut. With `truncate`, or if not every add was synced, a ledger is also cut at damage in its
-        middle; otherwise that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
+        A torn tail is truncated. With `truncate`, or if not every add was synced, a ledger is also truncated at damage
+        in its middle; otherwise that raises CorruptRecordError, and nothing has changed. Raises NotALogError,
         CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError if a sealed
         ledger has lost bytes.
         """

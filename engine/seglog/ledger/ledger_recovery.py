@@ -1,7 +1,8 @@
 """Recovers a ledger whose writer died: finds the intact part of its file, cuts the rest, rebuilds the indexes.
 
-Like a log's recovery, over one segment: a torn tail (damage that no intact batch follows) is cut; damage in the middle
-is an error or, if the caller asks for it, cut as well. In addition, the ids of a ledger's entries must have no gaps.
+Like a log's recovery, over one segment: a torn tail (damage that no intact batch follows) is truncated; damage in the
+middle is an error or, if the caller asks for it, cut as well. In addition, the ids of a ledger's entries must have no
+gaps.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +70,11 @@ def _first_gap(log: Path) -> tuple[int, int] | None:
 def recover_segment(
     fs: FileSystem, check: LedgerCheck, now_ms: int, *, truncate: bool, synced_bytes: int = 0
 ) -> LedgerEnd:
-    """Cut the .log after its last intact entry, durably, and its indexes accordingly. `synced_bytes`: this much of it
-    is known to be on the disk.
+    """Truncate the .log after its last intact entry, durably, and its indexes accordingly. `synced_bytes`: this much of
+    it is known to be on the disk.
 
-    Raises CorruptRecordError for damage in the middle, unless `truncate`, which cuts there; then nothing has changed.
+    Raises CorruptRecordError for damage in the middle, unless `truncate`, which truncates there; then nothing has
+    changed.
     """
     log = check.path
     if check.damages:
@@ -80,7 +82,7 @@ def recover_segment(
         if not check.is_torn_tail and not truncate:
             raise CorruptRecordError(
                 damage.reason, file=log, position=damage.start, offset=damage.first_offset,
-                hint="`seglog ledger recover --truncate --apply` cuts the ledger here",
+                hint="`seglog ledger recover --truncate --apply` truncates the ledger here",
             )
         shorten(fs, log, damage.start, is_torn_tail=check.is_torn_tail and not damage.is_misplaced)
     else:

@@ -10,18 +10,19 @@ that cannot be opened stays unchanged, and a dry run tells what a real run would
                                         the indexes of what was checked are rewritten if they differ
     left unclosed by a seglog writer    everything after the recovery point is also written to the disk again: a sync of
                                         it may have failed, and no later sync would report that
-    a torn tail                         damage that no whole batch follows, up to the end of the log: cut. So is a hole
+    a torn tail                         damage that no whole batch follows, up to the end of the log: truncated. So is a
+    hole
                                         of bytes that never reached the disk (seglog.segment.recovery), if the crash
                                         came while several batches were not synced
-    a bad middle                        any other damage: by seglog.recovery.mode an error, cut as Kafka does,
+    a bad middle                        any other damage: by seglog.recovery.mode an error, truncated as Kafka does,
                                         or quarantined
     leader epochs, producers            seglog.loading.replay
 
 A log that ends below its log start offset is emptied (LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd). Checked
 bytes are synced before they can be read: after a crash of the process, bytes may be in the page cache only.
 
-Crash-safe: the segments after a cut are removed before the cut, and quarantined bytes are copied before they leave the
-log, so that the next opening finds the same damage or none.
+Crash-safe: the segments after a truncation are removed before the truncation, and quarantined bytes are copied before
+they leave the log, so that the next opening finds the same damage or none.
 """
 import os
 from bisect import bisect_left
@@ -56,7 +57,7 @@ _V2 = b"\x02"
 _ZEROS_BYTES = 1 << 20      # compared at a time
 # How many segments at the end of a log that was closed cleanly have their indexes checked.
 LOOKED_AT = 64
-BEHIND_THE_CUT = "it comes after the cut"
+AFTER_TRUNCATION = "it comes after the truncation point"
 ENDS_BELOW_START = "the log ended below its log start offset: it was emptied and starts again there"
 
 
@@ -72,8 +73,8 @@ class Repair:
 class Loaded:
     """A log as it was opened. There is at least one segment; the last one is appended to.
 
-    `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was cut or
-    quarantined, torn tails included. `cursors`: names of the files of named readers.
+    `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was
+    truncated or quarantined, torn tails included. `cursors`: names of the files of named readers.
     """
 
     segments: "tuple[PlannedSegment, ...]"
@@ -411,18 +412,18 @@ def _judge(plan: LoadPlan, checked: list[PlannedSegment], unordered_from: int | 
     if is_tail and (not damage.is_misplaced or _never_arrived(checked[slot], damage)):
         if mode == "quarantine":
             _quarantine_all(plan, checked[slot:])
-            _cut(plan, checked[slot], tell=False)
+            _truncate(plan, checked[slot], tell=False)
         else:
-            _cut(plan, checked[slot])
+            _truncate(plan, checked[slot])
     elif mode == "truncate":
-        _cut(plan, checked[slot])
+        _truncate(plan, checked[slot])
     elif mode == "quarantine":
         _quarantine_all(plan, checked)
     elif (
         unordered_from is not None and damage.first_offset >= unordered_from
         and checked[slot] is plan.segments[-1] and _never_arrived(checked[slot], damage)
     ):
-        _cut(plan, checked[slot])
+        _truncate(plan, checked[slot])
     else:
         raise CorruptRecordError(
             f"{damage.reason}, and whole batches follow" if not is_tail else damage.reason,
@@ -440,7 +441,7 @@ def _never_arrived(segment: PlannedSegment, damage: "Damage") -> bool:
         return lacks_a_sector(memoryview(whole), damage)
 
 
-def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
+def _truncate(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
     """End the log before the first damage of a segment: LogLoader.recoverLog."""
     check = _checked(segment)
     damage = check.damages[0]
@@ -462,7 +463,7 @@ def _cut(plan: LoadPlan, segment: PlannedSegment, *, tell: bool = True) -> None:
         if check.size_bytes:
             plan.lost.append(LostRange(
                 str(later.path), 0, check.size_bytes, later.base_offset, check.next_offset - 1 if check.runs else -1,
-                BEHIND_THE_CUT,
+                AFTER_TRUNCATION,
             ))
 
 

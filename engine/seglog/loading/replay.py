@@ -105,7 +105,7 @@ def put_leader_epochs(
     """Return the leader epochs of the log, and write them to their file durably. `starts_empty`: no segment is left.
 
     The epochs of a readable checkpoint and those that only recovered batches have; without one, those of all batches.
-    Cut at both ends of the log. A log without epochs gets no file.
+    Truncated at both ends of the log. A log without epochs gets no file.
     """
     path = directory / names.LEADER_EPOCH_CHECKPOINT
     raw, before = _read_epochs(path)
@@ -179,8 +179,8 @@ def put_producers(
 
     `clean`: nothing was recovered. Otherwise the replay begins at the newest snapshot at or below the first recovered
     segment, and later snapshots are taken again: at both ends of each recovered segment, and at `last_bases`, those of
-    the last two segments before anything was cut (LogLoader.recoverSegment). `rewrites`: even a correct .txnindex is
-    written, because it may not be on the disk.
+    the last two segments before anything was truncated (LogLoader.recoverSegment). `rewrites`: even a correct .txnindex
+    is written, because it may not be on the disk.
     """
     bases = segments.base_offsets
     snapshots.remove_strays(bases)

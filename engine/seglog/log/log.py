@@ -6,12 +6,12 @@
 
     LogLookup ── LogReader ── Followable ── Log ─┬─ LogTail          where it grows: written, rolled, synced, published
                                                  ├─ LogAppender      its appends
-                                                 ├─ LogCutter        how it is cut
+                                                 ├─ LogTruncator     how it is truncated
                                                  ├─ LogRetainer      what retention deletes
                                                  └─ LogTransactions  which records are committed
 
 Opening locks the partition and recovers it as Kafka's loader does (log.loader). Searching is in log.lookup, reading in
-log.reader, both also for closed partitions. The parts are in log.tail, append, cutting, retaining and transactions.
+log.reader, both also for closed partitions. The parts are in log.tail, append, truncation, retaining and transactions.
 This file opens the log, has its public methods, and closes it.
 """
 import contextlib
@@ -33,7 +33,6 @@ from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
-from seglog.log.cutting import LogCutter
 from seglog.log.keeper import KeeperOf
 from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.maintenance import LogMaintenance, is_other_care
@@ -41,6 +40,7 @@ from seglog.log.retaining import LogRetainer, Retained, keep_all, make_room_to_o
 from seglog.log.tail import LogTail
 from seglog.log.tail_opening import open_tail
 from seglog.log.transactions import LogTransactions
+from seglog.log.truncation import LogTruncator
 from seglog.metrics import PROCESS
 from seglog.reading.arguments import checked_config, checked_path, misplaced_error
 from seglog.reading.following import Followable, FollowedLog
@@ -143,8 +143,8 @@ class Log(Followable, Unclosed):
             self.settings.keep_given(self._fs)
             self._appender = LogAppender(tail, self.format_counters)
             self._transactions = LogTransactions(tail, self._appender)
-            self._cutter = LogCutter(tail)
-            self._retainer = LogRetainer(tail, self._cutter, retention)
+            self._truncator = LogTruncator(tail)
+            self._retainer = LogRetainer(tail, self._truncator, retention)
             self._sizes: DirectorySizes | None = None
             OPEN_LOGS[id(self)] = weakref.ref(self)
             self._care.begin(self, self._retainer, self._appender)
@@ -192,7 +192,7 @@ class Log(Followable, Unclosed):
     def recovery_point(self) -> int:
         """The offset below which everything is on the disk. If this process dies, the next opening checks the rest.
 
-        It moves at each roll, cut and opening, and with every 64 MiB that are synced.
+        It moves at each roll, truncation and opening, and with every 64 MiB that are synced.
         """
         return self._tail.recovery_point.offset
 
@@ -388,8 +388,8 @@ class Log(Followable, Unclosed):
         SYNC_CALLS.started().put((tail, number, checked_callback(callback)))
 
     def on_published(self, callback: Callable[[int | None], None]) -> Listening:
-        """Call `callback(log_end_offset)` when readers see more of the log, or when it is cut; the last time with None,
-        when it is closed. Returns an object whose `cancel()` ends the calls.
+        """Call `callback(log_end_offset)` when readers see more of the log, or when it is truncated; the last time with
+        None, when it is closed. Returns an object whose `cancel()` ends the calls.
 
         The callback must be quick: it runs in one seglog thread for all logs of the process. What it raises is logged.
         Several appends within a few milliseconds cause one call. Raises InvalidArgumentError, LogClosedError.
@@ -437,7 +437,7 @@ class Log(Followable, Unclosed):
         """
         return self._transactions.end(producer_id, epoch, commit, must_be_open, wait)
 
-    # --- rolling and cutting ---------------------------------------------------------------------
+    # --- rolling and truncating ---------------------------------------------------------------------
 
     def roll(self) -> int:
         """Seal the active segment and begin a new one, unless the active one is empty. Returns its base offset.
@@ -455,7 +455,7 @@ class Log(Followable, Unclosed):
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
-        return self._cutter.truncate_to(offset)
+        return self._truncator.truncate_to(offset)
 
     def delete_records(self, before: int) -> int:
         """Let the log begin at `before`: readers no longer see records below it, segments wholly below it are deleted.
@@ -465,7 +465,7 @@ class Log(Followable, Unclosed):
 
         Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
         """
-        return self._cutter.delete_records(before)
+        return self._truncator.delete_records(before)
 
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
         """Replace the adjacent sealed segments with the base offsets `old` by the segments `new`: `.log.cleaned` files
@@ -476,7 +476,7 @@ class Log(Followable, Unclosed):
 
         Raises InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
-        self._cutter.replace_segments(old, new)
+        self._truncator.replace_segments(old, new)
 
     def _exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
@@ -484,9 +484,9 @@ class Log(Followable, Unclosed):
         """Call `replace_segments`, unless what was read for it has changed. Returns the new segments; None if not done.
 
         `seen`: the first segments of the log, as many as the new ones depend on. Some may have been deleted from the
-        start on since they were read, but none may have been cut, replaced or written to.
+        start on since they were read, but none may have been truncated, replaced or written to.
         """
-        return self._cutter.exchange(seen, old, new)
+        return self._truncator.exchange(seen, old, new)
 
     # --- settings --------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ METRICS = (
     Metric("seglog_logs_open", "gauge", (), "logs that the process has open for writing"),
     Metric("seglog_logs_opened_total", "counter", (), "openings of logs"),
     Metric("seglog_logs_recovered_total", "counter", (), "openings of logs that were not closed cleanly"),
-    Metric("seglog_logs_lost_ranges_total", "counter", (), "torn tails and damaged ranges that recoveries cut"),
+    Metric("seglog_logs_lost_ranges_total", "counter", (), "torn tails and damaged ranges that recoveries truncated"),
     Metric("seglog_logs_repairs_total", "counter", (), "what else openings repaired: indexes, checkpoints, snapshots"),
     Metric("seglog_followers_open", "gauge", (), "followers that the process has open (follow)"),
     Metric("seglog_followers_opened_total", "counter", (), "openings of followers"),

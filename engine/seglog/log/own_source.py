@@ -37,8 +37,8 @@ class OwnSource:
     def is_changing(self) -> bool:
         return bool(self._tail.live.epoch & 1) and self._tail.failure is None and self._log._shown.extent is not None
 
-    def cut_since(self, epoch: int) -> int | None:
-        return self._tail.live.cut_since(epoch)
+    def truncation_since(self, epoch: int) -> int | None:
+        return self._tail.live.truncation_since(epoch)
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
         # epoch + 1: a change has begun, but the earlier maps do not see it.

@@ -1,4 +1,4 @@
-"""Removing segments, and cutting one short, so that a crash at any point leaves a log that Kafka and seglog can open.
+"""Removing segments, and truncating one, so that a crash at any point leaves a log that Kafka and seglog can open.
 
 A segment is removed in three steps: its files get the suffix .deleted, the directory is synced, the files are unlinked.
 A crash in between leaves `.deleted` files and indexes without a log, which both loaders remove. The caller has told the
@@ -55,7 +55,7 @@ def remove_cleaned(fs: FileSystem, cleaned: Path) -> None:
                 fs.unlink(path)
 
 
-def cut_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:
+def truncate_segment(fs: FileSystem, log: Path, position: int, offset: int) -> None:
     """Keep the bytes of `log` before `position`, and the aborted transactions that ended before `offset`.
 
     Its time ranges and column statistics are removed. Its other indexes are left: opening the log for appending makes

@@ -26,10 +26,10 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
 from seglog.late_import import late
 from seglog.loading.loader import LoadPlan
-from seglog.log.cutting import LogCutter
 from seglog.log.removal import remove_cleaned
 from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
+from seglog.log.truncation import LogTruncator
 from seglog.logger import Logger
 from seglog.reading.extent import Extent
 from seglog.segment.batches import first_offset_of
@@ -133,9 +133,9 @@ class AgedSegment:
 class LogRetainer:
     """Implements `Log.delete_old_segments`. Code that writes .cleaned files holds `cleaning`."""
 
-    def __init__(self, tail: LogTail, cutter: LogCutter, retention: "Retention") -> None:
+    def __init__(self, tail: LogTail, truncator: LogTruncator, retention: "Retention") -> None:
         self._tail = tail
-        self._cutter = cutter
+        self._truncator = truncator
         self._retention = retention
         self.cleaning = CallLock()
         self._running = CallLock()
@@ -265,7 +265,7 @@ class LogRetainer:
         linked = _linked_bytes(extent.segments[: len(expired)])
         if expired or start > extent.log_start_offset:
             gone = extent.segments[: extent.slot_of(start)]
-            files = self._cutter.delete_before(extent, start)
+            files = self._truncator.delete_before(extent, start)
             self._deleted.append(_Deleted(tail.now_ms() + tail.config.file_delete_delay_ms, gone, tuple(files)))
         return Retained(expired, start, linked)
 
@@ -356,7 +356,7 @@ class LogRetainer:
 
         new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
         # (After an error, the .cleaned file makes the next opening undo the rewrite.)
-        if self._cutter.replace_head(head, new):
+        if self._truncator.replace_head(head, new):
             return found.position
         remove_cleaned(tail.fs, new)
         return 0
@@ -379,7 +379,7 @@ def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end
 
 
 def _still(extent: Extent, expired: "Sequence[Expired]", judged: Sequence[Segment]) -> "tuple[Expired, ...]":
-    """Those of `expired` with which the log still begins: a cut replaces segments."""
+    """Those of `expired` with which the log still begins: a truncation replaces segments."""
     count = 0
     for before, now in zip(judged, extent.segments, strict=False):
         if before is not now:

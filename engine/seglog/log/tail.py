@@ -84,7 +84,7 @@ class LogTail(WriteGate, QuietTail):
         self._fsync = fsync
         self._last_opened = last_opened
         self.use_config(config)
-        # Held while segments are cut or removed, and while they are copied.
+        # Held while segments are truncated or removed, and while they are copied.
         self.files_lock = CallLock()
         self.ranges = RangesWriter(fs, self.path, shown, self.files_lock)
         self.producers: ProducerState
@@ -111,7 +111,7 @@ class LogTail(WriteGate, QuietTail):
     def load(self, *, clean: bool, unordered: bool, unsynced_from: int | None, listed: Listed = None) -> Loaded:
         """Recover if needed, and append to the last segment from now on. Before any append, or alone with the files.
 
-        The caller marks the directory and calls `announce_cut`.
+        The caller marks the directory and calls `announce_truncation`.
         """
         hold = self.partition
         now_ms = self.now_ms()
@@ -137,8 +137,8 @@ class LogTail(WriteGate, QuietTail):
         )
         return loaded
 
-    def announce_cut(self, cursors: Iterable[str] | None = None, *, is_whole: bool = False) -> None:
-        """After a cut or a loading, alone with the files: tell other processes where the log ends, and lower the
+    def announce_truncation(self, cursors: Iterable[str] | None = None, *, is_whole: bool = False) -> None:
+        """After a truncation or a loading, alone with the files: tell other processes where the log ends, and lower the
         cursors that are past that. `cursors`: see lower_cursors; `is_whole`: see LiveWriter.end."""
         publish = partial(self.live.end, self.shown, self.last_stable_offset, self.next_offset, is_whole=is_whole)
         lower_cursors(self.fs, self.path, self.next_offset, cursors, publish)
@@ -193,7 +193,7 @@ class LogTail(WriteGate, QuietTail):
         self.before_change()
         self.cover(self.sync())
         self.cover(self.number)
-        self.announce_cut(loaded.cursors, is_whole=not loaded.lost)
+        self.announce_truncation(loaded.cursors, is_whole=not loaded.lost)
 
     def _of_the_log(self) -> list[str]:
         """The names of the files in the directory, without those that a thread of this process may be writing or

@@ -26,7 +26,7 @@ def open_tail(tail: LogTail, make_room: Callable[[LoadPlan], bool], listed: List
         try:
             loaded = _opened(tail, unsynced_from, listed)
             tail.announcements = NOTICES.started()
-            tail.announce_cut(loaded.cursors, is_whole=not loaded.lost)
+            tail.announce_truncation(loaded.cursors, is_whole=not loaded.lost)
             return loaded
         except StorageError as error:
             # A sync may have failed: our mark makes the next opening write again what this one read.

@@ -1,7 +1,7 @@
 """A fetch as a broker answers it: bytes of one segment from the batch that holds an offset, for a client that knows
 record formats up to some version.
 
-    the client knows what is on disk    a FetchSlice: nothing is copied or decoded; the last batch may be cut
+    the client knows what is on disk    a FetchSlice: nothing is copied or decoded; the last batch may be incomplete
     it does not                         whole batches up to the first unknown one; if that is first, a ConvertedFetch
 
 Kafka's LocalLog.read and, for older clients, KafkaApis with FileRecords.downConvert. One difference: if a read holds

@@ -257,7 +257,7 @@ class Follower(Partition, Followable):
         # The index before the log: it may lead to a batch that was appended just now.
         end = _indexed_end(path, self) if known is None else known
         with FileMapping(path) as whole:
-            if end.position > len(whole):       # it was cut
+            if end.position > len(whole):       # it was truncated
                 end = End(0, names.parse_base_offset(path.name), 0, 0, 0)
             window = dialect_of(path).window(whole)
             position, next_offset = end.position, end.next_offset
@@ -332,7 +332,7 @@ class Follower(Partition, Followable):
                     return answer
 
     def _is_still(self, picture: Extent) -> bool:
-        """Whether the log still holds what was just read: no segment was cut, exchanged or removed since."""
+        """Whether the log still holds what was just read: no segment was truncated, exchanged or removed since."""
         return isinstance(picture, _Picture) and _PictureSource(self).is_still(picture, picture.epoch)
 
     def _settled(self) -> _Picture:
@@ -350,9 +350,10 @@ class Follower(Partition, Followable):
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
     ) -> Iterator[tuple[Segment, BatchTable]]:
-        """As `LogReader._walk`, over segments that may be cut, exchanged or removed meanwhile.
+        """As `LogReader._walk`, over segments that may be truncated, exchanged or removed meanwhile.
 
-        What was cut off is gone, and what was appended in its place came later: the walk ends where a cut left the log.
+        Truncated records are gone, and records appended in their place came later: the walk ends where the truncation
+        left the log.
         """
         epoch = extent.epoch if isinstance(extent, _Picture) else 0
         while True:
@@ -369,9 +370,9 @@ class Follower(Partition, Followable):
                 if self._settled() is extent:
                     raise
             extent = self._settled()
-            cut = _PictureSource(self).cut_since(epoch)
-            if cut is not None:
-                stop = cut if stop is None else min(stop, cut)
+            truncation = _PictureSource(self).truncation_since(epoch)
+            if truncation is not None:
+                stop = truncation if stop is None else min(stop, truncation)
             if first < extent.log_start_offset:
                 raise out_of_range(extent, first, self.path)
             if first >= (extent.log_end_offset if stop is None else min(stop, extent.log_end_offset)):
@@ -402,14 +403,14 @@ class _PictureSource:
         """Nothing: changes are another process's."""
 
     def moment(self) -> tuple[Extent, int]:
-        """The extent of the log now, and the epoch of its last cut."""
+        """The extent of the log now, and the epoch of its last truncation."""
         picture = self._log._look()
         return picture, picture.epoch
 
-    def cut_since(self, epoch: int) -> int | None:
+    def truncation_since(self, epoch: int) -> int | None:
         """The lowest log end offset after a truncation since that epoch, or None if there was none."""
         ends = self._log._ends
-        return None if ends is None else ends.cut_since(epoch)
+        return None if ends is None else ends.truncation_since(epoch)
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
         """Whether what was read in the extent, of that epoch, was in the log when it was read."""

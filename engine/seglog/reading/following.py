@@ -2,8 +2,8 @@
 
     look (an extent, and the epoch that it belongs to) ── read up to its end ── wait until a bell rings ── look again
 
-If the log is cut below what was read, following continues from the cut: each record in the log is returned once, in
-order. The caller must undo records that were returned and then cut away: the next record has a lower offset.
+If the log is truncated below what was read, following continues from the truncation: each record in the log is returned
+once, in order. The caller must undo records that were returned and then truncated: the next record has a lower offset.
 """
 import abc
 import time
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # Thirty years: a longer timeout counts as none, so no clock or loop has to count it.
 _TIMEOUT_S_MAX = 1e9
-# While segments are cut or exchanged, how often to look whether that is over.
+# While segments are truncated or exchanged, how often to look whether that is over.
 CHANGE_LOOK_S = 0.001
 
 
 class Waiter(Protocol):
-    """Rings a bell when the log may have grown, or was cut or closed."""
+    """Rings a bell when the log may have grown, or was truncated or closed."""
 
     def arm(self) -> bool:
         """Call before waiting. True: look again, because the bell would not have reported a change."""
@@ -50,19 +50,19 @@ class FollowedLog(Protocol):
     """What `follow` needs of a log that changes while it is read."""
 
     def moment(self) -> tuple[Extent, int]:
-        """The current extent, and its epoch, which changes when segments are cut, exchanged or removed.
+        """The current extent, and its epoch, which changes when segments are truncated, exchanged or removed.
 
         Raises LogClosedError.
         """
 
     @property
     def is_changing(self) -> bool:
-        """Whether `moment` would wait because segments are being cut or exchanged."""
+        """Whether `moment` would wait because segments are being truncated or exchanged."""
 
     def reload(self) -> None:
         """Complete a change that an interrupt left in the middle. `moment` does it, too."""
 
-    def cut_since(self, epoch: int) -> int | None:
+    def truncation_since(self, epoch: int) -> int | None:
         """The lowest log end offset after a truncation since that epoch, or None if there was none."""
 
     def is_still(self, extent: Extent, epoch: int) -> bool:
@@ -98,8 +98,8 @@ class Followable(LogReader, abc.ABC):
         `start`: an offset, "end" (as of this call), "start", or a time as `read(since=)` takes it. `timeout`: seconds
         without a record after which IdleTimeoutError, a TimeoutError, is raised, or None to wait forever. Ends when
         the log is closed, after the batches just read; ^C ends the wait. Rolls, compaction and truncation are followed:
-        after a cut, the next record has a lower offset. If retention removes records before they are read, raises
-        OffsetOutOfRangeError with the valid range, or continues from the "earliest" or "latest" offset if
+        after a truncation, the next record has a lower offset. If retention removes records before they are read,
+        raises OffsetOutOfRangeError with the valid range, or continues from the "earliest" or "latest" offset if
         `on_out_of_range` says so. `isolation`, `control`: see `read`.
         """
         following = Following(self, start, timeout, isolation, on_out_of_range)
@@ -220,9 +220,9 @@ class Following:
     def go_to(self, extent: Extent, epoch: int) -> int:
         """Move to where to read in this extent. Returns the offset up to which it may be read."""
         if epoch != self._epoch:
-            cut = self.source.cut_since(self._epoch)
-            if cut is not None and cut < self.position:
-                self.position = cut
+            truncation = self.source.truncation_since(self._epoch)
+            if truncation is not None and truncation < self.position:
+                self.position = truncation
             self._epoch = epoch
         if self.position < extent.log_start_offset:
             match self._on_out_of_range:
@@ -244,7 +244,7 @@ class Following:
             aborted = None
             if self.is_committed:
                 aborted = abort_check()(extent.segments_from(first), end)
-            # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a cut.)
+            # (LogReader's own: a Follower's, which looks for another extent by itself, would pass over a truncation.)
             for segment, table in LogReader._walk(log, extent, first, end, True, None):
                 if not self.source.is_still(extent, self._epoch):
                     self.is_outdated = True
@@ -260,7 +260,7 @@ class Following:
 
     @property
     def is_in_doubt(self) -> bool:
-        """A segment was cut, exchanged or removed before it was read: `clear` may wait until that is over."""
+        """A segment was truncated, exchanged or removed before it was read: `clear` may wait until that is over."""
         return self._doubt is not None
 
     def clear(self, extent: Extent) -> None:

@@ -1,10 +1,10 @@
 """The writer's side of `.seglog.live`: how far readers in other processes may read. docs/formats/live_ends.md
 
     an append, or a sync ── announce ── the thread of reading.notices ── publish      at most every few milliseconds
-    a cut, an exchange, a removal ── begin ── the change ── end                   in the thread that makes it
+    a truncation, an exchange, a removal ── begin ── the change ── end                   in the thread that makes it
 
 Appends never wait for this file, and its errors do not fail the log: if it cannot be written it is removed, and readers
-scan the .log itself. The epoch and the cuts are kept in any case: readers in the same process use them, too.
+scan the .log itself. The epoch and the truncations are kept in any case: readers in the same process use them, too.
 """
 import threading
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _NOWHERE = (0, 0, 0, 0, 0)
 
 @dataclass(slots=True)
 class Growth:
-    """The active segment and its ends; a new object after each roll and cut."""
+    """The active segment and its ends; a new object after each roll and truncation."""
 
     base_offset: int
     written: PublishedEnd
@@ -58,7 +58,7 @@ class LiveWriter:
         )
 
     def grow(self, growth: Growth) -> None:
-        """Tell that there is a new active segment, or the same one after a cut."""
+        """Tell that there is a new active segment, or the same one after a truncation."""
         if hasattr(self, "growth"):
             self._bytes_before += self.growth.appended_bytes
         self.growth = growth
@@ -70,7 +70,7 @@ class LiveWriter:
 
     @property
     def epoch(self) -> int:
-        """Odd while segments are cut, exchanged or removed."""
+        """Odd while segments are truncated, exchanged or removed."""
         return self._ends.epoch
 
     @property
@@ -78,8 +78,8 @@ class LiveWriter:
         """What readers are told, also where the file cannot be written."""
         return self._ends
 
-    def cut_since(self, epoch: int) -> int | None:
-        return self._ends.cut_since(epoch)
+    def truncation_since(self, epoch: int) -> int | None:
+        return self._ends.truncation_since(epoch)
 
     def take_up(self) -> None:
         """Before a recovery: continue from the last writer's state; its readers wait until `end`."""
@@ -97,7 +97,7 @@ class LiveWriter:
                     self._write()
 
     def begin(self) -> None:
-        """Before segments are cut, exchanged or removed: new readers wait for `end`. Idempotent."""
+        """Before segments are truncated, exchanged or removed: new readers wait for `end`. Idempotent."""
         with self._lock:
             if not self._ends.epoch & 1:
                 self._end_before = self.growth.written.at.next_offset
@@ -105,16 +105,16 @@ class LiveWriter:
                 self._write()
 
     def end(
-        self, shown: Shown, last_stable_offset: int, cut_to: int | None = None, *, is_whole: bool = False
+        self, shown: Shown, last_stable_offset: int, truncated_to: int | None = None, *, is_whole: bool = False
     ) -> None:
-        """After the change. `cut_to`: all records from this offset on were removed. `is_whole`: record no cut if no
-        reader can have seen a record there, because readers that commit later would be refused."""
+        """After the change. `truncated_to`: all records from this offset on were removed. `is_whole`: record no
+        truncation if no reader can have seen a record there, because readers that commit later would be refused."""
         with self._lock:
             ends = self._ends
             epoch = (ends.epoch | 1) + 1
             before, self._end_before = self._end_before, None
-            if cut_to is not None and not (is_whole and before is not None and before <= cut_to):
-                ends = ends.with_cut(epoch, cut_to)
+            if truncated_to is not None and not (is_whole and before is not None and before <= truncated_to):
+                ends = ends.with_truncation(epoch, truncated_to)
             self._publish(shown, last_stable_offset, ends, epoch)
 
     def publish(self, shown: Shown, last_stable_offset: int) -> None:

@@ -125,8 +125,8 @@ class LogCursor(OpenHandle):
         Durable when it returns, but for a cursor of a Log with fsync="never". With `shared=True` the position only
         moves forward; otherwise it may also move back.
 
-        Raises OffsetOutOfRangeError outside the log, and also if the log was cut below `done` since the last `read` (or
-        since the cursor was opened): other records may have these offsets now, so call `read` again. Raises
+        Raises OffsetOutOfRangeError outside the log, and also if the log was truncated below `done` since the last
+        `read` (or since the cursor was opened): other records may have these offsets now, so call `read` again. Raises
         StorageError, and ForkedHandleError in a forked child.
         """
         offset = done.offset + 1 if isinstance(done, Record) else checked_offset(done)
@@ -147,12 +147,13 @@ class LogCursor(OpenHandle):
 
     def _commit(self, offset: int) -> None:
         self._check()
-        # The writer lowers cursors and announces a cut under the same lock: it sees this commit, or this sees the cut.
+        # The writer lowers cursors and announces a truncation under the same lock: it sees this commit, or this sees
+        # the truncation.
         with turns(self._fs, self._directory.parent) as turn:
             turn.run(self._put, offset)
 
     def _put(self, offset: int) -> None:
-        self._check_cuts(offset)
+        self._check_truncations(offset)
         if self.is_shared:
             committed = ReaderCursor.read(self._directory, self.name)
             if committed is not None and offset <= committed.offset:
@@ -160,16 +161,16 @@ class LogCursor(OpenHandle):
         cursor = ReaderCursor(self.name, offset, self._clock.now_ms())
         cursor.commit(self._fs, self._directory, durably=self._is_durable)
 
-    def _check_cuts(self, offset: int) -> None:
+    def _check_truncations(self, offset: int) -> None:
         ends, seen = self._log._told_ends(), self._epoch
         if ends is None or seen == ends.epoch:
             return
         # Without an epoch, or with a higher one, the count began, or began again, after the records were read.
-        cut = ends.cut_since(-1 if seen is None or seen > ends.epoch else seen)
-        if cut is not None and cut < offset:
+        truncation = ends.truncation_since(-1 if seen is None or seen > ends.epoch else seen)
+        if truncation is not None and truncation < offset:
             self._epoch = ends.epoch
             raise OffsetOutOfRangeError(
-                f"the log was cut to offset {cut} since its records were read, and {offset} lies behind that",
+                f"the log was truncated to offset {truncation} since its records were read; {offset} is above that",
                 file=self._directory, offset=offset,
                 hint="read on from `cursor.position`: other records may stand there now",
             )

@@ -227,7 +227,7 @@ def open_partition(
 ) -> Partition:
     """Open a partition directory such as `kafka-logs/orders-0` to read it, without a broker and without a lock.
 
-    It shows the state at its opening: later appends, cuts and deletions are not seen before `refresh()`.
+    It shows the state at its opening: later appends, truncations and deletions are not seen before `refresh()`.
     `seglog.follow` sees them at once.
 
     Raises NotALogError if it holds no segment, StorageError if it does not exist or cannot be read, InvalidConfigError

@@ -247,12 +247,12 @@ class LogReader(LogLookup):
     ) -> "Fetched":
         """The bytes that a broker sends to a client that fetches from `offset` and knows record formats up to `magic`.
 
-        Returns a FetchSlice of one segment's file, at most `max_bytes`; the last batch may be cut, but with `min_one`
-        the first batch is whole however large it is. The client must skip records below `offset` in the first batch.
-        If that batch has a newer format than the client knows, returns a ConvertedFetch of about as many bytes on disk.
-        No bytes: there is nothing to read yet. `isolation="read_committed"` ends at the last stable offset, and `ends`
-        lists the aborted transactions, whose records the client must leave out. Tagged messages are converted only if
-        `magic` is given.
+        Returns a FetchSlice of one segment's file, at most `max_bytes`; the last batch may be incomplete, but with
+        `min_one` the first batch is whole however large it is. The client must skip records below `offset` in the first
+        batch. If that batch has a newer format than the client knows, returns a ConvertedFetch of about as many bytes
+        on disk. No bytes: there is nothing to read yet. `isolation="read_committed"` ends at the last stable offset,
+        and `ends` lists the aborted transactions, whose records the client must leave out. Tagged messages are
+        converted only if `magic` is given.
 
         Raises OffsetOutOfRangeError, UnsupportedCompressionTypeError (zstd first, for a client below v2),
         UnsupportedVersionError (message.downconversion.enable=false), InvalidArgumentError.

@@ -9,8 +9,8 @@ among the last ones walks that many more headers. `write_entries` and `seal` lea
 
 A closed segment's time index ends with a closing entry, which names its largest timestamp, and which a growing log
 would not have there. Opening does not count it and leaves it in the file: the next real entry, or the closing entry of
-the next close, overwrites it, because timestamps only rise and one of the two always comes. So no index is cut while
-another process has it mapped, and opening writes nothing. Entries that `end` has counted never change.
+the next close, overwrites it, because timestamps only rise and one of the two always comes. So no index is truncated
+while another process has it mapped, and opening writes nothing. Entries that `end` has counted never change.
 
 After a failed write, the state on disk is unknown. `end` then stays where it was, `failure` says why, and everything
 but `close` is refused: the next opening of the log recovers it.

@@ -186,7 +186,7 @@ class SegmentFiles:
 
 
 def replaced(path: Path) -> OffsetOutOfRangeError:
-    """Make the error for a reader whose segment was cut or removed."""
+    """Make the error for a reader whose segment was truncated or removed."""
     return OffsetOutOfRangeError("the segment was removed or truncated while it was being read", file=path)
 
 

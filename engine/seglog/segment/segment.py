@@ -329,7 +329,7 @@ class Segment:
             self._files = None
 
     def retire(self) -> None:
-        """Never open the file again: it is about to be cut, renamed or removed, and its name may be reused.
+        """Never open the file again: it is about to be truncated, renamed or removed, and its name may be reused.
 
         A reader inside it continues as long as the files stay open. Call this before touching the file.
         """

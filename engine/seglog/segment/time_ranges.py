@@ -6,8 +6,8 @@ A search by time reads only runs that may contain the time, and walks no other h
 Queries over a log as a table prune by `spans` or `columns`.
 
 Ranges are trusted only for the log that they were made from: its size and its last batch must match those in the file.
-If the log was cut, compacted or replaced, the file is ignored (`time_ranges_of`), as is a damaged one, or one of a
-newer version: then a search walks the headers.
+If the log was truncated, compacted or replaced, the file is ignored (`time_ranges_of`), as is a damaged one, or one of
+a newer version: then a search walks the headers.
 """
 from array import array
 from collections.abc import Iterator

@@ -138,7 +138,7 @@ class HeldTransactionIndex:
         index = self._index
         try:
             if index is not None and self._key is not None and self._key[0] == inode and len(index):
-                # From the last known entry on: a file that was cut and grew again has another entry there.
+                # From the last known entry on: a file that was truncated and grew again has another entry there.
                 last = index[-1].to_bytes()
                 tail = read_file(self._path, (len(index) - 1) * ENTRY_SIZE)
                 if tail.startswith(last):

@@ -116,8 +116,9 @@ if HAS_LIMITS:
             if self._options.fail_on_data_loss:
                 # A missing partition is reported when it is read; until then it keeps its offset.
                 ends = begins | ends
-            # The last stable offset may go back after a crash. A log that itself ends before the checkpoint was cut, or
-            # is another one: then this batch goes back to its end, and `partitions` reports the lost records.
+            # The last stable offset may go back after a crash. A log that itself ends before the checkpoint was
+            # truncated, or is another one: then this batch goes back to its end, and `partitions` reports the lost
+            # records.
             ends |= {
                 where: begin for where, begin in begins.items()
                 if ends.get(where, begin) < begin and (now := self._now(where)) is not None and begin <= now.end_offset

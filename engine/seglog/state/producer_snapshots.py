@@ -95,7 +95,7 @@ class ProducerSnapshots:
         """The state of the newest readable snapshot in (start, end], and the offset from which to replay.
 
         Snapshots outside the log and damaged ones are deleted, durably: otherwise the log may later grow past the
-        offset of a snapshot of records that were cut off. Expired producers are left out. Without a snapshot, replay
+        offset of a snapshot of truncated records. Expired producers are left out. Without a snapshot, replay
         from the log start. (ProducerStateManager.truncateAndReload, loadFromSnapshot)
         """
         self._delete([o for o in self._offsets if not log_start_offset < o <= log_end_offset])

@@ -190,11 +190,13 @@ def lower_cursors(
     fs: FileSystem, directory: Path, end: int, names: Iterable[str] | None = None,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
-    """Lower all positions beyond `end`, where the log ends or is about to be cut: readers would miss later appends.
+    """Lower all positions beyond `end`, where the log ends or is about to be truncated: readers would miss later
+    appends.
 
-    `names`: of the files in the directory, if it was just listed. `announce`: tells readers of the cut; it is called
-    in any case, before a reader can commit again, so that a reader that sees the cut finds its position lowered, and
-    one that does not is refused. Leaves alone a file that cannot be read. Raises StorageError, LogLockedError.
+    `names`: of the files in the directory, if it was just listed. `announce`: tells readers of the truncation; it is
+    called in any case, before a reader can commit again, so that a reader that sees the truncation finds its position
+    lowered, and one that does not is refused. Leaves alone a file that cannot be read. Raises StorageError,
+    LogLockedError.
     """
     is_announced = False
 
@@ -230,7 +232,7 @@ def _lower(fs: FileSystem, directory: Path, end: int) -> None:
         if cursor is not None and cursor.offset > end:
             replace(cursor, offset=end).put(fs, directory)
             _LOG.warning(
-                "%s: moved reader %r back to offset %d, where the log was cut; it had committed %d",
+                "%s: moved reader %r back to offset %d, where the log was truncated; it had committed %d",
                 directory, name, end, cursor.offset,
             )
 

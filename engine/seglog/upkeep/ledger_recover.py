@@ -4,8 +4,8 @@
     plan.apply()
 
 After a crash, opening does everything that is needed. This is for what no crash leaves: a missing or damaged manifest
-is rebuilt from the ledgers; damage in the middle of an unsealed ledger is cut, on request. A sealed ledger whose length
-has changed since it was sealed cannot be read: it is sealed again with its remaining entries.
+is rebuilt from the ledgers; damage in the middle of an unsealed ledger is truncated, on request. A sealed ledger whose
+length has changed since it was sealed cannot be read: it is sealed again with its remaining entries.
 """
 import contextlib
 import os
@@ -33,7 +33,7 @@ from seglog.segment.positions import LostRange
 
 @dataclass(slots=True)
 class RecoveryPlan:
-    """What `apply` would do. `lost`: what would be cut; `bad_middles`: the part of it that is not a torn tail."""
+    """What `apply` would do. `lost`: what would be truncated; `bad_middles`: the part of it that is not a torn tail."""
 
     path: Path
     ledger_ids: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class RecoveryPlan:
     bad_middles: int = 0
 
     def apply(self, *, truncate: bool = False, fs: FileSystem | None = None) -> None:
-        """Carry it out, durably. `truncate`: also cut at damage in the middle; otherwise that raises
+        """Carry it out, durably. `truncate`: also truncate at damage in the middle; otherwise that raises
         CorruptRecordError, after everything before it is done. Raises LogLockedError while it is being written,
         StorageError."""
         fs = fs or OsFileSystem()

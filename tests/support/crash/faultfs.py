@@ -202,7 +202,7 @@ class RecordingFs(FileSystem):
             self._inner.mkdir(path)
             self._record_names(f"mkdir {text}", (directory, name, self._new_entry(self._new_directory())))
 
-    def cut(self, path, size_bytes):
+    def truncate(self, path, size_bytes):
         with self._lock:
             self._inner.cut(path, size_bytes)
             node, text = self._node(path)
@@ -364,7 +364,7 @@ class FailingFs(FileSystem):
     def rmdir(self, path, within=None):
         self._call("rmdir", path, within)
 
-    def cut(self, path, size_bytes):
+    def truncate(self, path, size_bytes):
         self._call("cut", path, size_bytes)
 
     def set_mtime(self, path, mtime_ns):

@@ -91,7 +91,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             self._tail = tail = ManagedTail(path, self._shown, config, fs, clock, fsync, taken[0])
             self._appender = ManagedAppender(tail)
             self._cursors = ManagedCursors(tail)
-            # What recovery cut from the last ledger at opening, or None.
+            # What recovery removed from the last ledger at opening, or None.
             self.lost: LostRange | None = tail.open()
             self._cursors.load(self)
             tail.passed = self._cursors.passed

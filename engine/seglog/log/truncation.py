@@ -1,7 +1,7 @@
-"""Cutting a log, at its end back to an offset or at its start up to one, and exchanging sealed segments.
+"""Truncating a log, at its end back to an offset or at its start up to one, and exchanging sealed segments.
 
 The durable steps are ordered so that a crash after any of them leaves a directory that Kafka and seglog can open. No
-exception from outside reaches a cut (_kernels.shield).
+exception from outside reaches a truncation (_kernels.shield).
 """
 import os
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.files import FileSystem
-from seglog.log.removal import cut_segment, mark_deleted, remove_segments
+from seglog.log.removal import mark_deleted, remove_segments, truncate_segment
 from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
 from seglog.reading.arguments import checked_offset
@@ -23,7 +23,7 @@ from seglog.state.producer_snapshots import rebuild
 from seglog.state.reader_cursor import lower_cursors
 
 
-class LogCutter:
+class LogTruncator:
     """`truncate_to`, `delete_records` and `replace_segments` of a `Log`, which documents them."""
 
     def __init__(self, tail: LogTail) -> None:
@@ -45,7 +45,8 @@ class LogCutter:
             )
         if offset < tail.next_offset:
             tail.before_change()
-            # Before the cut: after a crash in the middle of it, no reader may skip records that are appended later.
+            # Before the truncation: after a crash in the middle of it, no reader may skip records that are appended
+            # later.
             lower_cursors(tail.fs, tail.path, offset)
             with tail.changing():
                 tail.alone_within(self._truncate, extent, offset)
@@ -55,13 +56,13 @@ class LogCutter:
         """Alone with the files. Each step is durable before the next one begins."""
         tail = self._tail
         tail.snapshots.settle()
-        tail.sync_all()         # readers see all records, so that the cut can be found
+        tail.sync_all()         # readers see all records, so that the truncation can be found
         tail.live.begin()
         slot = extent.slot_of(offset)
-        cut = extent.segments[slot]
-        found = cut.find_offset(offset)
-        position = cut.size_bytes if found is None else found.position
-        # First the recovery point: recovery must not take the cut for damage below what was checked before.
+        truncated = extent.segments[slot]
+        found = truncated.find_offset(offset)
+        position = truncated.size_bytes if found is None else found.position
+        # First the recovery point: recovery must not take the truncation for damage below what was checked before.
         tail.recovery_point.put(min(tail.recovery_point.offset, offset))
         if offset < (tail.partition.cleaner_offset or 0):
             tail.partition.put(cleaner_offset=offset)       # LogCleaner.maybeTruncateCheckpoint
@@ -72,8 +73,8 @@ class LogCutter:
         # From the end, one by one: a crash in between leaves no hole in the middle.
         for segment in reversed(extent.segments[slot + 1 :]):
             remove_segments(tail.fs, tail.path, [segment.path])
-        cut_segment(tail.fs, cut.path, position, offset)
-        end = tail.sealed(cut.base_offset).next_offset
+        truncate_segment(tail.fs, truncated.path, position, offset)
+        end = tail.sealed(truncated.base_offset).next_offset
         tail.next_offset = tail.durable_offset = max(end, extent.log_start_offset)
         tail.recovery_point.put(min(tail.recovery_point.offset, tail.next_offset))
         tail.epoch_cache.truncate_from_end(tail.next_offset)
@@ -81,7 +82,7 @@ class LogCutter:
         if end < extent.log_start_offset:
             self._restart_empty(extent.segments[: slot + 1], extent.log_start_offset)
         else:
-            tail.take_up(list(extent.segments[:slot]), cut.base_offset, position, extent.log_start_offset)
+            tail.take_up(list(extent.segments[:slot]), truncated.base_offset, position, extent.log_start_offset)
         tail.producers = rebuild(
             tail.snapshots, [s.base_offset for s in tail.current().segments[-2:]], self._tables_from,
             log_start_offset=extent.log_start_offset, log_end_offset=tail.next_offset,
@@ -89,7 +90,7 @@ class LogCutter:
         )
         tail.producers.fences = tail.fences
         # Again, for commits made meanwhile.
-        tail.announce_cut()
+        tail.announce_truncation()
 
     def _restart_empty(self, hidden: Sequence[Segment], log_start_offset: int) -> None:
         """All remaining records are below the log start offset: remove all segments, and create an empty one there.
@@ -136,7 +137,8 @@ class LogCutter:
         shielded(tail.files_lock.run, change_settled, tail, self._replace_segments, tuple(old), tuple(new))
 
     def replace_head(self, head: Segment, new: Path) -> bool:
-        """The same for the first segment; False if the first segment has changed: a cut or a deletion came first."""
+        """The same for the first segment; False if the first segment has changed: a truncation or a deletion came
+        first."""
         tail = self._tail
         tail.check()
         return shielded(tail.files_lock.run, change_settled, tail, self._replace_head, head, new)
@@ -187,7 +189,7 @@ class LogCutter:
         self, seen: tuple[Segment, ...], old: tuple[Segment, ...], new: tuple[Path, ...]
     ) -> tuple[Segment, ...] | None:
         tail = self._tail
-        # Compares objects: a segment that was cut, or created again at the same offset, is a different one.
+        # Compares objects: a segment that was truncated, or created again at the same offset, is a different one.
         now = tail.current().segments
         still = tuple(segment for segment in seen if segment.base_offset >= now[0].base_offset)
         if still != now[: len(still)] or any(segment not in still for segment in old):
