@@ -419,7 +419,7 @@ def test_a_cut_moves_readers_back_who_would_pass_over_what_comes(singles, path, 
         singles.truncate_to(5)
         assert [found.offset for found in map(ReaderCursor.read, [path] * 4, ["early", "late", "held", "shared"])] == [
             3, 5, 5, 5]
-        assert "moved reader 'late' back to offset 5, where the log was cut; it had committed 8" in caplog.text
+        assert "moved reader 'late' back to offset 5, where the log was truncated; it had committed 8" in caplog.text
         singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
         assert values(held.read()) == values(shared.read()) == list(range(100, 110))
         assert (held.position, held.lag, new.position) == (5, 10, 0)
@@ -447,7 +447,7 @@ def test_a_record_that_was_cut_meanwhile_is_not_committed(singles, path, kind):
         singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
         wait_for(reader, 10 if kind == "picture" else 15)
         cursor.commit(before[4])        # the last one that still stands
-        with pytest.raises(OffsetOutOfRangeError, match="the log was cut to offset 5 since") as refused:
+        with pytest.raises(OffsetOutOfRangeError, match="the log was truncated to offset 5 since") as refused:
             cursor.commit(before[7])
         assert "cursor.position" in refused.value.hint
         assert cursor.position == 5
@@ -510,7 +510,7 @@ def test_a_reader_from_before_the_first_writer_is_told_of_a_cut(path, opened):
             log.truncate_to(5)
             log.append_many([(None, b"%d" % n) for n in range(100, 110)])
             wait_for(reader, 10 if opened is seglog.open_partition else 15)
-            with pytest.raises(OffsetOutOfRangeError, match="the log was cut to offset 5 since"):
+            with pytest.raises(OffsetOutOfRangeError, match="the log was truncated to offset 5 since"):
                 cursor.commit(before[7])
             cursor.commit(before[4])
             assert cursor.position == 5
@@ -521,7 +521,7 @@ def test_a_picture_of_before_a_cut_commits_nothing_behind_it_whenever_its_cursor
         assert len(list(picture.read())) == 10
         singles.truncate_to(5)
         singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
-        with picture.cursor("mailer") as cursor, pytest.raises(OffsetOutOfRangeError, match="was cut to offset 5"):
+        with picture.cursor("mailer") as cursor, pytest.raises(OffsetOutOfRangeError, match="was truncated to offset 5"):
             cursor.commit(8)
 
 

@@ -313,7 +313,7 @@ def test_a_stream_fails_if_a_log_ends_before_its_checkpoint_unless_told_otherwis
             log.append_many([(None, b"v")] * 10)
         log.truncate_to(40)
     start = {"orders": {"0": 100}}
-    with pytest.raises(OffsetOutOfRangeError, match=r"ends at offset 40, before offset 100, .*: it was cut"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"ends at offset 40, before offset 100, .*: it was truncated"):
         Trigger(tmp_path, start, **given).next()
     forgiving = Trigger(tmp_path, start, failOnDataLoss="false", **given)
     assert forgiving.next() == ([], 40)

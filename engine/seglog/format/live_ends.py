@@ -45,7 +45,8 @@ class LiveEnds(NamedTuple):
     def to_slot(self, sequence: int) -> bytes:
         body = _BODY.pack(
             sequence, self.boot_id, _IS_OPEN * self.is_open | _SHOWS_DURABLE * self.shows_durable,
-            len(self.truncations), self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset, *self.written, *self.durable,
+            len(self.truncations), self.epoch, self.log_start_offset, self.last_stable_offset, self.base_offset,
+            *self.written, *self.durable,
         ) + b"".join(_TRUNCATION.pack(*truncation) for truncation in self.truncations)
         body = body.ljust(SLOT_BYTES - _HEAD.size, b"\0")
         return _HEAD.pack(_MAGIC, _VERSION, crc32c(body, crc32c(_FRONT.pack(_MAGIC, _VERSION)))) + body

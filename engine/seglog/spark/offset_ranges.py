@@ -150,8 +150,8 @@ def _what_is_lost(ends: Ends, start: int, end: int) -> str:
         return f"offsets {start} to {ends.first - 1} are gone: the log begins at offset {ends.first} now"
     if start > ends.end_offset:
         return (
-            f"the log ends at offset {ends.end_offset}, before offset {start}, where this read begins: it was truncated, "
-            "or the topic was created again"
+            f"the log ends at offset {ends.end_offset}, before offset {start}, where this read begins: it was "
+            "truncated, or the topic was created again"
         )
     what = "the log ends" if ends.last == ends.end_offset else "its committed records end"
     side = f"{start}, where this read begins" if start > ends.last else f"{end}, where this read ends"

@@ -204,7 +204,7 @@ class RecordingFs(FileSystem):
 
     def truncate(self, path, size_bytes):
         with self._lock:
-            self._inner.cut(path, size_bytes)
+            self._inner.truncate(path, size_bytes)
             node, text = self._node(path)
             self._history.steps.append(Write(node, size_bytes, b"", f"cut {text} at {size_bytes}", cuts=True))
             self._history.steps.append(Sync(node, len(self._history.steps), False, f"sync {text}"))
@@ -365,7 +365,7 @@ class FailingFs(FileSystem):
         self._call("rmdir", path, within)
 
     def truncate(self, path, size_bytes):
-        self._call("cut", path, size_bytes)
+        self._call("truncate", path, size_bytes)
 
     def set_mtime(self, path, mtime_ns):
         self._call("set_mtime", path, mtime_ns)
