@@ -521,7 +521,7 @@ def test_a_picture_of_before_a_cut_commits_nothing_behind_it_whenever_its_cursor
         assert len(list(picture.read())) == 10
         singles.truncate_to(5)
         singles.append_many([(None, b"%d" % n) for n in range(100, 110)])
-        with picture.cursor("mailer") as cursor, pytest.raises(OffsetOutOfRangeError, match="was truncated to offset 5"):
+        with picture.cursor("mailer") as cursor, pytest.raises(OffsetOutOfRangeError, match="truncated to offset 5"):
             cursor.commit(8)
 
 
