@@ -21,6 +21,7 @@ from seglog.errors import (
 )
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
+from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.pulsar import ManagedLedger
 from seglog.queue import lane
 from seglog.queue.queue import PutCall
@@ -76,6 +77,49 @@ def test_a_delayed_job_is_not_early(jobs, clock):
     assert values(jobs) == [b"delayed"]
     clock.advance(2_000)
     assert values(jobs) == [b"at"]
+
+
+def test_a_delayed_job_that_is_due_does_not_wait_for_jobs_that_were_read_ahead(jobs, clock):
+    jobs.put_many([b"%d" % n for n in range(4)])
+    jobs.put(b"later", delay=7)
+    jobs.put(b"delayed", delay=5)
+    jobs.put_many([b"of", b"a batch"], delay=6)
+    assert values(jobs, 1) == [b"0"]
+    jobs.put(b"last")
+    clock.advance(6_000)
+    assert values(jobs, 2) == [b"delayed", b"of"]
+    clock.advance(1_000)
+    assert values(jobs) == [b"a batch", b"later", b"1", b"2", b"3", b"last"]
+
+
+def test_a_job_that_is_taken_soon_is_not_read_back_from_the_disk(jobs, monkeypatch):
+    reads = []
+    read = OpenManagedLedger._read_run
+    monkeypatch.setattr(OpenManagedLedger, "_read_run", lambda *args: reads.append(args) or read(*args))
+    for n in range(3 * lane.READ_AHEAD):
+        put_id = jobs.put(b"%d" % n, key=b"\xff", properties={"a": "b"})
+        job = jobs.get(timeout=0)
+        assert (job.value, job.id, job.key, job.properties) == (b"%d" % n, put_id, b"\xff", {"a": "b"})
+        job.ack()
+    assert len(reads) <= 3
+    for n in range(3 * lane.READ_AHEAD):        # a few are kept in memory, the others are read
+        jobs.put(b"%d" % n)
+    assert len(jobs._lane(0)._ready) <= lane.READ_AHEAD
+    assert values(jobs, 1000) == [b"%d" % n for n in range(3 * lane.READ_AHEAD)]
+
+
+def test_jobs_of_threads_that_put_at_once_are_each_taken_once_in_the_order_of_their_ids(path):
+    with seglog.Queue(path) as jobs:
+        threads = [
+            threading.Thread(target=lambda n=n: [jobs.put(b"%d %d" % (n, one)) for one in range(40)]) for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        taken = jobs.get_many(1000, timeout=0)
+        assert len({job.value for job in taken}) == len(taken) == 160
+        assert [job.at for job in taken] == sorted(job.at for job in taken)
 
 
 def test_only_what_is_due_is_read_of_ten_entries_of_which_eight_are_delayed(jobs):

@@ -120,7 +120,7 @@ def build_batch_entry(
     whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
     whole.num_messages_in_batch = len(listed)
-    return _build(whole, opened, codec, checksum)
+    return encode_in_place(whole, opened, codec, checksum)
 
 
 def build_message_entry(
@@ -131,10 +131,13 @@ def build_message_entry(
         raise InvalidArgumentError("num_messages_in_batch makes it a batch: use build_batch_entry")
     whole = pulsar_pb().MessageMetadata()
     whole.CopyFrom(metadata)
-    return _build(whole, value, codec, checksum)
+    return encode_in_place(whole, value, codec, checksum)
 
 
-def _build(metadata: "MessageMetadata", opened: "Buffer", codec: int, checksum: bool) -> bytes:
+def encode_in_place(
+    metadata: "MessageMetadata", opened: "Buffer", codec: int = PayloadCodec.NONE, checksum: bool = True
+) -> bytes:
+    """Encode an entry with a payload that is not compressed yet; fills in the fields of `metadata` that say so."""
     codec = PayloadCodec.of(codec)
     opened = _contiguous(opened)
     metadata.ClearField("compression")

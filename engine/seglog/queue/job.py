@@ -134,8 +134,10 @@ class Job:
         return self._parts()[1].num_messages if self._batched is not None else 1
 
     def _parts(self) -> tuple[Entry, MessageFields]:
-        if self._entry is None or self._fields is None:
+        if self._entry is None:
             raise CorruptRecordError(f"job {self.id} cannot be read", hint="its entry is damaged on the disk")
+        if self._fields is None:
+            self._fields = self._entry.fields()
         return self._entry, self._fields
 
     # --- what happens to it ------------------------------------------------------------------

@@ -47,7 +47,7 @@ from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.topic.delayed_delivery import DelayedDelivery
-from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS
+from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS, RELOCATE_EVERY_NS
 from seglog.topic.leases import Leases, Message
 
 if TYPE_CHECKING:
@@ -131,11 +131,15 @@ class Lane:
         self._backlog = backlog
         self._counts = counts
         self._clock = clock
-        # The jobs that may be delivered at once: new ones, and before them those that were delivered before.
+        # The jobs that may be delivered at once: new ones, before them those that were delayed, and before these those
+        # that were delivered before.
         self._ready: deque[Job] = deque()
+        self._due: deque[Job] = deque()
         self._again: dict[Message, None] = {}       # in order
         # Those that a call of `take` has, and has not delivered yet.
         self._taking: set[Message] = set()
+        # When the dispatcher was asked for delayed jobs last.
+        self._read_ns = clock.monotonic_ns()
         # An exception from outside came in the middle of a change: `_ready` may lack jobs.
         self._is_torn = False
         self._repairing = _Repairing(self)
@@ -209,10 +213,22 @@ class Lane:
     def put(self, value: "Buffer", *, delay: timedelta | float | None, deliver_at_ms: int | None,
             key: str | bytes | None, properties: Mapping[str, str] | None) -> str:
         """Add a job; return its id."""
-        position = self.delayed.publish(
+        entry, publish_time_ms, due_ms = self.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )
+        position = self.delayed._add_within_limits(entry, publish_time_ms, due_ms)
+        if due_ms is None:
+            self._hand_over(position, entry)
         return self.id_of((*position, -1))
+
+    def _hand_over(self, position: Position, entry: bytes) -> None:
+        """Let a new job be taken without reading it back, if it is the next one that would be read. Only a few at a
+        time: they are in memory."""
+        with self._lock, self._repairing:
+            if len(self._ready) >= READ_AHEAD or self._is_torn or self.managed_ledger.closed:
+                return
+            if self._dispatcher.hand_over(position):
+                self._ready.append(Job(self, (*position, -1), 0, Entry(entry), None))
 
     def put_built(self, entries: list[bytes]) -> list[str | BaseException]:
         """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
@@ -243,13 +259,13 @@ class Lane:
 
     def take(self, count: int, lease_ns: int) -> list[Job]:
         """Deliver at most `count` jobs that are due."""
-        self.check()
         taken: list[Job] = []
         before: list[int] = []
         try:
             if self._is_torn:
                 self._resync()
             self._look_at_the_clock()
+            self._read_due(count)
             while len(taken) < count and (job := self._next(count - len(taken))) is not None:
                 attempts = self.leases.attempts.get(job.at, 0)
                 if self._options.max_attempts is not None and attempts >= self._options.max_attempts:
@@ -292,9 +308,11 @@ class Lane:
                 message = next(iter(self._again))
                 jobs = self._jobs_at(message)
                 del self._again[message]
-                self._ready.extendleft(reversed(jobs[1:]))
+                self._due.extendleft(reversed(jobs[1:]))
                 if jobs:
                     return jobs[0]
+            elif self._due:
+                return self._due.popleft()
             elif self._ready:
                 return self._ready.popleft()
             else:
@@ -304,6 +322,16 @@ class Lane:
                 for entry in entries:
                     self._ready.extend(self._jobs_of(entry))
 
+    def _read_due(self, wanted: int) -> None:
+        """Read delayed jobs that are due now: they do not wait for those that were read ahead. Reading also lets the
+        index work, which copies jobs that stay for long: so read now and then in any case."""
+        due_ms, now_ns = self._dispatcher.next_due_ms(), self._clock.monotonic_ns()
+        is_due = due_ms is not None and due_ms <= self._clock.now_ms()
+        if is_due or now_ns - self._read_ns >= RELOCATE_EVERY_NS:
+            self._read_ns = now_ns
+            for entry in self._dispatcher.read_due(max(wanted, READ_AHEAD)):
+                self._due.extend(self._jobs_of(entry))
+
     def _look_at_the_clock(self) -> None:
         leases = self.leases
         if leases.out:
@@ -311,10 +339,14 @@ class Lane:
         if leases.waiting:
             self._again |= dict.fromkeys(leases.take_due(self._clock.now_ms()))
 
+    def _clear_ready(self) -> None:
+        self._ready.clear()
+        self._due.clear()
+        self._again.clear()
+
     def _resync(self) -> None:
         """Read again what is neither acknowledged, nor out, nor waiting."""
-        self._ready.clear()
-        self._again.clear()
+        self._clear_ready()
         self.leases.repair()
         self._dispatcher.rewind()
         self._is_torn = False
@@ -433,8 +465,11 @@ class Lane:
 
     def _drop_ready(self, at: Message) -> None:
         """It is acknowledged though nobody has it: it was delivered before, or only looked at."""
-        if any(job.at == at for job in self._ready):
-            self._ready = deque(job for job in self._ready if job.at != at)
+        for ready in (self._due, self._ready):
+            if any(job.at == at for job in ready):
+                kept = [job for job in ready if job.at != at]
+                ready.clear()
+                ready.extend(kept)
 
     def _is_acknowledged(self, at: Message) -> bool:
         if at in self.leases.out:
@@ -661,8 +696,7 @@ class Lane:
         with self._lock, self._repairing:
             self.check()
             before = self._messages()
-            self._ready.clear()
-            self._again.clear()
+            self._clear_ready()
             if self.leases.dead:
                 self._acknowledge_living()
             else:
@@ -725,7 +759,7 @@ class Lane:
         if ledger.closed:
             return
         # They have views of files, and are in a cycle with this: collecting such a cycle makes Python print errors.
-        self._ready.clear()
+        self._clear_ready()
         ledger.unlisten(self._changed.notify_one)
         try:
             self._dispatcher.close()

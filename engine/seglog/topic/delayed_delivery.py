@@ -37,7 +37,7 @@ from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
-from seglog.ledger.message_batch import build_batch_entry, build_message_entry
+from seglog.ledger.message_batch import build_batch_entry, encode_in_place
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.ledger.stored_entry import StoredEntry
@@ -199,7 +199,7 @@ class DelayedDelivery(OpenHandle):
             _set_key(metadata, key)
         for name, text in _texts(properties):
             metadata.properties.add(key=name, value=text)
-        return build_message_entry(metadata, value), publish_time_ms, deliver_at_ms
+        return encode_in_place(metadata, value), publish_time_ms, deliver_at_ms
 
     def publish_batch(
         self,

@@ -135,6 +135,20 @@ class Dispatcher:
                     return entries
                 self._sleep(seen, left_s)
 
+    def read_due(self, max_entries: int) -> list[StoredEntry]:
+        """Read at most `max_entries` entries that were delayed and are due now, and no others."""
+        with self._lock:
+            return self._take(max_entries, reads_on=False)
+
+    def hand_over(self, position: Position) -> bool:
+        """Count an entry that was just added, not delayed, as dispatched if it is the one that would be read next;
+        return whether it is. The caller then need not read it back."""
+        with self._lock:
+            if self._is_closed or self._read or not self._cursor._pass_next(position):
+                return False
+            self._taken.add(*position)
+            return True
+
     def _sleep(self, seen: int, left_s: float | None) -> None:
         """Sleep until something may have changed."""
         next_at = self._tracker.next_delivery_time()
@@ -151,7 +165,7 @@ class Dispatcher:
             if is_told:
                 unlisten(self._clock, self._wake)
 
-    def _take(self, max_entries: int) -> list[StoredEntry]:
+    def _take(self, max_entries: int, *, reads_on: bool = True) -> list[StoredEntry]:
         if self._is_closed:
             raise LogClosedError("the dispatcher is closed", file=self._managed_ledger.path)
         entries: list[StoredEntry] = []
@@ -161,7 +175,8 @@ class Dispatcher:
                 self._index.trim()
                 self._index.build()
                 self._take_replayed(entries, max_entries)
-                self._take_read(entries, max_entries)
+                if reads_on:
+                    self._take_read(entries, max_entries)
         except SeglogError:
             if not entries:
                 self._managed_ledger.heard()

@@ -227,6 +227,19 @@ class ManagedCursor:
                 after = Position(ledger_id, ids[-1])
             return found, after
 
+    def _pass_next(self, position: Position) -> bool:
+        """Count an entry as read if it is the one that `read` would return next; return whether it is."""
+        with self._lock:
+            extent, last = self._extent(), max(self._read, self._acknowledged.mark_delete)
+            ledger_id, entry_id = position
+            # (Nothing can be between two neighbours of a ledger.)
+            if last != (ledger_id, entry_id - 1) and extent.before(position) != extent.up_to(last):
+                return False
+            if self._acknowledged.covers(position) or not extent.holds(position):
+                return False
+            self._read = position
+            return True
+
     def _next_after(self, after: Position | None, skip_in: Callable[[int], "BitMap | None"] | None) -> Position | None:
         """Where `read_after` begins after this position, or `read` if it is None: the entry that it could not read."""
         with self._lock:

@@ -36,6 +36,7 @@ FRAME = struct.Struct(">II")                # length of the body, CRC-32C
 SEED = struct.Struct(">QQI")                # what the CRC covers besides the body: journal, position, length
 BODY = struct.Struct(">BBHIQQQ")            # kind, 0, subscription, items, synced_to, at_ms, holder
 ITEM = struct.Struct(">QQiI")               # ledger, entry, number in the batch or -1, attempt or size of the batch
+BODY_OF_ONE = struct.Struct(BODY.format + ITEM.format[1:])
 ALIGNED = 8
 MAX_BODY_BYTES = 64 << 20
 MAX_UINT32 = 2**32 - 1
@@ -390,10 +391,10 @@ class QueueJournal(WriteGate):
 
 def _encoded(change: Change, journal_id: int, position: int, synced_to: int) -> bytes:
     kind, items, at_ms, holder, text = change
-    body = BODY.pack(kind, 0, 0, len(items), synced_to, at_ms, holder)
     if len(items) == 1:
-        body += ITEM.pack(*items[0])
+        body = BODY_OF_ONE.pack(kind, 0, 0, 1, synced_to, at_ms, holder, *items[0])
     else:
+        body = BODY.pack(kind, 0, 0, len(items), synced_to, at_ms, holder)
         body += b"".join([ITEM.pack(*item) for item in items])
     if text:
         body += text.encode("utf-8", "replace")
