@@ -61,6 +61,14 @@ async def test_a_task_waits_while_the_queue_is_paused(path):
 
 
 @runs
+async def test_tasks_that_put_a_key_at_once_put_one_job(path):
+    async with seglog.aio.Queue(path) as jobs:
+        ids = await asyncio.gather(*(jobs.put(b"%d" % n, key="u", unique_for=60) for n in range(20)))
+        assert len(set(ids)) == 1
+        assert (await jobs.stats()).backlog == 1
+
+
+@runs
 async def test_tasks_share_syncs(path):
     path.parent.mkdir(exist_ok=True)
     fs = RecordingFs(path.parent)

@@ -76,6 +76,9 @@ def test_what_is_written_is_what_the_page_says_and_is_read_again(tmp_path):
         Change(JournalKind.WAITING, [(3, 6, 0, 2)], 1_700_000_001_000),
         Change(JournalKind.DEAD, [(3, 6, 1, 3)], 1_700_000_002_000, text="ValueError: zu groß"),
         Change(JournalKind.READY, [(3, 6, 1, 0)], 1_700_000_003_000),
+        Change(JournalKind.UNIQUE, [(3, 7, -1, 5), (3, 8, -1, 10)], text="9 tü1700 bAP8="),
+        Change(JournalKind.UNIQUE_TO, [(3, 8, -1, 0)]),
+        Change(JournalKind.UNIQUE_TO, []),
     ]
     with_state = QueueJournal(OsFileSystem(), tmp_path, 9, "queue", changes[:2], "batch")
     begun = with_state.position
@@ -194,7 +197,7 @@ def test_a_subscription_is_named_once():
         parse_journal(raw)
 
 
-@pytest.mark.parametrize("kind", [0, 7, 255])
+@pytest.mark.parametrize("kind", [0, 9, 255])
 def test_a_kind_of_a_newer_version_is_refused(kind):
     raw, _ = journal(lambda position: record(position, kind))
     with pytest.raises(UnsupportedVersionError):

@@ -133,11 +133,16 @@ class AsyncQueue:
     async def put(
         self, value: "Buffer", *, key: str | bytes | None = None, delay: timedelta | float | None = None,
         at: datetime | None = None, properties: Mapping[str, str] | None = None, priority: int = 0,
+        unique_for: timedelta | float | None = None,
     ) -> str:
         """Put a job, and return its id: as Queue.put. Tasks that put at the same time share a write and a sync. If it
         is cancelled, the job is in the queue or it never will be."""
         self.blocking      # noqa: B018 - raises before it is opened
         self._home.check()
+        if unique_for is not None:
+            return await self._by_thread(lambda: self.blocking.put(
+                value, key=key, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for
+            ))
         return await self._puts.do(PutCall(value, key, delay, at, properties, priority))
 
     async def put_many(self, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]", **options: Any) -> list[str]:

@@ -10,6 +10,7 @@ from seglog.errors import CorruptRecordError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
 from seglog.logger import Logger
+from seglog.queue.unique import UNIQUE_UNTIL
 
 if TYPE_CHECKING:
     from seglog.topic.leases import Death, Message
@@ -114,8 +115,17 @@ class Job:
     @property
     def properties(self) -> dict[str, str]:
         """The properties that were put with it."""
+        return {name: text for name, text in self._all_properties().items() if name != UNIQUE_UNTIL}
+
+    def _all_properties(self) -> dict[str, str]:
         metadata = self._parts()[0].metadata if self._batched is None else self._batched.metadata
         return {pair.key: pair.value for pair in metadata.properties}
+
+    @property
+    def _unique_until_ms(self) -> int | None:
+        """Until when no other job gets its key, ms since 1970; None: it was put without `unique_for`."""
+        text = self._all_properties().get(UNIQUE_UNTIL)
+        return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
     @property
     def enqueued_at(self) -> datetime:

@@ -46,6 +46,7 @@ from seglog.queue.backlog import Backlog
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
+from seglog.queue.unique import UNIQUE_UNTIL, Claim, UniqueKeys, change_of, key_bytes, listed_to
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS, RELOCATE_EVERY_NS
 from seglog.topic.leases import Leases, Message
@@ -155,15 +156,18 @@ class Lane:
             try:
                 self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
                 self.leases = Leases()
+                self.unique = UniqueKeys()
                 contents = read_journal(path) if self._cursor.journal is not None else None
                 for record in contents.records if contents is not None else ():
                     if record.subscription == SUBSCRIPTION:
                         self.leases.replay(record)
+                        self.unique.replay(record)
+                self._read_unique()
                 self._forget_what_is_gone()
                 self._cursor.flush()        # what only the old journal has
                 journal_id = 1 if contents is None else contents.journal_id + 1
                 self._journal = QueueJournal(
-                    ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self.leases.changes(), fsync
+                    ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self._state(), fsync
                 )
                 try:
                     # (A list: the cursor must not keep this alive.)
@@ -211,12 +215,18 @@ class Lane:
     # --- putting -----------------------------------------------------------------------------
 
     def put(self, value: "Buffer", *, delay: timedelta | float | None, deliver_at_ms: int | None,
-            key: str | bytes | None, properties: Mapping[str, str] | None) -> str:
-        """Add a job; return its id."""
+            key: str | bytes | None, properties: Mapping[str, str] | None,
+            unique: tuple[bytes, int] | None = None) -> str:
+        """Add a job; return its id. `unique`: its key, and until when no other job gets it."""
+        if unique is not None:
+            properties = {**(properties or {}), UNIQUE_UNTIL: str(unique[1])}
         entry, publish_time_ms, due_ms = self.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )
         position = self.delayed._add_within_limits(entry, publish_time_ms, due_ms)
+        if unique is not None:
+            with self._lock:
+                self.claim(*unique, position)
         if due_ms is None:
             self._hand_over(position, entry)
         return self.id_of((*position, -1))
@@ -229,6 +239,63 @@ class Lane:
                 return
             if self._dispatcher.hand_over(position):
                 self._ready.append(Job(self, (*position, -1), 0, Entry(entry), None))
+
+    # --- keys of which there is one job ------------------------------------------------------
+
+    def begin_unique(self) -> None:
+        """Let the next opening look for keys, durably: called before the first job that has one alone."""
+        with self._lock:
+            self.check()
+            if self.unique.listed_to is None:
+                self._journal.append(listed_to(self.managed_ledger.last_position or EARLIEST))
+                self.unique.listed_to = self.managed_ledger.last_position or EARLIEST
+            number = self._journal.number
+        self._journal.await_number(number)
+
+    def claim(self, name: bytes, until_ms: int, position: Position) -> None:
+        """Note that a job has a key alone, with the lock."""
+        claim = Claim(until_ms, *position)
+        self._journal.append(change_of([(name, claim)]))
+        self.unique.add(name, claim, self._clock.now_ms())
+
+    def _claim_early(self, jobs: Iterable[Job]) -> None:
+        """Note the keys of jobs that are acknowledged while their puts are about to do so: then they may be trimmed."""
+        for job in jobs:
+            until_ms = job._unique_until_ms
+            if until_ms is not None and (name := key_bytes(job.key)) in self.unique.under_way:
+                self.claim(name, until_ms, Position(*job.at[:2]))
+
+    def _read_unique(self) -> None:
+        """Look for keys in entries that the journal may not list."""
+        unique, ledger = self.unique, self.managed_ledger
+        if unique.listed_to is None:
+            return
+        after = unique.listed_to
+        while True:
+            position = ledger.next_valid(after)
+            if position is None:
+                break
+            try:
+                entries = ledger.read_entries(position, READ_AHEAD)
+            except DAMAGED:
+                try:
+                    entries = [ledger.read(position)]
+                except DAMAGED:
+                    after = position
+                    continue
+            unique.read(entries)
+            after = entries[-1].position
+        unique.sweep(self._clock.now_ms())
+        self._note_listed()
+
+    def _note_listed(self) -> None:
+        """All keys are in the state that a new journal begins with."""
+        if self.unique.listed_to is not None:
+            self.unique.listed_to = self.managed_ledger.last_position or self.unique.listed_to
+
+    def _state(self) -> Iterator[Change]:
+        yield from self.leases.changes()
+        yield from self.unique.changes()
 
     def put_built(self, entries: list[bytes]) -> list[str | BaseException]:
         """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
@@ -435,6 +502,8 @@ class Lane:
             self.check()
             fresh = {job.at: job.batch_size for job in jobs if not self._is_acknowledged(job.at)}
             if fresh:
+                if self.unique.under_way:
+                    self._claim_early(jobs)
                 journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()]))
                 self._finish(fresh)
                 (self._counts.dropped if is_dropped else self._counts.acknowledged).add(len(fresh))
@@ -701,6 +770,7 @@ class Lane:
                 self._acknowledge_living()
             else:
                 self._cursor.clear_backlog()
+            self.unique.clear()
             for message in [*self.leases.attempts, *self.leases.out, *self.leases.waiting]:
                 self.leases.finish(message)
             self._checkpoint()
@@ -738,7 +808,10 @@ class Lane:
 
     def _begin_journal(self) -> None:
         self._cursor.flush()
-        self._journal.begin_next(self.leases.changes())
+        self.unique.sweep(self._clock.now_ms())
+        if not self.unique.under_way and not self.unique.is_unsure:
+            self._note_listed()
+        self._journal.begin_next(self._state())
         self._covered[0] = self._journal.journal_id, self._journal.position
 
     def flush(self) -> None:

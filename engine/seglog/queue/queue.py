@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
-from seglog.clock import Clock, SystemClock, listen, unlisten
+from seglog.clock import Clock, SystemClock, listen, now_ns, unlisten
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
@@ -43,6 +43,7 @@ from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
 from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
+from seglog.queue.unique import key_bytes
 from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ class Queue(OpenHandle):
         # Guards the lanes and their state; consumers wait on it. Taken before a tracker's lock, and a cursor's.
         self._lock = QuickLock()
         self._changed = LockCondition(self._lock)
+        # Puts wait on it whose key another put is about to take.
+        self._claimed = LockCondition(self._lock)
         self._lanes: dict[int, Lane] = {}
         self._backlog = _backlog_of(self, max_backlog, when_full)
         self._counts = QueueCounts()
@@ -251,22 +254,63 @@ class Queue(OpenHandle):
         at: datetime | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
+        unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
     ) -> str:
         """Put a job, and return its id. It is on the disk at return, with fsync="batch".
 
         It is not delivered before `delay` (seconds or a timedelta) has passed, or before `at` (a datetime with a time
         zone). `priority`: from -100 to 100; jobs of a higher one are delivered first, always. `key` and `properties`
-        are stored with it. `timeout`: how long it waits for room, with max_backlog; None is forever.
+        are stored with it. `unique_for` (seconds or a timedelta): if a job was put with the same `key` and an
+        `unique_for` that is not over, none is put, and the id of that job is returned, also when it is finished. Job
+        and key become durable together. `timeout`: how long it waits for room, with max_backlog; None is forever.
 
         Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
         LogFailedError.
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        if unique_for is not None:
+            return self._put_unique(
+                lane, value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties,
+                unique_for=unique_for, timeout=timeout,
+            )
         if self._backlog.limit is None:
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
         with self._reserved(1, timeout):
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
+
+    def _put_unique(
+        self, lane: Lane, value: "Buffer", *, delay: timedelta | float | None, deliver_at_ms: int | None,
+        key: str | bytes | None, properties: Mapping[str, str] | None, unique_for: timedelta | float,
+        timeout: timedelta | float | None,
+    ) -> str:
+        name, window_ns = key_bytes(key), duration_ns("unique_for", unique_for)
+        with self._claimed:
+            while True:
+                seen = self._claimed.number
+                self._check()
+                now_ms = self._clock.now_ms()
+                for other in self._in_order:
+                    if (claim := other.unique.find(name, now_ms)) is not None:
+                        return other.id_of((claim.ledger_id, claim.entry_id, -1))
+                if not any(name in other.unique.under_way for other in self._in_order):
+                    break
+                self._claimed.wait(seen, None)
+            lane.unique.under_way.add(name)
+        try:
+            lane.begin_unique()
+            unique = name, -(-(now_ns(self._clock) + window_ns) // 1_000_000)
+            with self._reserved(1, timeout):
+                return lane.put(
+                    value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties, unique=unique
+                )
+        except BaseException:
+            lane.unique.is_unsure = True
+            raise
+        finally:
+            with self._lock:
+                lane.unique.under_way.discard(name)
+                self._claimed.notify()
 
     def put_many(
         self,
@@ -561,6 +605,7 @@ class Queue(OpenHandle):
         _OPEN.discard(self)
         unlisten(self._clock, self._wake)
         self._changed.notify()
+        self._claimed.notify()
         self._backlog.wake()
         shielded(self._close)
 

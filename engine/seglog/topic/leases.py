@@ -173,7 +173,7 @@ class Leases:
                     self.bury(message, number, record.at_ms, record.text)
                 case JournalKind.READY:
                     self.revive(message, record.at_ms)
-                case JournalKind.SUBSCRIPTION:
+                case JournalKind.SUBSCRIPTION | JournalKind.UNIQUE | JournalKind.UNIQUE_TO:
                     pass
 
     def changes(self) -> Iterator[Change]:

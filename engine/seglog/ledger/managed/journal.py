@@ -53,6 +53,8 @@ class JournalKind(enum.IntEnum):
     WAITING = 4         # to be delivered again at `at_ms`
     DEAD = 5            # given up at `at_ms`; the text is the reason
     READY = 6           # a dead message that was taken back at `at_ms`
+    UNIQUE = 7          # each has a key; `number`: the bytes of the text that are the end of its window, and the key
+    UNIQUE_TO = 8       # all keys of entries up to this one are listed before; without an item: of none
 
 
 class JournalItem(NamedTuple):
@@ -209,6 +211,8 @@ def _parse_body(
         lowest = item.batch_index + 1 if found is JournalKind.ACKED else 0
         if max(item.ledger_id, item.entry_id) > MAX_ID or item.batch_index < -1 or item.number < lowest:
             raise _invalid(f"message {item.ledger_id}:{item.entry_id}:{item.batch_index}", position, file)
+    if found is JournalKind.UNIQUE and sum(item.number for item in items) != len(body) - items_end:
+        raise _invalid("keys", position, file)
     try:
         text = str(body[items_end:], "utf-8")
     except UnicodeDecodeError:

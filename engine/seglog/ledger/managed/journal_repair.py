@@ -44,6 +44,8 @@ def mend_journal(fs: FileSystem, directory: Path, subscription: str) -> bool:
             for record in found.records
             if record.subscription == subscription and record.kind is not JournalKind.SUBSCRIPTION
         ]
+        # Records that list keys may be among those that are lost: let all entries be looked at.
+        changes.append(Change(JournalKind.UNIQUE_TO, []))
         QueueJournal(fs, directory, max([found.journal_id, *covered]) + 1, subscription, changes, "batch").close()
         return True
     finally:
