@@ -54,6 +54,25 @@ def test_a_client_cannot_raise_what_protects_the_server(served, client, key):
     assert served.log("orders").settings[key].source == "default"
 
 
+REPLICAS = "leader.replication.throttled.replicas"      # a text, which has no effect here, and is stored
+
+
+def test_no_setting_of_a_client_is_longer_than_kafka_stores(served, client):
+    longest = ("0:1," * 10_000)[:32_767]
+    for row in (
+        create(client, "new", {REPLICAS: longest + ","}), alter(client, "orders", {REPLICAS: longest + ","}),
+        alter_one(client, "orders", REPLICAS, longest + ","),
+    ):
+        assert row.error_code == Errors.INVALID_CONFIG
+        assert "maximum value size of 32767" in row.error_message
+    assert alter_one(client, "orders", REPLICAS, longest).error_code == 0
+    many = ",".join(["compact", "delete"] * 2000)
+    assert alter_one(client, "orders", "cleanup.policy", many + "," + many, operation=2).error_code
+    for row in (create(client, "new", {"x" * 1_000_000: "1"}), alter_one(client, "orders", "x" * 1_000_000, "1")):
+        assert row.error_code == Errors.INVALID_CONFIG
+        assert len(row.error_message) < 300
+
+
 @pytest.mark.parametrize("key", LOWERED)
 def test_a_client_can_lower_it_and_take_that_back(served, client, key):
     assert create(client, "new", {key: LOWERED[key]}).error_code == 0

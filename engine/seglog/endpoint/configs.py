@@ -11,7 +11,7 @@ from seglog.config import Fsync, LogConfig, Settings, keys
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.refusals import error_of, message_of, unknown_topic
 from seglog.endpoint.broker_keys import SYNONYMS
-from seglog.endpoint.operator_limits import COSTS
+from seglog.endpoint.operator_limits import COSTS, check_lengths
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import Topics
@@ -188,7 +188,10 @@ class Configs:
             if fault is not None:
                 return Errors.INVALID_REQUEST, fault
             log = await self._topics.opened(name, 0) if kind == _TOPIC else None
+            await context.work.made(
+                lambda: check_lengths({config.name: config.value for config in resource.configs}))
             changes = await context.work.made(changes_of, log, resource)
+            check_lengths(changes)      # something may have been appended
             if kind != _TOPIC:
                 return Errors.INVALID_REQUEST, (
                     "The broker's settings can only be set when the server starts."

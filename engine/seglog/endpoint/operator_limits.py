@@ -26,7 +26,20 @@ COSTS: Mapping[str, Callable[[int], int]] = {
     "compression.zstd.level": lambda level: level or _ZSTD_DEFAULT,     # 22 is a hundred times as slow
 }
 _TIERED = "remote.storage.enable"      # (LogConfig.validateRemoteStorageOnlyIfSystemEnabled)
+# In characters: of a value as in Kafka (KAFKA-18020), and of a name, which no key comes near.
+_VALUE_MAX, _NAME_MAX = 32_767, 255
 _ATTRIBUTES = {key.name: attribute for attribute, key in keys(LogConfig)}
+
+
+def check_lengths(changes: Mapping[str, object]) -> None:
+    """Check that names and values of a client's changes are not too long to be looked at. Raises InvalidConfigError."""
+    for name, value in changes.items():
+        if len(name) > _NAME_MAX:
+            raise InvalidConfigError(f"no such key: {name[:_NAME_MAX]}...")
+        if isinstance(value, str) and len(value) > _VALUE_MAX:      # (ConfigurationControlManager)
+            raise InvalidConfigError(
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{_VALUE_MAX} bytes.")
 
 
 class OperatorLimits:

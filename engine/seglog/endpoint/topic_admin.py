@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.configs import described
+from seglog.endpoint.operator_limits import check_lengths
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import ZERO_ID, NewTopic, Topics
@@ -156,7 +157,9 @@ class TopicAdmin:
         if without:
             raise RequestRefusedError(
                 Errors.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
-        settings = checked_changes({config.name: config.value for config in topic.configs})
+        given = {config.name: config.value for config in topic.configs}
+        check_lengths(given)
+        settings = checked_changes(given)
         self._topics.limits.check(settings)
         return NewTopic(topic.name, partitions, settings)
 
