@@ -7,6 +7,7 @@ import sys
 import pytest
 from pyroaring import BitMap
 
+from seglog import Queue
 from seglog.clock import ManualClock
 from seglog.delayed.amendments import CANCELLED, MOVED
 from seglog.delayed.bucket import BUCKET_PROPERTY
@@ -118,6 +119,54 @@ def test_all_ids_set_aside_cost_no_more_than_the_copies_that_there_are(topic):
             dispatcher.rewind()
             position = log.add_entry(message(50))
             assert [entry.position for entry in dispatcher.read()] == [position]
+
+
+OPENED = """
+import seglog
+try:
+    seglog.Queue(path).close()
+except seglog.errors.CorruptManifestError as error:
+    print(error)
+"""
+
+
+def test_a_queue_whose_cursor_set_aside_all_ids_does_not_list_them(tmp_path):
+    with Queue(tmp_path / "jobs") as jobs:
+        jobs.put(b"a")
+    file, = (tmp_path / "jobs").rglob("queue.cursor*")
+    body = {"name": "queue", "mark_delete": [-1, -1], "acknowledged": [], "batches": [], "properties": {}}
+    file.write_bytes(format_json(FORMAT, WITHOUT_JOURNAL, **body, aside=[[2**40, all_ids()]]))
+    assert "has set aside 4294967296 entries" in run_within_3_gib(OPENED, tmp_path / "jobs")[0]
+
+
+VERIFIED = """
+from seglog.verification.relocated_check import check_relocated
+found = list(check_relocated(path))
+print(len(found), found[-1].found)
+"""
+TIDIED = """
+from seglog.topic.delayed_delivery import DelayedDelivery
+clock = test.ManualClock(test.NOW)
+with test.ManagedLedger(path, config=test.LEDGERS, clock=clock) as log:
+    with DelayedDelivery(log, clock=clock) as delivery, delivery.dispatcher(log.cursors["one"]) as dispatcher:
+        relocated = dispatcher._index._relocated
+        relocated.add("one", [(test.Position(0, 1), test.NOW, b"x")])
+        clock.advance(60_000)
+        relocated.tidy()
+        print(relocated.count)
+"""
+
+
+def test_what_is_lost_of_all_ids_is_told_in_part(topic):
+    path, _ = topic
+    rewrite(path, aside=[[0, all_ids()], [2**62, all_ids()]])
+    assert run_within_3_gib(VERIFIED, path) == [f"1001 {2**33 - 1000} more"]
+
+
+def test_copies_are_tidied_beside_all_ids(topic):
+    path, _ = topic
+    rewrite(path, aside=[[0, all_ids()], [2**62, all_ids()]])
+    assert run_within_3_gib(TIDIED, path) == ["1"]
 
 
 @pytest.mark.parametrize("mark", [[2**62, 5], [2**63 - 1, 0], [40, -1]])

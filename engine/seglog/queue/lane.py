@@ -22,6 +22,7 @@ from seglog._kernels.shield import shielded
 from seglog.clock import Clock, now_ns
 from seglog.config import Fsync
 from seglog.errors import (
+    CorruptManifestError,
     CorruptRecordError,
     EncryptedPayloadError,
     InvalidArgumentError,
@@ -35,6 +36,7 @@ from seglog.errors import (
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
+from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import positions_aside
@@ -61,6 +63,8 @@ SUBSCRIPTION = "queue"
 READ_AHEAD = 64
 # A journal that is longer than this, and than twice the state it began with, is replaced.
 CHECKPOINT_BYTES = 4 << 20
+# Jobs whose copies are gone and that become dead. Each takes memory, and a file may say that there are billions.
+_LOST_MAX = 1_000_000
 # What keeps an entry, or the messages of its batch, from being read, until somebody does something about it.
 UNREADABLE = (*DAMAGED, EncryptedPayloadError, MissingCodecError, UnsupportedCompressionTypeError)
 
@@ -200,7 +204,13 @@ class Lane:
         leases.forget([message for message in known if self._is_acknowledged(message)])
 
     def _give_up_lost_copies(self) -> None:
-        """Reading finds entries that were copied out of their ledgers by their copies only."""
+        """Reading finds entries that were copied out of their ledgers by their copies only. Raises CorruptManifestError
+        if more of them are gone than any queue has copied: then the file of the cursor lies, and may say billions."""
+        count = self._cursor.aside_count
+        if count > _LOST_MAX + self.managed_ledger.entry_count + self._dispatcher.copies_count:
+            raise CorruptManifestError(
+                f"the cursor has set aside {count} entries, more than the queue has ever had",
+                file=cursor_path(self.managed_ledger.path, self._cursor.name))
         for position in list(positions_aside(self._cursor)):
             try:
                 if self._dispatcher.entry_at(position) is None:

@@ -350,6 +350,11 @@ class DelayedIndex:
         """The entry that was at this position, if it was relocated."""
         return self._relocated.read(position)
 
+    @property
+    def copies_count(self) -> int:
+        """How many entries were relocated and still have their copy."""
+        return self._relocated.count
+
     def offer_relocated(self) -> None:
         """Add relocated messages that some subscription still needs: reading the log does not find them."""
         with self.lock:

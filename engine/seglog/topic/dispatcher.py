@@ -266,6 +266,11 @@ class Dispatcher:
             # An entry that others have set aside may have been trimmed before this subscription was made.
             return self._index.relocated_entry(position) if self._cursor.is_aside(position) else None
 
+    @property
+    def copies_count(self) -> int:
+        """How many entries of the topic have a copy beside its ledgers."""
+        return self._index.copies_count
+
     def _forget_passed(self) -> None:
         first = self._cursor.mark_delete_position.ledger_id
         if first > self._first_ledger_id:

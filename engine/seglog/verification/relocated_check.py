@@ -2,9 +2,11 @@
 
 Only reads. Its findings have the codes of verification.findings.
 """
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from seglog.errors import CorruptManifestError, NotALogError, SeglogError, UnsupportedVersionError
 from seglog.ledger.entry import Entry
@@ -16,6 +18,14 @@ from seglog.ledger.managed.relocated_entries import DIRECTORY, FORMAT_PROPERTY, 
 from seglog.ledger.position import Position
 from seglog.verification.findings import Finding
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+# Of a topic: a file may say that billions of entries were set aside.
+_LOST_TOLD_MAX = 1000
+# By ledger: ids of entries, and the file of a cursor that set some of them aside.
+_SetAside: TypeAlias = "dict[int, tuple[BitMap, Path]]"
+
 
 def check_relocated(topic: Path) -> Iterator[Finding]:
     """Check the managed ledger in `topic`; yields nothing if no entry was ever relocated. Raises StorageError."""
@@ -26,20 +36,28 @@ def check_relocated(topic: Path) -> Iterator[Finding]:
         damage = list(_check(path, copies))
         if damage:
             yield from damage
-        elif not copies & aside.keys():
+        elif not any(position.entry_id in aside[position.ledger_id][0] for position in copies
+                     if position.ledger_id in aside):
             yield Finding("relocated_stray", os.fspath(path))
         whole |= copies
-    lost = aside.keys() - whole
+    lost = _without(aside, whole)
     if lost:
         # The topic's writer may have deleted a copy meanwhile, after its entry was acknowledged.
-        lost &= _set_aside(topic).keys()
-    for position in sorted(lost):
-        yield Finding("relocated_lost", os.fspath(aside[position]), found=str(position))
+        now = _set_aside(topic)
+        lost = {ledger_id: (ids & now[ledger_id][0], file) for ledger_id, (ids, file) in lost.items()
+                if ledger_id in now}
+    count = sum(len(ids) for ids, _ in lost.values())
+    some = ((Position(ledger_id, entry_id), file) for ledger_id, (ids, file) in sorted(lost.items())
+            for entry_id in ids)
+    for position, file in itertools.islice(some, _LOST_TOLD_MAX):
+        yield Finding("relocated_lost", os.fspath(file), found=str(position))
+    if count > _LOST_TOLD_MAX:
+        yield Finding("relocated_lost", os.fspath(topic), found=f"{count - _LOST_TOLD_MAX} more")
 
 
-def _set_aside(topic: Path) -> dict[Position, Path]:
-    """Return the entries that cursors have set aside, each with the file of one such cursor."""
-    found: dict[Position, Path] = {}
+def _set_aside(topic: Path) -> _SetAside:
+    """Return the entries that cursors have set aside, by ledger, with the file of the last such cursor."""
+    found: _SetAside = {}
     for file in cursor_files(topic):
         try:
             aside = CursorState.read(file).acknowledged.aside
@@ -47,8 +65,18 @@ def _set_aside(topic: Path) -> dict[Position, Path]:
             continue        # cursor_corrupt reports it
         except FileNotFoundError:       # deleted meanwhile
             continue
-        found.update((Position(ledger_id, entry_id), file) for ledger_id, ids in aside.items() for entry_id in ids)
+        for ledger_id, ids in aside.items():
+            found[ledger_id] = (found[ledger_id][0] | ids if ledger_id in found else ids), file
     return found
+
+
+def _without(aside: _SetAside, copies: Collection[Position]) -> _SetAside:
+    """Those of which there is no copy."""
+    found = {ledger_id: (ids.copy(), file) for ledger_id, (ids, file) in aside.items()}
+    for position in copies:
+        if position.ledger_id in found:
+            found[position.ledger_id][0].discard(position.entry_id)
+    return {ledger_id: (ids, file) for ledger_id, (ids, file) in found.items() if ids}
 
 
 def _check(path: Path, copies: set[Position]) -> Iterator[Finding]:

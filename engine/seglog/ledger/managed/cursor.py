@@ -296,6 +296,12 @@ class ManagedCursor:
             return {ledger_id: bitmap(ids) for ledger_id, ids in self._acknowledged.aside.items()}
 
     @property
+    def aside_count(self) -> int:
+        """How many entries were set aside and are not acknowledged."""
+        with self._lock:
+            return self._acknowledged.aside_count
+
+    @property
     def aside_ledgers(self) -> list[int]:
         """Return the ids of the ledgers that have entries set aside."""
         return list(self._acknowledged.aside)

@@ -160,6 +160,10 @@ class RelocatedEntries:
                 raise
             self._take_in(ledger)
 
+    @property
+    def count(self) -> int:
+        return len(self._copies)
+
     def times(self) -> list[tuple[Position, int]]:
         """Return each entry's position, and the due time it was published with."""
         with self.lock:
@@ -182,10 +186,16 @@ class RelocatedEntries:
             if not self._ledgers and not self._unreadable:
                 return
             cursors = list(self._topic.cursors.values())
-            aside = {position for cursor in cursors for position in positions_aside(cursor)}
-            kept = {copy.ledger.path for position, copy in self._copies.items() if position in aside}
-            if not aside <= self._copies.keys():
-                kept.update(self._unreadable)
+            kept = set()
+            for cursor in cursors:
+                # (No list of what a cursor has set aside: its file may say billions.)
+                count, of_copies = cursor.aside_count, 0
+                for position, copy in self._copies.items() if count else ():
+                    if cursor.is_aside(position):
+                        kept.add(copy.ledger.path)
+                        of_copies += 1
+                if of_copies < count:
+                    kept.update(self._unreadable)
             paths = [*(ledger.path for ledger in self._ledgers), *self._unreadable]
             if kept.issuperset(paths):
                 return
