@@ -70,8 +70,8 @@ fuzz: .make/test  ## changed bytes through segments, indexes, ledgers, snapshots
 coverage: .make/test  ## line coverage of Python and Cython, in a copy of its own
 	.ci/instrumented trace $(TESTS)
 
-bench: build .make/test  ## ratios against other libraries, all in one run
-	$(PY) -m benches
+bench: build .make/test .make/java  ## ratios against other libraries, all in one run: build/benchmarks.json
+	$(PY) -m benches --java --json build/benchmarks.json
 
 dist: .make/test .make/dist  ## sdist and wheel, checked in an environment of their own; PYTHONS='python3.12 …' on these, too
 	$(PY) .ci/check-dist $(PYTHONS)

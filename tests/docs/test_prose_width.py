@@ -10,7 +10,7 @@ import pytest
 TOP = Path(__file__).parents[2]
 WIDTH = 120
 FENCE = re.compile(r"\s*(```|~~~)")
-ROOMS = ("docs", "cext", "proto", "tests")
+ROOMS = ("benches", "docs", "cext", "proto", "tests")
 PAGES = sorted({*TOP.glob("*.md"), *(page for room in ROOMS for page in (TOP / room).rglob("*.md"))})
 PAGES = [page for page in PAGES if "unpacked" not in page.parts]
 

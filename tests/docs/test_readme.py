@@ -1,17 +1,14 @@
-"""README.md: its Python runs in an empty directory, its figures stand in docs/benchmarks.md, its links lead to files.
+"""README.md: its Python runs in an empty directory, its links lead to files.
 
-What its commands print is compared in test_cli_page.py.
+What its commands print is compared in test_cli_page.py, its table of speed in test_benchmarks_page.py.
 """
 import re
 from pathlib import Path
-
-import pytest
 
 from support.pages import run_examples
 
 TOP = Path(__file__).parents[2]
 README = TOP / "README.md"
-BENCHMARKS = (TOP / "docs/benchmarks.md").read_text()
 
 
 def test_its_python_prints_what_stands_below_it(tmp_path, monkeypatch, capsys):
@@ -24,14 +21,6 @@ def speed_rows():
     table = README.read_text().partition("## How fast?")[2].partition("\n## ")[0]
     rows = [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", table, re.M)]
     return rows[2:]
-
-
-@pytest.mark.parametrize("row", speed_rows(), ids=lambda row: row[0])
-def test_each_row_of_the_table_of_speed_stands_in_benchmarks(row):
-    _, ours, peer, ratio = row
-    figures = [ours.removesuffix(" M"), re.search(r"([\d.]+) M$", peer)[1], ratio]
-    rows = (set(re.findall(r"\d+(?:\.\d+)?", line)) for line in BENCHMARKS.splitlines() if line.startswith("|"))
-    assert any(found.issuperset(figures) for found in rows), f"no row of docs/benchmarks.md has {figures}"
 
 
 def test_the_table_of_speed_shows_where_seglog_loses():
