@@ -68,6 +68,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.option("--sasl-users", type=PATH,
               help="Require a password (SASL PLAIN or SCRAM): a file with lines `name:password`. Users that are "
               "stored with the log dir: see `seglog users`.")
+@click.option("--authorizer", is_flag=True,
+              help="Let clients do only what Kafka's ACLs allow them; `--config super.users=User:NAME` may do everything.")
 @click.option("--http", metavar="HOST:PORT",
               help="Serve a web page with topics, groups and lag at this address, and metrics for Prometheus at "
               "/metrics.")
@@ -79,7 +81,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 def command(
     directory: Path, listen: Sequence[str], advertise: Sequence[str], topics: Sequence[tuple[str, int]], fsync: Fsync,
     settings: Sequence[tuple[str, str]], properties: Path | None, tls_cert: Path | None, tls_key: Path | None,
-    tls_client_ca: Path | None, sasl_users: Path | None, http: str | None, insecure: bool, as_json: bool,
+    tls_client_ca: Path | None, sasl_users: Path | None, authorizer: bool, http: str | None, insecure: bool,
+    as_json: bool,
 ) -> int:
     """Let Kafka clients produce to and consume from the log dir DIR, which is created if it does not exist.
 
@@ -93,7 +96,7 @@ def command(
         directory, listen=listen, topics=dict(topics), config=_settings(properties, dict(settings)), fsync=fsync,
         advertise=advertise,
         users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
-        http=http, insecure=insecure,
+        http=http, insecure=insecure, authorizer=authorizer,
     )
     with end, end.during_start(), server:
         end.has_started()

@@ -106,6 +106,7 @@ def serve(
     advertise: str | Sequence[str] | None = None,
     http: str | None = None,
     insecure: bool = False,
+    authorizer: bool = False,
 ) -> "LocalServer":
     """Serve a log dir to Kafka clients, and create it if it does not exist: one node, for tests, laptops and the edge.
 
@@ -118,7 +119,8 @@ def serve(
     as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN
     and SCRAM, beside the users that are stored with the log dir.
     `advertise`: the address to tell clients, if it is not the one that they connected to; for several listeners a list,
-    such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics.
+    such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics. `authorizer`:
+    clients may only do what Kafka's ACLs allow them, and the setting super.users, such as "User:alice".
 
     Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
     certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
@@ -129,7 +131,7 @@ def serve(
     late("seglog.endpoint.addresses")
     from seglog.endpoint.addresses import checked_page
     late("seglog.endpoint.broker_keys")
-    from seglog.endpoint.broker_keys import broker_settings
+    from seglog.endpoint.broker_keys import STANDARD_AUTHORIZER, broker_settings
     late("seglog.endpoint.listeners")
     from seglog.endpoint.listeners import listeners_of, protocols_of
     late("seglog.endpoint.local_server")
@@ -141,6 +143,8 @@ def serve(
 
     check_mapping(config)
     taken = broker_settings(config or {})
+    if authorizer:
+        taken.settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     if taken.no_effect:
         _LOG.warning("settings without effect here: %s", ", ".join(taken.no_effect))
     server, coordinators, cleaner, log = _sorted_out(taken.settings, ServerConfig, CoordinatorConfig, CleanerConfig)

@@ -59,6 +59,8 @@ from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
 from seglog.spark.sink_journal import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
+from seglog.state.acls import FILE_NAME as ACLS_FILE
+from seglog.state.acls import Acl, Operation, PatternType, Permission, ResourceType, write_acls
 from seglog.state.clean_marks import PARTITION_MARK, PERIOD_FILE
 from seglog.state.cluster_id import FILE_NAME as CLUSTER_ID_FILE
 from seglog.state.cluster_id import FORMAT as CLUSTER_ID_FORMAT
@@ -692,6 +694,15 @@ def users():
     return f"A user `user` with the password `pencil` and the salt of RFC 7677's example:\n\n{text}"
 
 
+def acls():
+    acl = Acl(ResourceType.TOPIC, "orders-", PatternType.PREFIXED, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    with tempfile.TemporaryDirectory() as log_dir:
+        write_acls(OsFileSystem(), Path(log_dir), [acl])
+        raw = (Path(log_dir) / ACLS_FILE).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"`alice` may read every topic whose name begins with `orders-`:\n\n{text}"
+
+
 def creation():
     topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
     with tempfile.TemporaryDirectory() as log_dir:
@@ -887,6 +898,7 @@ EXAMPLES = {
     "producer_ids.md": {"producer-ids": producer_ids},
     "cluster_id.md": {"cluster-id": cluster_id},
     "users.md": {"users": users},
+    "acls.md": {"acls": acls},
     "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},

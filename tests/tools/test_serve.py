@@ -189,7 +189,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
     ("--sasl-users", b"alice\n", 2, "line 1 is not name:password"),
     ("--properties", None, 3, "no such file"),
     ("--properties", b"a=\\u12", 2, "four hexadecimal digits"),
-    ("--properties", b"authorizer.class.name=kafka.security.authorizer.AclAuthorizer", 2, "no authorizer"),
+    ("--properties", b"authorizer.class.name=com.example.Rules", 2, "Kafka's rules for ACLs"),
     ("--tls-cert", None, 3, "no such file"),
     ("--tls-cert", b"no certificate", 2, "not a certificate with its key"),
 ])

@@ -103,8 +103,10 @@ NO_EFFECT = (
 )
 
 # The server would not do what these keys say, and their author relies on it.
-REFUSED = ("authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name")
+REFUSED = ("create.topic.policy.class.name", "alter.config.policy.class.name")
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_AUTHORIZERS = (STANDARD_AUTHORIZER, "kafka.security.authorizer.AclAuthorizer")
 
 _USED = frozenset(
     key.name for config in (LogConfig, CleanerConfig, ServerConfig, CoordinatorConfig) for _, key in keys(config))
@@ -134,8 +136,13 @@ def broker_settings(given: Mapping[str, object]) -> BrokerSettings:
     for name in REFUSED:
         if by_name.pop(name, None):
             raise InvalidConfigError(
-                f"{name}: this server has no authorizer and no policies, and every client may do everything",
+                f"{name}: this server has no policies",
                 hint="leave it out if that is what you want")
+    authorizer = str(by_name.get("authorizer.class.name") or "").strip()
+    if authorizer and authorizer not in _AUTHORIZERS:
+        raise InvalidConfigError(
+            f"authorizer.class.name: this server has Kafka's rules for ACLs, and not those of {authorizer}",
+            hint=f"{STANDARD_AUTHORIZER}, which --authorizer stands for")
     for name, synonyms in SYNONYMS.items():
         for synonym, factor in synonyms:
             if synonym in by_name:

@@ -1,5 +1,5 @@
-"""What an administrator asks of a cluster, as a single node without an authorizer and a controller answers it: ACLs,
-elections of leaders, reassignments of replicas, quotas, the quorum, features, delegation tokens."""
+"""What an administrator asks of a cluster, as a single node without a controller answers it: elections of leaders,
+reassignments of replicas, quotas, the quorum, features, delegation tokens."""
 from seglog.coordinators.refusals import unknown_topic
 from seglog.endpoint.authentication import ANONYMOUS
 from seglog.endpoint.request_context import Handler, RequestContext
@@ -13,14 +13,8 @@ from seglog.wire.messages import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     ApiKey,
-    CreateAclsRequest,
-    CreateAclsResponse,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeDelegationTokenRequest,
@@ -43,7 +37,6 @@ from seglog.wire.messages import (
     UpdateFeaturesResponse,
 )
 
-_NO_AUTHORIZER = "No Authorizer is configured."
 _NO_QUOTAS = "This server has no quotas."
 _NO_CONTROLLER = "This server is a single node without a controller, and has no quorum."
 _NO_FEATURES = "This server is a single node without a controller, and has no features."
@@ -60,9 +53,6 @@ class ClusterAdmin:
         self._node_id = node_id
         self._log_dir = log_dir
         self.HANDLERS: dict[ApiKey, Handler] = {
-            ApiKey.DESCRIBE_ACLS: self.describe_acls,
-            ApiKey.CREATE_ACLS: self.create_acls,
-            ApiKey.DELETE_ACLS: self.delete_acls,
             ApiKey.ELECT_LEADERS: self.elect_leaders,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_partition_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
@@ -78,27 +68,6 @@ class ClusterAdmin:
             ApiKey.EXPIRE_DELEGATION_TOKEN: self.expire_delegation_token,
             ApiKey.DESCRIBE_DELEGATION_TOKEN: self.describe_delegation_token,
         }
-
-    # --- ACLs ------------------------------------------------------------------------------------
-
-    async def describe_acls(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-        return DescribeAclsResponse(error_code=Errors.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-
-    async def create_acls(self, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-        rows = []
-        for _ in request.creations:
-            await context.work.step()
-            rows.append(CreateAclsResponse.AclCreationResult(
-                error_code=Errors.SECURITY_DISABLED, error_message=_NO_AUTHORIZER))
-        return CreateAclsResponse(results=rows)
-
-    async def delete_acls(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-        rows = []
-        for _ in request.filters:
-            await context.work.step()
-            rows.append(DeleteAclsResponse.DeleteAclsFilterResult(
-                error_code=Errors.SECURITY_DISABLED, error_message=_NO_AUTHORIZER))
-        return DeleteAclsResponse(filter_results=rows)
 
     # --- leaders ---------------------------------------------------------------------------------
 

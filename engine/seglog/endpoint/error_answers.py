@@ -246,6 +246,16 @@ def _describe_topic_partitions(request: m.DescribeTopicPartitionsRequest, error:
     ])
 
 
+def _elect_leaders(request: m.ElectLeadersRequest, error: Errors) -> Any:
+    # The first version has no error but those of partitions.
+    return m.ElectLeadersResponse(error_code=error, replica_election_results=[
+        m.ElectLeadersResponse.ReplicaElectionResult(topic=topic.topic, partition_result=[
+            m.ElectLeadersResponse.PartitionResult(partition_id=number, error_code=error)
+            for number in topic.partitions])
+        for topic in request.topic_partitions or ()
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -274,4 +284,5 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
 }

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from seglog.coordinators.timer import Paced
+from seglog.endpoint.authentication import ANONYMOUS
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.topics import Topics
@@ -44,6 +45,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'
 
 
 _ASK = 'WWW-Authenticate: Basic realm="seglog", charset="UTF-8"\r\n'
+_FORBIDDEN = (HTTPStatus.FORBIDDEN, "text/plain", "this needs the operation DESCRIBE of the cluster")
 _CONNECTIONS_MAX = 64
 _FAILED_S = 0.1
 
@@ -68,13 +70,16 @@ class Page:
         self, topics: Topics, traffic: ServerCounters, groups: Callable[[], Iterable[ShownGroup]],
         name: Callable[[], str], *, users: Users | None = None, tls: ssl.SSLContext | None = None,
         names: Sequence[str] = (), security: SecurityLog | None = None,
+        may_see: Callable[[str, str], bool] = lambda principal, host: True,
     ) -> None:
         """`groups` returns the current groups; `name` the address at which clients find the server. `users`: if
-        None, it asks for no password. `names`: of this host, besides localhost."""
+        None, it asks for no password. `names`: of this host, besides localhost. `may_see`: whether the page is for this
+        principal, from this host."""
         self._users = users
         self._tls = tls
         self._names = frozenset(one.lower() for one in ("localhost", *names))
         self._security = security or SecurityLog()
+        self._may_see = may_see
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         self._topics = topics
@@ -160,13 +165,14 @@ class Page:
         if "host" in fields and not self._is_own(fields["host"]):      # every browser sends it
             return (HTTPStatus.MISDIRECTED_REQUEST, "text/plain",
                     "this is not a name of the server; use its address, localhost, or what --http or --advertise names")
+        host = writer.get_extra_info("peername")[0]
         if self._users is None:
-            return None
+            return None if self._may_see(ANONYMOUS, host) else _FORBIDDEN
         name, password = _credentials(fields.get("authorization", ""))
         if await self._users.knows(name, password):
-            return None
+            return None if self._may_see(f"User:{name}", host) else _FORBIDDEN
         if name:
-            self._security.login_failed(f"/{writer.get_extra_info('peername')[0]}", name)
+            self._security.login_failed(f"/{host}", name)
             await asyncio.sleep(_FAILED_S)
         return HTTPStatus.UNAUTHORIZED, "text/plain", "a user name and a password are needed"
 

@@ -47,6 +47,13 @@ class SecurityLog:
     def users_changed(self, client_host: str, principal: str, names: object) -> None:
         self._write("users", "%s from %s changed the users %s", escaped(principal), client_host, escaped(names))
 
+    def acls_changed(self, client_host: str, principal: str, what: str, acls: object) -> None:
+        self._write("ACLs", "%s from %s %s the ACLs %s", escaped(principal), client_host, what, escaped(acls))
+
+    def denied(self, client_host: str, principal: str, operation: str, kind: str, name: object) -> None:
+        self._write(
+            "denied", "%s from %s may not %s %s %s", escaped(principal), client_host, operation, kind, escaped(name))
+
     def _write(self, kind: str, line: str, *arguments: str) -> None:
         second = int(self._now_s())
         if self._second.get(kind) != second:

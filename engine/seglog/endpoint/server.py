@@ -4,6 +4,7 @@
 """
 import asyncio
 import functools
+import os
 import resource
 import socket
 import ssl
@@ -18,7 +19,10 @@ from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.transactions import TransactionCoordinator
+from seglog.endpoint.acl_admin import AclAdmin
 from seglog.endpoint.authentication import ANONYMOUS, Authentication
+from seglog.endpoint.authorization import Authorization
+from seglog.endpoint.authorizer import Authorizer, super_users_of
 from seglog.endpoint.byte_streams import ByteStream, PlainStream, TlsStream
 from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.cluster_admin import ClusterAdmin
@@ -34,6 +38,7 @@ from seglog.endpoint.offsets import Offsets
 from seglog.endpoint.page import Page
 from seglog.endpoint.peer import Peer, leave_closed
 from seglog.endpoint.produce import Produce
+from seglog.endpoint.request_context import Handler
 from seglog.endpoint.requests import Requests
 from seglog.endpoint.server_metrics import ServerCounters
 from seglog.endpoint.settings import ServerConfig
@@ -49,9 +54,12 @@ from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
 from seglog.loop.long_polls import LongPolls
+from seglog.state.acls import CLUSTER_NAME, Operation, ResourceType
+from seglog.state.acls import FILE_NAME as ACLS_FILE
 from seglog.state.cluster_id import cluster_id
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
+from seglog.wire.messages import ApiKey
 
 _LOG = Logger(__name__)
 
@@ -113,6 +121,14 @@ class Server:
         options = self._options
         self._users = await loop.run_in_executor(None, Users, options.users, self._fs, self._log_dir.path)
         _check_users(options.listeners, self._users)
+        self._authorizer: Authorizer | None = None
+        if options.config.authorizer_class_name:
+            self._authorizer = await loop.run_in_executor(None, functools.partial(
+                Authorizer, self._fs, self._log_dir.path, super_users_of(options.config.super_users),
+                allow_without_acl=options.config.allow_everyone_if_no_acl_found))
+            _check_access(self._authorizer)
+        elif options.config.super_users or os.path.lexists(self._log_dir.path / ACLS_FILE):
+            _LOG.warning("there are super users or ACLs, and no authorizer: every client may do everything")
         self._durability = Durability(loop, self._fsync)
         self.topics = Topics(
             self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF},
@@ -128,7 +144,7 @@ class Server:
         self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
         self._heavy = HeavyWork(self._memory)
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
-        self.requests = Requests(
+        handlers: tuple[Mapping[ApiKey, Handler], ...] = (
             Produce(
                 self.topics, self._durability, self.transactions.verify, options.config.max_partition_producers,
             ).HANDLERS,
@@ -148,8 +164,13 @@ class Server:
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
             UserAdmin(self._users).HANDLERS,
-            heavy=self._heavy, answers=self._answers,
+            AclAdmin(self._authorizer).HANDLERS,
         )
+        if self._authorizer is not None:
+            guarded = Authorization(
+                self._authorizer, self.topics, creates_topics=options.config.auto_create_topics_enable).guarded
+            handlers = tuple(guarded(each) for each in handlers)
+        self.requests = Requests(*handlers, heavy=self._heavy, answers=self._answers)
         self.traffic.requests, self.traffic.lacking = self.requests.counts, self.requests.lacking
         try:
             await self._open()
@@ -172,7 +193,7 @@ class Server:
             first = self.listening[0]
             page = Page(self.topics, self.traffic, self.groups.overview, lambda: f"{first.host}:{first.port}",
                 users=self._users if options.users is not None or _asks_for_users(options.listeners) else None,
-                tls=options.tls, security=self.requests.security,
+                tls=options.tls, security=self.requests.security, may_see=self._may_see,
                 names=[options.http[0], *(one.advertised[0] for one in options.listeners if one.advertised)])
             await page.start(*options.http)
             self.page = page
@@ -184,6 +205,11 @@ class Server:
             loop.create_task(self.topics.open_all()),
             loop.create_task(self._remove_deleted()),
         ]
+
+    def _may_see(self, principal: str, host: str) -> bool:
+        """Whether the page, which shows all topics and groups, is for this user."""
+        return self._authorizer is None or self._authorizer.allows(
+            principal, host, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
     async def _remove_deleted(self) -> None:
         """Remove directories that a crash left of deleted partitions, as a broker does after its start."""
@@ -333,6 +359,14 @@ def _check_users(listeners: Sequence[Listener], users: Users) -> None:
     raise InvalidArgumentError(
         "every listener asks for a login, and there are no users",
         hint="seglog users add, --sasl-users, or in Python users=; or another listener, over which a client makes some")
+
+
+def _check_access(authorizer: Authorizer) -> None:
+    """Raises InvalidArgumentError if nobody may do anything."""
+    if not authorizer.is_open_to_somebody():
+        raise InvalidArgumentError(
+            "with an authorizer and without any ACL nobody may do anything, not even create one",
+            hint="name an administrator: --config super.users=User:alice")
 
 
 def _connections_room() -> int:

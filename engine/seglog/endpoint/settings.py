@@ -16,6 +16,21 @@ class ServerConfig(Settings):
         "the protocol of each listener whose name is no protocol, such as INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL",
         "SocketServerConfigs.LISTENER_SECURITY_PROTOCOL_MAP_DEFAULT, which names the four protocols themselves",
     )
+    authorizer_class_name: str = setting(
+        "", "authorizer.class.name", "text",
+        "whether ACLs count: a class of Kafka's, StandardAuthorizer or AclAuthorizer, by its full name, or nothing",
+        "ServerConfigs.AUTHORIZER_CLASS_NAME_DEFAULT",
+    )
+    super_users: str = setting(
+        "", "super.users", "text",
+        "who may do everything, whatever the ACLs say, such as User:alice;User:bob",
+        "StandardAuthorizer.SUPER_USERS_CONFIG",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "allow.everyone.if.no.acl.found", "boolean",
+        "whether everybody may do everything to a resource that no ACL is about",
+        "StandardAuthorizer.ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG",
+    )
     auto_create_topics_enable: bool = setting(
         True, "auto.create.topics.enable", "boolean",
         "whether a topic is created when a client requests its metadata, if the client allows it",
