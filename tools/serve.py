@@ -69,7 +69,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               help="Require a password (SASL PLAIN or SCRAM): a file with lines `name:password`. Users that are "
               "stored with the log dir: see `seglog users`.")
 @click.option("--authorizer", is_flag=True,
-              help="Let clients do only what Kafka's ACLs allow them; `--config super.users=User:NAME` may do everything.")
+              help="Let clients do only what Kafka's ACLs allow them; `--config super.users=User:NAME` may do "
+              "everything.")
 @click.option("--http", metavar="HOST:PORT",
               help="Serve a web page with topics, groups and lag at this address, and metrics for Prometheus at "
               "/metrics.")
