@@ -130,10 +130,10 @@ def test_axe_finds_nothing_to_mend_on_the_page(shown, tmp_path, scheme):
 # --- who may see it -------------------------------------------------------------------------------
 
 
-def raw(server, *fields):
+def raw(server, *fields, path="/state.json"):
     host, _, port = server.http_address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as sock:
-        sock.sendall("\r\n".join(["GET /state.json HTTP/1.1", *fields, "", ""]).encode())
+        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", *fields, "", ""]).encode())
         answer = b""
         while piece := sock.recv(1 << 16):
             answer += piece
@@ -165,6 +165,23 @@ def test_the_page_asks_for_the_users_of_the_server(in_memory, caplog):
             assert b"secret" not in answer
         assert b"secret" in raw(server, "Host: localhost", basic("alice:s:ecret"))
     assert "login failed: 'alice' from /127.0.0.1" in caplog.text
+
+
+def test_with_an_authorizer_the_page_is_for_those_who_may_describe_the_cluster(in_memory):
+    def basic(name):
+        return "Authorization: Basic " + base64.b64encode(f"{name}:secret".encode()).decode()
+
+    who = {"admin": "secret", "alice": "secret"}
+    config = {"super.users": "User:admin"}
+    with seglog.serve(in_memory, topics={"hidden": 1}, http="127.0.0.1:0", users=who, authorizer=True,
+                      config=config) as server:
+        for path in ("/", "/state.json", "/metrics"):
+            answer = raw(server, "Host: localhost", basic("alice"), path=path)
+            assert answer.startswith(b"HTTP/1.1 403 ")
+            assert b"hidden" not in answer
+            assert raw(server, "Host: localhost", basic("admin"), path=path).startswith(b"HTTP/1.1 200 ")
+    with seglog.serve(in_memory, http="127.0.0.1:0", authorizer=True, config=config) as server:
+        assert raw(server, "Host: localhost").startswith(b"HTTP/1.1 403 ")
 
 
 def test_passwords_go_over_tls_or_not_beyond_this_machine(tmp_path):

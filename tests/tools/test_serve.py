@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,6 +127,29 @@ def test_a_brokers_properties_are_taken_whole(tmp_path):
     assert {"listeners", "log.dirs", "num.io.threads", "offsets.topic.replication.factor"} <= set(
         without.rpartition(": ")[2].split(", "))
     assert unknown == f"{tmp_path / 'mine'}: unknown, and left out: no.such.key"
+
+
+def test_the_listeners_of_a_brokers_properties_are_taken_unless_there_are_others(tmp_path):
+    (tmp_path / "mine").write_text(SHIPPED.replace("PLAINTEXT://:9092", "INSIDE://127.0.0.1:0").replace(
+        "advertised.listeners=PLAINTEXT://localhost:9092", "advertised.listeners=INSIDE://kafka.example:9094").replace(
+        "protocol.map=", "protocol.map=INSIDE:PLAINTEXT,"))
+    command = [*SERVE, tmp_path / "data", "--json", "--properties", tmp_path / "mine"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        told = json.loads(child.stdout.readline())
+        assert list(told["listeners"]) == ["INSIDE"]
+        host, _, port = told["bootstrap_servers"].rpartition(":")
+        with WireClient(SimpleNamespace(host=host, port=int(port))) as client:
+            (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+        assert (broker.host, broker.port) == ("kafka.example", 9094)
+        child.terminate()
+        assert "listeners," not in child.stderr.read()
+    (tmp_path / "mine").write_text(SHIPPED)     # every address of the machine
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "0.0.0.0:9092 can be reached from other machines" in done.stderr
+    assert "CONTROLLER" not in done.stderr
+    with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--properties", str(tmp_path / "mine")) as server:
+        assert server.bootstrap_servers.startswith("127.0.0.1:")
 
 
 def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
