@@ -4,6 +4,7 @@ from seglog.coordinators.refusals import unknown_topic
 from seglog.endpoint.authentication import ANONYMOUS
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import Topics
+from seglog.format.names import METADATA_TOPIC
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     AlterClientQuotasRequest,
@@ -180,15 +181,17 @@ class ClusterAdmin:
     # --- the controller, which is not there ------------------------------------------------------
 
     async def describe_quorum(self, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-        """No partition has a quorum, not even that of a log dir's `__cluster_metadata`, which is served to nobody."""
+        """No partition has a quorum, not even that of a log dir's `__cluster_metadata`, which is served to nobody. If
+        that one were only unknown, Kafka's Admin would ask again and again."""
         topics = []
         for topic in request.topics:
             rows = []
             for part in topic.partitions:
                 await context.work.step()
+                is_quorums = topic.topic_name == METADATA_TOPIC and part.partition_index == 0
                 rows.append(DescribeQuorumResponse.PartitionData(
-                    partition_index=part.partition_index, error_code=Errors.UNKNOWN_TOPIC_OR_PARTITION,
-                    error_message=_NO_CONTROLLER))
+                    partition_index=part.partition_index, error_message=_NO_CONTROLLER,
+                    error_code=Errors.UNSUPPORTED_VERSION if is_quorums else Errors.UNKNOWN_TOPIC_OR_PARTITION))
             topics.append(DescribeQuorumResponse.TopicData(topic_name=topic.topic_name, partitions=rows))
         return DescribeQuorumResponse(topics=topics)
 
