@@ -28,6 +28,7 @@ from benches import (
     looking_up,
     memory,
     opening,
+    queue,
     reading,
     serving,
     tables,
@@ -79,6 +80,7 @@ def peers_of(bench: Bench, directory: Path, records: int, *, with_java: bool) ->
     backup.run(bench, directory, records)
     serving.run(bench, directory, records, with_java=with_java)
     ledgers.run(bench, directory, records)
+    queue.run(bench, directory, records)
     compaction.run(bench, directory, records, with_java=with_java)
     log_compaction.run(bench, directory, records, with_java=with_java)
     delayed.run(bench, records)

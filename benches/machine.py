@@ -9,7 +9,8 @@ from pathlib import Path
 
 TOP = Path(__file__).parent.parent
 LIBRARIES = (
-    "aiokafka", "duckdb", "isal", "kafka-python", "lmdb", "numpy", "polars", "protobuf", "pyarrow", "zstandard",
+    "aiokafka", "duckdb", "huey", "isal", "kafka-python", "litequeue", "lmdb", "numpy", "persist-queue", "polars",
+    "protobuf", "pyarrow", "zstandard",
 )
 
 

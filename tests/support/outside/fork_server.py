@@ -27,7 +27,10 @@ BUILT = TESTS.parent / "build/outside"
 RECORDER = Path(__file__).with_name("recorder.c")
 # What the forks run, and what their modules import when they are called.
 RUNS = (
-    *(f"support.outside.{of}_{who}" for of in ("log", "topic", "convert", "swap") for who in ("worker", "judge")),
+    *(
+        f"support.outside.{of}_{who}"
+        for of in ("log", "topic", "queue", "convert", "swap") for who in ("worker", "judge")
+    ),
     "support.outside.interrupted_worker", "support.outside.interrupted_doors",
 )
 ALSO = (

@@ -1,4 +1,4 @@
-"""Recordings of what workers do (log_worker.py, topic_worker.py, convert_worker.py), as cases for power cuts."""
+"""Recordings of what workers do (log_worker.py, topic_worker.py and others), as cases for power cuts."""
 import json
 import shutil
 from collections import Counter
@@ -10,12 +10,14 @@ from support.outside.convert_witness import ConvertWitness
 from support.outside.cuts import Witnesses, case_of
 from support.outside.disk import read_tree
 from support.outside.log_witness import LogWitness
+from support.outside.queue_witness import QueueWitness
 from support.outside.recording import Fault, Recording
 from support.outside.swap_witness import SwapWitness
 from support.outside.topic_witness import TopicWitness
 
 KINDS = ("appends", "cuts", "backups")
 TOPIC_KINDS = ("entries", "cursors", "delayed")
+QUEUE_KINDS = ("jobs", "keys")
 MODES = ("batch", "interval", "never")
 # Of a sync and of a write, where threads share syncs: as long as a quick drive takes, and so that writes land while
 # others sync. In the kind "beside", nearly every sync begins during a write.
@@ -42,6 +44,13 @@ def record_topic(scratch, server, kind, seed, fsync, threads=1, steps=60, faults
     witnesses = Witnesses(TopicWitness, (fsync, rate, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
     return _record(scratch, server, "topic", "topic", witnesses, faults, lives, run, rate=rate)
+
+
+def record_queue(scratch, server, kind, seed, fsync, threads=1, steps=100, faults=(), lives=1):
+    """The same of a queue of jobs."""
+    witnesses = Witnesses(QueueWitness, (fsync, _go_on(faults), kind))
+    run = _Run(kind, seed, fsync, threads, steps)
+    return _record(scratch, server, "queue", "jobs", witnesses, faults, lives, run)
 
 
 class _Run(NamedTuple):
