@@ -35,23 +35,28 @@ def command() -> None:
     "--time-ranges", is_flag=True,
     help="Also write a .ranges.index for each segment, for lookups by time if timestamps are out of order.",
 )
+@click.option(
+    "--keep-replaced", is_flag=True, help="Keep each file that is replaced, as .bak; `seglog tidy` removes it."
+)
 @apply_option("Do it: write them. Without this, or with --dry-run, list which files would be written, and change "
               "nothing.")
 @config_option
 @progress_option
 @json_option
 def rebuild(
-    paths: Sequence[Path], time_ranges: bool, applies: bool | None, settings: Sequence[tuple[str, str]],
-    no_progress: bool, as_json: bool,
+    paths: Sequence[Path], time_ranges: bool, keep_replaced: bool, applies: bool | None,
+    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
 ) -> int:
     """Rebuild the index files from the log.
 
     Without --apply, show a dry run: status 1 if a file would be written. Each file is written under a temporary name
-    and replaced in one step; the previous file stays as .bak. Files that are already correct are not changed. The
-    command takes the log dir's .lock: status 5 if a broker runs. It skips a
-    segment whose log is damaged, and names it; the status is then 7.
+    and replaced in one step. Files that are already correct are not changed. The command takes the log dir's .lock:
+    status 5 if a broker runs. It skips a segment whose log is damaged, and names it; the status is then 7.
     """
-    rebuilt = partial(rebuild_indexes, config=dict(settings), time_ranges=time_ranges, dry_run=not applies)
+    rebuilt = partial(
+        rebuild_indexes, config=dict(settings), time_ranges=time_ranges, keep_replaced=keep_replaced,
+        dry_run=not applies,
+    )
     return _write_each(paths, "indexing", rebuilt, is_dry=not applies, no_progress=no_progress, as_json=as_json)
 
 

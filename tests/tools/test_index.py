@@ -75,7 +75,9 @@ def test_a_dry_run_of_rebuild_tells_the_same_and_changes_nothing(partition):
 
 
 def test_rebuild_tells_each_file_and_sums_up(partition):
-    *files, summary = seglog_json("index", "rebuild", "--apply", partition, "--config", "index.interval.bytes=100")
+    *files, summary = seglog_json(
+        "index", "rebuild", "--apply", "--keep-replaced", partition, "--config", "index.interval.bytes=100"
+    )
     assert {f["type"] for f in files} == {"rebuilt_index"}
     assert len(files) == 2 * len(list(partition.glob("*.log")))
     assert summary == {
@@ -85,6 +87,7 @@ def test_rebuild_tells_each_file_and_sums_up(partition):
     assert summary["rebuilt"] > 0
     for f in files:
         assert (f["backup"] is not None) == f["changed"]
+        assert f["backup"] is None or Path(f["backup"]).is_file()
     text = seglog("index", "rebuild", "--apply", partition, "--config", "index.interval.bytes=100").stdout
     assert text.splitlines()[-1] == f"0 files written, {len(files)} already correct"
 

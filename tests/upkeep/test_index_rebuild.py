@@ -1,14 +1,19 @@
 """A rebuilt index is the one that real recovery writes, and the one before is kept."""
+import contextlib
+import errno
+import itertools
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from seglog.errors import CorruptRecordError, InvalidArgumentError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, StorageError
+from seglog.fs.files import OsFileSystem
 from seglog.segment.transaction_index import AbortedTransaction
+from seglog.upkeep import index_rebuild
 from seglog.upkeep.index_rebuild import RebuiltIndex, RefusedSegment, rebuild_indexes
-from support.faultfs import RecordingFs
+from support.faultfs import FailingFs, RecordingFs
 from support.golden import golden_cases, unpack
 
 # Recovery keeps a batch of magic 7, taken for v2, and one with an offset below its segment's base. Here
@@ -66,15 +71,17 @@ def test_an_index_written_batch_by_batch_is_rebuilt_to_the_same_bytes():
         assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
 
 
-def test_what_was_replaced_stays_as_bak(partition):
+def test_what_was_replaced_is_kept_only_if_asked(partition):
     index = partition / "00000000000000000000.index"
     before = index.read_bytes()
-    index.write_bytes(before + bytes(800))      # the zero tail of a crashed broker
-    steps = {Path(s.file).name: s for s in rebuild(partition, config={"index.interval.bytes": 256})}
-    step = steps[index.name]
-    assert (step.changed, step.size_before, step.size_bytes) == (True, len(before) + 800, len(before))
-    assert index.read_bytes() == before
-    assert step.backup == f"{index}.bak"
+    for is_kept in (False, True):
+        index.write_bytes(before + bytes(800))      # the zero tail of a crashed broker
+        rebuilt = rebuild(partition, config={"index.interval.bytes": 256}, keep_replaced=is_kept)
+        step, = (s for s in rebuilt if s.file == str(index))
+        assert (step.changed, step.size_before, step.size_bytes) == (True, len(before) + 800, len(before))
+        assert index.read_bytes() == before
+        assert step.backup == (f"{index}.bak" if is_kept else None)
+        assert [p.name for p in partition.iterdir() if p.suffix in (".bak", ".tmp")] == [f"{index.name}.bak"] * is_kept
     assert Path(step.backup).read_bytes() == before + bytes(800)
 
 
@@ -179,6 +186,39 @@ def test_after_a_crash_every_index_is_the_old_one_or_the_new_one(partition, tmp_
             assert {name: (crashed / "orders-0" / name).read_bytes() for name in names} == new, state.story()
         states += 1
     assert states > 20
+
+
+def test_segments_share_the_wait_for_the_disk(partition):
+    fs = FailingFs(OsFileSystem())
+    changed = sum(step.changed for step in rebuild(partition, config={"index.interval.bytes": 700}, fs=fs))
+    assert changed > 3
+    words = [call.split()[0] for call in fs.calls if str(partition) in call and "/." not in call]
+    assert [word for word in words if word in ("sync_file", "replace", "sync_directory")] == (
+        ["sync_file"] * changed + ["replace"] * changed + ["sync_directory"]
+    )
+
+
+def test_more_files_than_one_wait_covers_are_written(partition, monkeypatch):
+    monkeypatch.setattr(index_rebuild, "_FILES_MAX", 2)
+    config = {"index.interval.bytes": 700}
+    planned = rebuild(partition, config=config, dry_run=True)
+    assert rebuild(partition, config=config) == planned
+    assert not any(step.changed for step in rebuild(partition, config=config))
+
+
+def test_a_rebuild_that_fails_leaves_no_scratch_and_the_next_completes_it(partition, tmp_path):
+    config = {"index.interval.bytes": 700}
+    for fail_at in itertools.count():
+        copy = copied(partition, tmp_path, f"orders-{fail_at + 1}")
+        fs = FailingFs(OsFileSystem(), fail_at=fail_at, error=errno.ENOSPC, once=True)
+        with contextlib.suppress(StorageError):
+            rebuild(copy, config=config, fs=fs)
+        assert not [p.name for p in copy.iterdir() if p.suffix == ".tmp"], fs.calls[fail_at]
+        rebuild(copy, config=config)
+        assert not any(step.changed for step in rebuild(copy, config=config))
+        if not fs.failed:
+            break
+    assert fail_at > 10
 
 
 # --- the rest ----------------------------------------------------------------------------

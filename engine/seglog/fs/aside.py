@@ -40,20 +40,81 @@ def write_atomically(
             file.append_bytes(buffer)
         file.sync()
         file.close()
-        if backup is not None and os.path.lexists(path):
-            _keep(fs, path, os.fspath(backup))
-        fs.replace(file.path, path)
+        _take_name(fs, file.path, path, backup)
     except BaseException as error:
         file.close()
-        try:
-            fs.unlink(file.path)
-        except StorageError as refusal:
-            error.add_note(f"{file.path} is left over: {refusal.what}")
+        _drop_scratch(fs, file.path, error)
         if isinstance(error, StorageError) and is_out_of_space(error):
             error.hint = _free(sum(memoryview(buffer).nbytes for buffer in buffers), path)
         raise
     if sync_names:
         fs.sync_directory(os.path.dirname(path) or ".")
+
+
+class AtomicWrites:
+    """Replaces many files as `write_atomically` does, each by itself, and waits for the disk once for all of them.
+
+    What `write` was given stands in scratch files until `finish` syncs these together, renames them, and syncs each
+    directory once. As a context manager it removes at its end what was not finished.
+    """
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._waiting: dict[str, tuple[str, AnyPath | None]] = {}      # scratch file: the name it gets, its backup
+        self.waiting_bytes = 0
+
+    def __enter__(self) -> "AtomicWrites":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        while self._waiting:
+            scratch, _ = self._waiting.popitem()
+            _drop_scratch(self._fs, scratch, error)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def write(self, path: AnyPath, raw: "Buffer", *, backup: AnyPath | None = None) -> None:
+        """Write the new contents of `path` aside. `backup`: as for `write_atomically`. Raises StorageError."""
+        path = os.fspath(path)
+        file = _new_scratch(self._fs, path, None, None)
+        self._waiting[file.path] = path, backup
+        try:
+            with file:
+                file.append_bytes(raw)
+        except StorageError as error:
+            if is_out_of_space(error):
+                error.hint = _free(self.waiting_bytes + memoryview(raw).nbytes, path)
+            raise
+        self.waiting_bytes += memoryview(raw).nbytes
+
+    def finish(self) -> None:
+        """Return when all files that were written have their names and contents, durably. Raises StorageError."""
+        self._fs.sync_files(list(self._waiting))
+        directories = {os.path.dirname(path) or "." for path, _ in self._waiting.values()}
+        for scratch, (path, backup) in list(self._waiting.items()):
+            _take_name(self._fs, scratch, path, backup)
+            del self._waiting[scratch]
+        self.waiting_bytes = 0
+        for directory in sorted(directories):
+            self._fs.sync_directory(directory)
+
+
+def _take_name(fs: FileSystem, scratch: str, path: str, backup: AnyPath | None) -> None:
+    """Give a scratch file, which is synced, the name of the file that it replaces."""
+    if backup is not None and os.path.lexists(path):
+        _keep(fs, path, os.fspath(backup))
+    fs.replace(scratch, path)
+
+
+def _drop_scratch(fs: FileSystem, scratch: str, error: BaseException | None) -> None:
+    """Remove a scratch file after `error`, which is told if that is refused, too."""
+    try:
+        fs.unlink(scratch)
+    except StorageError as refusal:
+        if error is None:
+            raise
+        error.add_note(f"{scratch} is left over: {refusal.what}")
 
 
 def write_derived(fs: FileSystem, path: AnyPath, raw: "Buffer", source: AnyPath) -> None:

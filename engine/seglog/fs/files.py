@@ -18,7 +18,7 @@ import stat
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -37,6 +37,8 @@ AnyPath = str | os.PathLike[str]
 _WRITE_BYTES_MAX = 1 << 30
 # A file without reserved space may still use more of the disk than its bytes: the rest of a block, its map of blocks.
 _RELEASE_BYTES_MIN = 64 << 10
+# More threads than this gain nothing: they share the same commits (measured on ext4 with 8 to 64).
+_SYNCS_AT_ONCE = 8
 _BUFFERS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
 
@@ -242,6 +244,11 @@ class FileSystem(ABC):
     @abstractmethod
     def sync_file(self, path: AnyPath) -> None:
         """Sync a file that is not open for writing here: its writer closed it, or it was copied."""
+
+    def sync_files(self, paths: Sequence[AnyPath]) -> None:
+        """Sync several such files. Raises the error of the first that cannot be synced."""
+        for path in paths:
+            self.sync_file(path)
 
     @abstractmethod
     def sync_directory(self, path: AnyPath) -> None:
@@ -468,6 +475,19 @@ class OsFileSystem(FileSystem):
 
     def sync_file(self, path: AnyPath) -> None:
         self._sync_path(path, os.O_RDONLY)
+
+    def sync_files(self, paths: Sequence[AnyPath]) -> None:
+        if len(paths) < 2:
+            super().sync_files(paths)
+            return
+        # A journaling file system commits what waits at the same moment together: one after the other would wait for
+        # a commit each.
+        late("concurrent.futures.thread")
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(_SYNCS_AT_ONCE, len(paths)), "seglog-sync") as pool:
+            for _ in pool.map(self.sync_file, paths):
+                pass
 
     def sync_directory(self, path: AnyPath) -> None:
         self._sync_path(path, os.O_RDONLY | os.O_DIRECTORY)

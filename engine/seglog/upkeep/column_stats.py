@@ -2,7 +2,6 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -12,7 +11,7 @@ from seglog.fs.partition_locks import lock_alone
 from seglog.reading.partition import Partition
 from seglog.segment.batches import UNREADABLE
 from seglog.segment.column_stats import ColumnStats, column_stats_bytes, column_stats_of, column_stats_path
-from seglog.upkeep.index_rebuild import Progress, RebuiltIndex, RefusedSegment, put_index
+from seglog.upkeep.index_rebuild import IndexFiles, Progress, RebuiltIndex, RefusedSegment
 
 
 def write_column_stats(
@@ -24,7 +23,7 @@ def write_column_stats(
     fs: FileSystem | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RebuiltIndex | RefusedSegment]:
-    """Write a .stats.index for each segment of a partition directory; yields each finished file and each refused
+    """Write a .stats.index for each segment of a partition directory; yields each durable file and each refused
     segment.
 
     `only`: names of the .log files to process; all if empty. A file made from the present log stays. The last segment
@@ -34,7 +33,10 @@ def write_column_stats(
     """
     fs = OsFileSystem() if fs is None else fs
     path = Path(path)
-    with nullcontext() if dry_run else lock_alone(fs, path), Partition(path, config=config) as partition:
+    with (
+        nullcontext() if dry_run else lock_alone(fs, path), Partition(path, config=config) as partition,
+        IndexFiles(fs, dry_run=dry_run) as files,
+    ):
         wanted = [s for s in partition.segments if (not only or s.path.name in only) and not s.dialect.is_tagged]
         total, done = sum(s.size_bytes for s in wanted), 0
         for segment in wanted:
@@ -42,14 +44,16 @@ def write_column_stats(
             there = column_stats_of(segment.path)
             if there is not None:
                 size_bytes = file.stat().st_size
-                yield RebuiltIndex(os.fspath(file), len(there), size_bytes, size_bytes)
+                files.keep(RebuiltIndex(os.fspath(file), len(there), size_bytes, size_bytes))
             else:
                 try:
                     raw = column_stats_bytes(segment)
                 except (*UNREADABLE, UnsupportedVersionError) as e:
-                    yield RefusedSegment(os.fspath(file), e)
+                    files.refuse(file, e)
                 else:
-                    yield replace(put_index(fs, file, raw, 1, dry_run=dry_run), entries=len(ColumnStats(raw, file)))
+                    files.put(file, raw, len(ColumnStats(raw, file)))
             done += segment.size_bytes
             if progress is not None:
                 progress(done, total)
+            yield from files.take()
+        yield from files.take_all()
