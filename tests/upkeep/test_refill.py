@@ -1,4 +1,7 @@
 """Recovery from replicas: what is damaged or gone comes back byte for byte, and only if it is the same log."""
+import contextlib
+import errno
+import itertools
 import os
 import random
 import shutil
@@ -7,13 +10,17 @@ import struct
 import pytest
 
 import seglog
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.upkeep.recover import recover as recover_with
 from seglog.verification.verify import verify
 from support import plain_format as plain
+from support.faultfs import FailingFs, RecordingFs
 
 T0 = 1_700_000_000_000
 # All damages at full size: two and three replicas.
-DAMAGES = 200 if os.environ.get("SEGLOG_TORTURE") else 24
+FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+DAMAGES = 200 if FULL else 24
 SEGMENT = 40        # offsets in a segment of the undamaged log
 CONFIG = {"index.interval.bytes": 256}
 
@@ -329,3 +336,107 @@ def test_what_cannot_be_meant_is_refused(replicas, arguments, why):
     source = first if arguments.pop("same", False) else second
     with pytest.raises(InvalidArgumentError, match=why):
         seglog.recover(first, sources=[source], **arguments)
+
+
+# --- crashes, a full disk, interrupts ------------------------------------------------------------------
+
+LOST = batch_at(SEGMENT + 12)       # no replica has it
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A log with damage of every kind, and beside its disk a replica that has all but one batch of it."""
+    first, replica = (put(tmp_path / f"{name}/orders-0", undamaged(), EPOCHS) for name in ("disk/broker", "other"))
+    (first.parent / "recovery-point-offset-checkpoint").write_text(f"0\n1\norders 0 {5 * SEGMENT}\n")
+    flip(log_of(first, 0), 3 * SIZE + 70)
+    flip(log_of(first, SEGMENT), 70)
+    for directory in (first, replica):
+        flip(log_of(directory, SEGMENT), 3 * SIZE + 70)
+    log_of(first, 2 * SEGMENT).unlink()
+    log_of(first, 3 * SEGMENT).write_bytes(log_of(replica, 3 * SEGMENT).read_bytes()[: 5 * SIZE + 20])
+    log_of(first, 4 * SEGMENT).write_bytes(log_of(replica, 4 * SEGMENT).read_bytes()[: 5 * SIZE])
+    return first.parent.parent, replica
+
+
+EXPECTED = [raw for batches in undamaged().values() for raw in batches if raw != LOST]
+
+
+def refilled(disk, replica, fs=None, *, is_backed_up=False):
+    backup = disk / "kept" if is_backed_up else None
+    return recover_with(
+        disk / "broker/orders-0", mode="quarantine", apply=True, sources=[replica], config=CONFIG, fs=fs, backup=backup
+    )
+
+
+def check_nothing_lost(disk, intact):
+    """Whatever a run that ended early left: each batch that was intact is in a .log."""
+    raw = b"".join(log.read_bytes() for log in sorted((disk / "broker/orders-0").glob("*.log")))
+    assert all(batch in raw for batch in intact)
+
+
+def check_complete(disk, damaged, *, is_backed_up):
+    directory = disk / "broker/orders-0"
+    assert content(directory) == EXPECTED
+    assert [one.code for one in verify(directory, config=CONFIG).findings] == ["quarantined"]
+    assert not [str(path) for path in disk.rglob("*") if path.suffix in (".tmp", ".swap", ".cleaned")]
+    if is_backed_up:
+        kept = {path.name: path.read_bytes() for path in (disk / "kept/orders-0").iterdir()}
+        assert kept == {name: raw for name, raw in damaged.items() if name in kept}
+        assert len(kept) == 4
+
+
+def logs_of(disk):
+    return {path.name: path.read_bytes() for path in (disk / "broker/orders-0").glob("*.log")}
+
+
+def intact_in(damaged):
+    raw = b"".join(damaged[name] for name in sorted(damaged))
+    return [batch for batch in EXPECTED if batch in raw]
+
+
+@pytest.mark.parametrize("is_backed_up", [False, True])
+def test_a_power_cut_at_any_step_loses_nothing_and_the_next_run_completes(disk, is_backed_up):
+    disk, replica = disk
+    damaged = logs_of(disk)
+    recording = RecordingFs(disk)
+    refilled(disk, replica, recording, is_backed_up=is_backed_up)
+    check_complete(disk, damaged, is_backed_up=is_backed_up)
+    states = 0
+    for state in recording.crash_states(limit=2000 if FULL else 60, seed=1, shuffled=not FULL):
+        with state.materialise() as crashed:
+            check_nothing_lost(crashed, intact_in(damaged))
+            refilled(crashed, replica, is_backed_up=is_backed_up)
+            check_complete(crashed, damaged, is_backed_up=is_backed_up)
+        states += 1
+    assert states > 30
+
+
+class InterruptedFs(FailingFs):
+    """Is interrupted by ^C where the other one is refused a change."""
+
+    def _refuse(self, word, path):
+        return KeyboardInterrupt()
+
+
+@pytest.mark.parametrize("is_backed_up", [False, True])
+@pytest.mark.parametrize("how", ["full disk", "killed", "interrupted"])
+def test_a_run_that_ends_at_any_step_loses_nothing_and_the_next_run_completes(disk, tmp_path, how, is_backed_up):
+    """Killed: from a step on nothing is done any more. Full: the same, after half of a write. Interrupted: only what
+    cleans up is done."""
+    disk, replica = disk
+    damaged = logs_of(disk)
+    for fail_at in itertools.count(0, 1 if FULL else 9):
+        copy = shutil.copytree(disk, tmp_path / f"run{fail_at}")
+        make = InterruptedFs if how == "interrupted" else FailingFs
+        fs = make(
+            OsFileSystem(), fail_at=fail_at, error=errno.ENOSPC, once=how == "interrupted", short=how == "full disk"
+        )
+        with contextlib.suppress(StorageError, KeyboardInterrupt):
+            refilled(copy, replica, fs, is_backed_up=is_backed_up)
+        check_nothing_lost(copy, intact_in(damaged))
+        refilled(copy, replica, is_backed_up=is_backed_up)
+        check_complete(copy, damaged, is_backed_up=is_backed_up)
+        shutil.rmtree(copy)
+        if not fs.failed:
+            break
+    assert fail_at > 40

@@ -18,9 +18,10 @@ from seglog.format.dialect import KAFKA
 from seglog.fs.aside import copy_file, have_same_bytes, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
+from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.partition_locks import lock_beside
 from seglog.fs.staging import Staging, remove_leftovers
-from seglog.loading.loader import LoadPlan, Repair, plan_load
+from seglog.loading.loader import LoadPlan, PlannedSegment, Repair, plan_load
 from seglog.reading.arguments import checked_path
 from seglog.segment.positions import LostRange
 from seglog.state.checkpoints import TopicPartition, read_offset_checkpoint
@@ -240,19 +241,35 @@ def _checked_backup(source: Path, directory: Path) -> Path:
 def _back_up(fs: FileSystem, plan: LoadPlan, refill: Refill | None, directory: Path) -> tuple[Path, ...]:
     """Give each .log that will be changed or removed a second name. The other files can be rebuilt from it."""
     grown = set() if refill is None else {Path(one.file).name for one in refill.filled()}
-    going = [s.files.log for s in plan.segments if s.is_changed or s.files.log.name in grown]
-    going += [files.log for files in plan.removed]
+    changed = {s.files.log.path: s for s in plan.segments if s.is_changed or s.files.log.name in grown}
+    going = [*(s.files.log for s in changed.values()), *(files.log for files in plan.removed)]
     backups = tuple(directory / log.name for log in going)
     if backups:
         make_directories(fs, directory)
     for log, backup in zip(going, backups, strict=True):
         if not os.path.lexists(backup):
             fs.link(log.path, backup)
-        elif not (os.path.samefile(log.path, backup) or have_same_bytes(log.path, backup)):
-            # (If they are the same, a killed run made it; the directory may have been copied since, without its links.)
+        elif not (
+            # A killed run made it; the directory may have been copied since, without its links. Or that run was killed
+            # between its two changes of the log: it was filled, and still has the damage that no replica could fill.
+            os.path.samefile(log.path, backup) or have_same_bytes(log.path, backup)
+            or _has_what_goes(backup, changed.get(log.path))
+        ):
             raise InvalidArgumentError(
                 "a backup already exists", file=backup, hint="move it away: it may be the only whole copy"
             )
     if backups:
         fs.sync_directory(directory)
     return backups
+
+
+def _has_what_goes(backup: Path, changed: PlannedSegment | None) -> bool:
+    """Whether a backup has all bytes that a change will remove from a .log; False if it removes none."""
+    if changed is None or changed.runs is None or changed.foreign_magics:
+        return False
+    ends = [0, *(run.stop for run in changed.runs)]
+    starts = [*(run.start for run in changed.runs), changed.files.log.size_bytes]
+    going = [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
+    with FileMapping(changed.files.log.path) as log, FileMapping(backup) as kept:
+        raw, kept_raw = memoryview(log), bytes(memoryview(kept))
+        return bool(going) and all(bytes(raw[end:start]) in kept_raw for end, start in going)
