@@ -77,6 +77,7 @@ def print_summary(rows: Sequence[PartitionRow]) -> None:
 # --- text --------------------------------------------------------------------------------
 
 
+_NAMED_MAX = 8
 STATUSES = ("converted", "planned", "skipped", "failed")
 
 
@@ -124,7 +125,11 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
 
 
 def rows_remarks(rows: Sequence[PartitionRow]) -> Iterable[str]:
-    """Return the remarks on each partition, the failures, and what to do about them."""
+    """Return why partitions were skipped, the remarks on each, the failures, and what to do about them."""
+    for reason in dict.fromkeys(row.what for row in rows_of(rows, "skipped") if row.what is not None):
+        same = [report.printable(row.partition) for row in rows_of(rows, "skipped") if row.what == reason]
+        more = f" and {len(same) - _NAMED_MAX:,} more" if len(same) > _NAMED_MAX else ""
+        yield f"skipped: {reason}: {', '.join(same[:_NAMED_MAX])}{more}"
     for row in rows:
         for warning in row.warnings:
             yield f"{report.paint('warning:', 'yellow')} {report.printable(f'{row.partition}: {warning}')}"

@@ -1,13 +1,16 @@
 """`seglog convert`: a partition, or a log dir of them, in another record format, in a new directory, with a proof."""
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
+from seglog.config import LogConfig
 from seglog.conversion.directory import Options, plan_from_options
 from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
@@ -15,7 +18,7 @@ from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place,
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.conversion.throttle import Throttle
-from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
+from seglog.errors import InvalidArgumentError, InvalidConfigError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted, version_of
@@ -41,6 +44,32 @@ from .upgrade_plan import TopicConfigType, show_plan
 
 # The value of --proof that is not a file name; for a file of this name, pass ./independent.
 _INDEPENDENT = "independent"
+_WITH_LEVELS = ("gzip", "lz4", "zstd")
+
+
+class CodecType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """`zstd` or `zstd:9`: the codec, and the setting with its level."""
+
+    name = "codec"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, object]]:
+        if isinstance(value, tuple):
+            return value
+        name, colon, level = value.partition(":")
+        if name not in (labels := [codec.label for codec in Codec]):
+            self.fail(f"{name!r} is not one of {', '.join(labels)}", param, ctx)
+        if not colon:
+            return name, {}
+        key = f"compression.{name}.level"
+        if name not in _WITH_LEVELS:
+            self.fail(f"{name} has no levels", param, ctx)
+        try:
+            LogConfig.of({key: level})
+        except InvalidConfigError as error:
+            self.fail(error.what, param, ctx)
+        return name, {key: level}
 
 
 @click.command(cls=Command)
@@ -51,7 +80,9 @@ _INDEPENDENT = "independent"
 @click.option("--repack", "repack_bytes", metavar="BYTES", type=SizeType(), default=0,
               help="Pack consecutive records into batches of about BYTES, such as 16k. All replicas must then be "
               "replaced together.")
-@click.option("--codec", type=click.Choice([codec.label for codec in Codec]), help="Recompress every batch.")
+@click.option("--codec", metavar="CODEC", type=CodecType(),
+              help="Recompress every batch that has another codec: none, gzip, snappy, lz4 or zstd. A level may "
+              "follow, such as zstd:9.")
 @click.option("--allow-lossy", is_flag=True,
               help="Below v2, and to or from tagged: allow the loss of headers, control batches, producer ids, and in "
               "v0 timestamps. A dry run counts them.")
@@ -95,7 +126,7 @@ def command(
     dst: Path | None,
     to: str,
     repack_bytes: int,
-    codec: str | None,
+    codec: tuple[str, dict[str, object]] | None,
     allow_lossy: bool,
     aborted: Aborted | None,
     delete_horizon_ms: int | None,
@@ -138,8 +169,10 @@ def command(
     second_proof_every = proof_every if _INDEPENDENT in proofs else 0
     proof_files = [Path(proof) for proof in proofs if proof != _INDEPENDENT]
     proof_file = proof_files[-1] if proof_files else None
+    label, levels = codec or (None, {})
     options = Options(
-        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, dict(settings), second_proof_every
+        version, repack_bytes, label, delete_horizon_ms, allow_lossy, aborted, {**dict(settings), **levels},
+        second_proof_every,
     )
     if src.is_file():
         raise NotALogError(
@@ -210,6 +243,9 @@ def command(
         print_summary(rows)
     elif not as_json and not is_partition:
         print("\n".join(rows_text(rows, options.to)))
+        if backup is not None and any(row.status == "converted" for row in rows):
+            print(f"the old partitions are kept in {report.printable(str(backup))}, until you remove them")
+            print(_rollback_text(src, backup))
     is_needed = any(row.status == "planned" for row in rows)
     if is_dry and not as_json:
         lossy = needed_options([row.losses for row in rows if row.losses], options)
@@ -218,6 +254,11 @@ def command(
     if any(row.status == "failed" for row in rows):
         return report.PARTIAL
     return int(is_dry and is_needed)
+
+
+def _rollback_text(src: Path, backup: Path) -> str:
+    """The command that undoes a conversion in place."""
+    return f"To undo it: seglog convert {shlex.quote(str(src))} --rollback --backup {shlex.quote(str(backup))}"
 
 
 def roll_back_each(
@@ -290,6 +331,7 @@ def _convert_partition(
         if backup is not None:
             kept = report.printable(str(backup / source.name))
             print(f"the old partition is kept as {kept}; --rollback restores it, until you remove it")
+            print(_rollback_text(src, backup))
     seconds = time.monotonic() - began_s
     return PartitionRow.of_plan(plan, seconds) if result is None else PartitionRow.of_result(result, seconds)
 

@@ -108,7 +108,7 @@ def convert(
     dst: str,
     to: str,
     repack_bytes: int,
-    codec: str | None,
+    codec: tuple[str, dict[str, object]] | None,
     allow_lossy: bool,
     aborted: Aborted | None,
     delete_horizon_ms: int | None,
@@ -161,11 +161,13 @@ def convert(
             check_output_file(report_file, source)
     from seglog.spark import convert_topics
 
+    label, levels = codec or (None, {})
     with _Line(enabled=not no_progress) as line, _started(line, master, spark_settings) as spark:
         done = convert_topics(
-            spark, src, dst, version, topics=topics, partitions=partitions, repack_bytes=repack_bytes, codec=codec,
+            spark, src, dst, version, topics=topics, partitions=partitions, repack_bytes=repack_bytes, codec=label,
             delete_horizon_ms=delete_horizon_ms, allow_lossy=allow_lossy, aborted=aborted, skip_active=skip_active,
-            config=dict(settings), verify=verify, dry_run=dry_run, resume=resume, max_concurrent=max_concurrent,
+            config={**dict(settings), **levels}, verify=verify, dry_run=dry_run, resume=resume,
+            max_concurrent=max_concurrent,
             throttle_bytes_per_s=throttle_bytes, task_bytes=task_bytes, wave_bytes=wave_bytes,
             finalize_each=finalize_each, remove_source=remove_source, progress=line,
             store_options=dict(store_options),

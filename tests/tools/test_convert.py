@@ -357,7 +357,9 @@ def test_a_log_dir_has_a_row_for_each_partition(logs, tmp_path):
     ]
     assert (summary["partitions"], summary["converted"], summary["failed"]) == (3, 3, 0)
     assert [row["digest"] for row in rows_of(tmp_path / "out.json")] == [row["digest"] for row in rows]
-    assert "3 skipped" in seglog("convert", logs, tmp_path / "made", "--resume").stdout
+    text = seglog("convert", logs, tmp_path / "made", "--resume").stdout
+    assert "3 skipped" in text
+    assert "skipped: converted by an earlier run: orders-0, orders-1, orders-2" in text.splitlines()
 
 
 def test_one_that_fails_is_status_7(logs, tmp_path):
@@ -370,6 +372,7 @@ def test_one_that_fails_is_status_7(logs, tmp_path):
 def test_a_dry_run_over_a_log_dir_lists_losses(logs):
     text = seglog("convert", logs, "--to", 1, "--codec", "none", status=1).stdout
     assert "2 planned, 1 skipped" in text
+    assert "skipped: already v1 with codec none: orders-0" in text.splitlines()
     assert "dry run: nothing was changed" in text
     assert "v1 cannot store: orders-1:" in text
 
@@ -393,6 +396,29 @@ def test_a_partition_that_is_done_is_left_alone(source, target):
     assert seglog_json("convert", source, target, "--resume", "--codec", "gzip")[-1]["proven"]
 
 
+def test_a_codec_may_have_a_level(source, tmp_path):
+    sizes = {}
+    for codec in ("zstd:1", "zstd:19"):
+        seglog("convert", source, tmp_path / codec / "orders-0", "--codec", codec, "--repack", "1m")
+        sizes[codec] = sum(log.stat().st_size for log in (tmp_path / codec / "orders-0").glob("*.log"))
+    assert sizes["zstd:19"] < sizes["zstd:1"]
+
+
+@pytest.mark.parametrize(("codec", "why"), [
+    ("zstd:99", "compression.zstd.level must be"), ("zstd:x", "compression.zstd.level"),
+    ("snappy:3", "snappy has no levels"), ("brotli", "'brotli' is not one of none, gzip"),
+])
+def test_a_codec_that_cannot_be_meant_is_status_2(source, codec, why):
+    assert why in seglog("convert", source, "--codec", codec, status=2).stderr
+
+
+def test_a_codec_that_makes_the_result_grow_is_warned_about(source, tmp_path):
+    words = "with codec none the result {} larger than the source: "
+    assert words.format("will be") in seglog("convert", source, "--codec", "none", status=1).stdout
+    assert words.format("is") in seglog("convert", source, tmp_path / "made-0", "--codec", "none").stdout
+    assert "larger than the source" not in seglog("convert", source, tmp_path / "other-0").stdout
+
+
 # --- in place --------------------------------------------------------------------------------------
 
 
@@ -401,6 +427,7 @@ def test_in_place_and_back(source, tmp_path):
     place = ["--in-place", "--apply", "--backup", tmp_path / "backups"]
     text = seglog("convert", source, *place).stdout
     assert "--rollback restores it" in text
+    assert text.splitlines()[-1] == f"To undo it: seglog convert {source} --rollback --backup {tmp_path / 'backups'}"
     assert {b["magic"] for b in seglog_json("dump", "--batches", source)} == {2}
     assert contents(tmp_path / "backups/orders-0") == before
     assert "nothing to do" in seglog("convert", source, *place, "--resume").stdout
@@ -420,6 +447,17 @@ def test_in_place_is_no_more_open_to_others_than_before(source, tmp_path):
         os.umask(before)
     assert source.stat().st_mode & 0o777 == 0o750
     assert {path.stat().st_mode & 0o777 for path in source.iterdir()} == {0o640}
+
+
+def test_a_log_dir_in_place_says_what_it_skips_and_how_to_undo_it(logs, tmp_path):
+    before = {path: contents(path) for path in sorted(logs.iterdir())}
+    dry = seglog("convert", logs, "--in-place", status=1).stdout
+    assert "skipped: already v2: orders-1" in dry.splitlines()
+    text = seglog("convert", logs, "--in-place", "--apply", "--backup", tmp_path / "backups").stdout
+    assert "skipped: already v2: orders-1" in text.splitlines()
+    undo = text.splitlines()[-1].removeprefix("To undo it: seglog ").split()
+    assert "2 partitions" not in seglog(*undo).stdout
+    assert {path: contents(path) for path in before} == before
 
 
 def test_a_log_dir_in_place_and_back(logs, tmp_path):

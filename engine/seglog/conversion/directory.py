@@ -26,6 +26,7 @@ from seglog.conversion.plan import (
     Result,
     TargetSegment,
     end_offsets,
+    growth_warning,
     larger_batches_warning,
     make_plan,
 )
@@ -323,6 +324,8 @@ class _Conversion:
         larger_batches = sum(segment.larger_batches for segment in segments)
         if larger_batches:
             warnings.append(larger_batches_warning(larger_batches, self._plan.config.max_message_bytes))
+        size_bytes = sum(part.size_bytes for segment in segments for part in segment.parts)
+        warnings += growth_warning(self._plan.profile, self._plan.size_bytes, size_bytes)
         return Result(
             plan=self._plan,
             target=self._target,

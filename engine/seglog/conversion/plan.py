@@ -4,7 +4,7 @@ A plan reads every batch header and checks every checksum and the order of offse
 before anything is created. With a target, `run` carries it out (conversion.directory). Without one it is a dry run and
 also forecasts the size.
 """
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,6 +124,12 @@ class Plan:
     @property
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset
+
+    @property
+    def form(self) -> str:
+        """The format and codec that were asked for, such as "v2" or "v2 with codec zstd"."""
+        codec = self.profile.codec
+        return version_words(self.to) + ("" if codec is None else f" with codec {codec.label}")
 
     @property
     def changes_nothing(self) -> bool:
@@ -256,6 +262,7 @@ def make_plan(
             *_warnings(source, target, profile, forecast),
             *_end_offset_warning(profile, segments[-1].next_offset, end_offset),
             *(f"{gap.reason} ({Path(gap.file).name}); the result lacks them, too" for gap in gaps),
+            *_growth_warning(segments, profile),
         ),
         losses=losses,
         target_end_offset=end_offset,
@@ -385,6 +392,21 @@ def _warnings(
     if forecast is not None and forecast.larger_batches:
         yield larger_batches_warning(
             forecast.larger_batches, source.config.max_message_bytes, at_least=not forecast.saw_all
+        )
+
+
+def _growth_warning(segments: Sequence[SegmentPlan], profile: Profile) -> Iterator[str]:
+    sizes = [segment.forecast_bytes for segment in segments]
+    if all(size is not None for size in sizes):
+        yield from growth_warning(profile, sum(one.size_bytes for one in segments), sum(filter(None, sizes)), "will be")
+
+
+def growth_warning(profile: Profile, before_bytes: int, after_bytes: int, verb: str = "is") -> Iterator[str]:
+    """The warning about a codec that was chosen, if the result is larger than the source."""
+    if profile.codec is not None and after_bytes > before_bytes:
+        yield (
+            f"with codec {profile.codec.label} the result {verb} larger than the source: {after_bytes} bytes, not"
+            f" {before_bytes}"
         )
 
 

@@ -24,7 +24,8 @@ class PartitionRow:
     "planned": a dry run; "skipped": an earlier run has done it, or a conversion in place would change nothing. If each
     segment of the source is a separate step, `skipped` counts those that an earlier run had finished, `retried` those
     that took more than one attempt. `digest`: Proof.sha256, of source and target. `losses`: what the format cannot
-    store, if it was counted. `error`: the code of what stopped it, `what` describes it, and `fix` says what to do.
+    store, if it was counted. `error`: the code of what stopped it, `what` describes it, and `fix` says what to do; if
+    it was skipped, `what` is the reason.
     """
 
     partition: str
@@ -70,6 +71,7 @@ class PartitionRow:
         return cls(
             source.name, "skipped", segments=len(files), records=proof.records,
             bytes_in=_size_of(settled_log_files(source)), bytes_out=_size_of(files), digest=proof.sha256,
+            what="converted by an earlier run",
         )
 
     @classmethod
@@ -77,7 +79,7 @@ class PartitionRow:
         """Make the row of a partition that would not change."""
         return cls(
             plan.source.name, "skipped", segments=len(plan.segments), bytes_in=plan.size_bytes,
-            bytes_out=plan.size_bytes, seconds=seconds,
+            bytes_out=plan.size_bytes, seconds=seconds, what=None if plan.profile.erased else f"already {plan.form}",
         )
 
     @classmethod
