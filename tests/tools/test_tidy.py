@@ -92,6 +92,19 @@ def test_what_a_killed_run_was_building_goes(data):
     assert not path.exists()
 
 
+def test_what_seglog_was_writing_goes_once_no_writer_can_be_alive(data):
+    names = ["orders-0/.seglog.config.tmp", ".seglog.cluster_id.tmp", ".seglog.users.tmp"]
+    before = files(data)
+    put(data, *names, "orders-0/.seglog.config")
+    assert tidy(data) == []
+    for name in [*names, "orders-0/.seglog.config"]:
+        os.utime(data / name, (0, 0))
+    assert {(str(one.path.relative_to(data)), one.kind) for one in tidy(data, apply=True)} == {
+        (name, "scratch") for name in names
+    }
+    assert files(data).keys() == {*before, "orders-0/.seglog.config"}
+
+
 def test_a_log_dir_in_use_is_left_alone(data):
     put(data, *LITTER)
     left = files(data).keys()

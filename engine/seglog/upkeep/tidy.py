@@ -2,7 +2,8 @@
 
     backup             an index or a checkpoint that a repair replaced: .bak
     deleted file       a segment that retention or a cleaner has dropped, before its minute was over: .deleted
-    scratch            a file that was being written when its writer died: .tmp
+    scratch            a file that was being written when its writer died: .tmp; one of seglog's own, .seglog.*.tmp, if
+                       it is an hour old: some of these are written without the log dir's lock
     deleted partition  of a topic that was deleted: -delete
     staging            a directory that a killed run of seglog was building
     stray partition    of a topic that the cluster does not know: -stray. A broker keeps it, in case that is wrong
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from seglog.clock import SystemClock
 from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem, OsFileSystem
@@ -34,6 +36,9 @@ _FILE_KINDS: dict[str, Kind] = {
 # be left.
 _OF_PARTITION = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
 _OF_LOG_DIR = (*names.OFFSET_CHECKPOINTS, names.META_PROPERTIES)
+_OURS = ".seglog."
+# Such a file is written in one go, then renamed: none that is this old has a living writer.
+_STALE_MS = 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def _litter(log_dir: Path) -> Iterator[Litter]:
     for path in listed:
         parsed = names.parse_partition_dir(path.name) if path.is_dir() else None
         if parsed is None:
-            kind = _kind_of_file(path.name, _OF_LOG_DIR)
+            kind = _kind_of_file(path, _OF_LOG_DIR)
             if kind is not None and path.is_file():
                 yield Litter(path, kind, _size_of(path))
         elif parsed.mark == names.DELETE:
@@ -89,13 +94,16 @@ def _litter_of_partition(directory: Path) -> Iterator[Litter]:
     with refusals("list", directory):
         listed = sorted(os.listdir(directory))
     for name in listed:
-        kind = _kind_of_file(name, _OF_PARTITION)
         path = directory / name
+        kind = _kind_of_file(path, _OF_PARTITION)
         if kind is not None and path.is_file() and not path.is_symlink():
             yield Litter(path, kind, _size_of(path))
 
 
-def _kind_of_file(name: str, known: tuple[str, ...]) -> Kind | None:
+def _kind_of_file(path: Path, known: tuple[str, ...]) -> Kind | None:
+    name = path.name
+    if name.startswith(_OURS):
+        return "scratch" if name.endswith(SCRATCH_SUFFIX) and _is_stale(path) else None
     parsed = names.parse_file_name(name)
     if parsed is not None:
         return _FILE_KINDS.get(parsed.state)
@@ -105,6 +113,13 @@ def _kind_of_file(name: str, known: tuple[str, ...]) -> Kind | None:
         if name in (one + SCRATCH_SUFFIX, one + names.TMP_SUFFIX):
             return "scratch"
     return None
+
+
+def _is_stale(path: Path) -> bool:
+    try:
+        return SystemClock().now_ms() - path.lstat().st_mtime * 1000 > _STALE_MS
+    except FileNotFoundError:       # renamed by its writer since
+        return False
 
 
 def _size_of(path: Path) -> int:
