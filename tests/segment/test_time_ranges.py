@@ -337,7 +337,7 @@ def test_rebuild_makes_them_where_they_are_asked_for_or_there(one):
     assert (step.changed, step.entries, step.size_bytes) == (True, 1, path.stat().st_size)
     right = path.read_bytes()
     path.write_bytes(right[:-1])
-    step = rebuilt(log)[str(path)]
+    step = rebuilt(log, keep_replaced=True)[str(path)]
     assert (step.changed, step.backup) == (True, f"{path}.bak")
     assert path.read_bytes() == right
     assert not rebuilt(log)[str(path)].changed
