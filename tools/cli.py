@@ -58,7 +58,7 @@ GROUPS = {
         "restore": "Restore partitions from a backup.",
         "serve": "Let Kafka clients produce to and consume from a log dir.",
         "users": "List, add or remove the users of a log dir that is served, for SCRAM.",
-        "cursors": "List the named readers of a log, or move one to another offset.",
+        "cursors": "List the cursors of a log, or move one to another offset.",
     },
     "Queue": {
         "queue": "Put, take, count and look at the jobs of a queue (seglog.Queue).",

@@ -1,4 +1,4 @@
-"""`seglog cursors ls | reset`: the named readers of a log, and where they continue."""
+"""`seglog cursors ls | reset`: the cursors of a log, and where they continue."""
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +21,7 @@ from .targets import Place, resolve
 
 @click.group(name="cursors", cls=CommandGroup)
 def command() -> None:
-    """List the named readers of a log, or move one to another offset.
+    """List the cursors of a log, or move one to another offset.
 
     A service that reads with `log.cursor("mailer")` stores its position in the partition.
     """
@@ -31,7 +31,7 @@ def command() -> None:
 @paths_argument
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
-    """List the named readers, with the offset at which each continues, and its lag in offsets. Changes nothing."""
+    """List the cursors, with the offset at which each continues, and its lag in offsets. Changes nothing."""
     places = EachPlace(paths, as_json=as_json)
     listed = 0
     for place in places:

@@ -86,7 +86,7 @@ cdef class Assigned:
     offset_of_max_timestamp: the last offset of the first batch that has it, which Kafka's time index uses
         (LogSegment.append); -1 if none has one.
     count: of the records; -1 if unknown.
-    suspect: in a follower's batches, the first slot of one that may decompress to too much; -1: none may.
+    suspect: in a replica's batches, the first slot of one that may decompress to too much; -1: none may.
     max_epoch: the largest leader epoch of the batches; -1 if none has one. has_producer: one of them has a producer.
     rebuilt: whether the bytes differ from those given, in more than headers.
     magic: the format of the first batch.

@@ -2,7 +2,7 @@
 
 A leader's append follows Kafka's LogValidator with UnifiedLog.analyzeAndValidateRecords: every record is read, once.
 Header values are stored into a copy of the bytes: neither a batch's offsets nor its leader epoch are under its CRC, and
-relative offsets stay as they are. A follower's append (appendAsFollower) keeps what the leader gave. Batches that
+relative offsets stay as they are. A replica's append (appendAsFollower) keeps what the leader gave. Batches that
 cannot stay as they are (another codec, another format version) are returned as an Unfit, for format.validate to
 rebuild.
 
@@ -336,7 +336,7 @@ cdef class AppendCheck:
         return assigned
 
     def follow(self, raw not None, int64_t next_offset):
-        """Check batches that keep their offsets and leader epochs, as a follower's; return an Assigned.
+        """Check batches that keep their offsets and leader epochs, as a replica's; return an Assigned.
 
         Each begins at or above `next_offset` and above the one before it; gaps are allowed. Records and
         max.message.bytes are not checked: the leader did that. The batches of a BatchTable must have correct checksums,

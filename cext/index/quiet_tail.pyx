@@ -71,7 +71,7 @@ cdef class QuietTail(ChangeGate):
         offset. -1: not quiet; then nothing was done.
 
         `waits`: if readers see only durable records, return when it is durable. `follows`: a v2 batch that keeps its
-        offset and its epoch, as a follower's, after others of its kind.
+        offset and its epoch, as a replica's, after others of its kind.
 
         Not quiet: the first batch since opening or of an epoch, and the first one of its kind (`follows`); one of a
         producer, which the log would have to remember; one with tags; several batches; one of another encoder than the

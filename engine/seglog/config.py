@@ -299,7 +299,7 @@ class LogConfig(Settings):
     )
     retention_respect_cursors: bool = setting(
         False, "seglog.retention.respect.cursors", "boolean",
-        "whether retention keeps what a named reader has not read yet, once the reader has committed an offset; one "
+        "whether retention keeps what a cursor has not read yet, once the reader has committed an offset; one "
         "that never returns keeps the log from shrinking until `seglog cursors reset` moves it",
         "seglog's own; Kafka keeps nothing for a consumer",
     )

@@ -1,4 +1,4 @@
-"""A named reader of a log in an event loop."""
+"""A cursor of a log in an event loop."""
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ from seglog.segment.positions import LostRange
 
 
 class AsyncCursor(OpenHandle):
-    """A named reader, from `log.cursor(name)` of an AsyncLog, AsyncFollower or AsyncPartition.
+    """A cursor, from `log.cursor(name)` of an AsyncLog, AsyncFollower or AsyncPartition.
 
         async with log.cursor("mailer") as cursor:
             async for record in cursor.read():

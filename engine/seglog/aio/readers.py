@@ -83,7 +83,7 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         return await self._home.by_thread(self.blocking.offset_for_time, when)
 
     def cursor(self, name: str, *, shared: bool = False) -> Opening[AsyncCursor]:
-        """Open a named reader: `async with log.cursor("mailer") as cursor`, or `cursor = await log.cursor("mailer")`,
+        """Open a cursor: `async with log.cursor("mailer") as cursor`, or `cursor = await log.cursor("mailer")`,
         which is closed later. Its position is stored durably in the partition. Raises what `Log.cursor` raises."""
         self._home.check()
         return Opening(

@@ -83,7 +83,7 @@ def back_up(
     following: Snapshot | None = None, is_followed: bool = False,
 ) -> BackupRun:
     """As `backup`. `is_followed`: if nothing has changed, return the last snapshot, and make none. `following`: the
-    last one that this follower made, which is removed if the new one is of the same hour."""
+    last one that this `follow` made, which is removed if the new one is of the same hour."""
     source = Path(os.path.abspath(src))
     directories = _partitions(source)
     _check_apart(source, repository)

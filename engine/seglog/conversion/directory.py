@@ -361,7 +361,7 @@ class _Conversion:
             self._staging.write_file(names.PARTITION_METADATA, raw)
 
     def _copy_cursors(self) -> None:
-        """Copy the positions of named readers: offsets do not change."""
+        """Copy the positions of cursors: offsets do not change."""
         for path in cursor_files(self._source.path):
             raw = reader(self._source.path)(path.name)
             if raw is not None:

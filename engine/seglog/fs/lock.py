@@ -7,7 +7,7 @@ record lock, which only fcntl's F_SETLK sees; flock(2) does not.
     lock_log_dir(dir, SHARED)    several seglog writers, each with its own partition; no broker.
     lock_partition(dir)          exclusive, on the partition's `.seglog.lock`: its one writer. By a lock that needs no
                                  descriptor, if the system has such (fs.kept_lock).
-    lock_file(path, mode)        for anything else, such as a named reader (log.log_cursor).
+    lock_file(path, mode)        for anything else, such as a cursor (log.log_cursor).
     turns(dir).run(section)      on the log dir's `.seglog.lock`, for short times: whose turn it is to change a file
                                  that all writers of the log dir share.
 

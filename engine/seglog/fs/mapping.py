@@ -11,7 +11,7 @@ them; closing never fails.
 
 Never truncate a file of which somebody may need the end, here or in another process: seglog shortens a file by writing
 a shorter one beside it and renaming, except for a torn tail on a full disk (fs.aside.shorten). Kafka does truncate
-files: its indexes when a segment rolls, and a follower's log. A load past
+files: its indexes when a segment rolls, and a replica's log. A load past
 the new end finds zeros then, and whoever read from the map raises StorageError: kernels do it by themselves, code that
 looks at the bytes calls `check_whole` afterwards, and `with Mapping(...)` does at its end. (With SEGLOG_SIGBUS=off the
 process ends with SIGBUS instead.) Pass `copy=True` for an index in a directory that a live broker may own.

@@ -74,7 +74,7 @@ class Loaded:
     """A log as it was opened. There is at least one segment; the last one is appended to.
 
     `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was
-    truncated or quarantined, torn tails included. `cursors`: names of the files of named readers.
+    truncated or quarantined, torn tails included. `cursors`: the names of the files of cursors.
     """
 
     segments: "tuple[PlannedSegment, ...]"

@@ -48,7 +48,7 @@ class CheckedBatch(NamedTuple):
     """An encoded batch that was checked and not yet appended: what `Log.check_batch` returns."""
 
     given: bytes | memoryview | BatchTable
-    keeps_offsets: bool             # as a follower's
+    keeps_offsets: bool             # as a replica's
     leader_epoch: int | None        # the epoch that it begins, or None for the log's
     now_ms: int
     place: tuple[int, int]          # the offset and the leader epoch that it has
@@ -193,7 +193,7 @@ class LogAppender:
         return self.append_checked(checked, wait, from_coordinator)
 
     def append_table(self, table: BatchTable) -> None:
-        """Append batches that keep their offsets, as a follower does. Their checksums were checked, and their bytes do
+        """Append batches that keep their offsets, as a replica does. Their checksums were checked, and their bytes do
         not change: they are written without a copy."""
         self.append_checked(self._check(table, True, None), True)
 

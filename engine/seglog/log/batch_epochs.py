@@ -1,4 +1,4 @@
-"""The leader epochs that begin within batches that bring their own epochs: a follower's append, a mirror."""
+"""The leader epochs that begin within batches that bring their own epochs: a replica's append, a mirror."""
 from collections.abc import Callable
 
 from seglog._kernels.batch_survey import first_of_later_epoch

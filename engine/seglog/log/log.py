@@ -342,7 +342,7 @@ class Log(Followable, Unclosed):
 
         Offsets are assigned in place, and nothing is compressed again; the batch is rebuilt only if its inner offsets
         do not fit, or compression.type names another codec. `assign_offsets=False` keeps offsets, epochs and
-        timestamps, opens no batch and accepts any number: a follower's append, or the mirror of a compacted topic.
+        timestamps, opens no batch and accepts any number: a replica's append, or the mirror of a compacted topic.
         `leader_epoch`: a new leader epoch of the log from here on. `from_coordinator`: a coordinator's batch, such as
         the offsets that a transaction commits: its producer's epoch is checked, its sequence numbers are not.
 

@@ -27,7 +27,7 @@ METRICS = (
     Metric("seglog_followers_opened_total", "counter", (), "openings of followers"),
     Metric("seglog_follow_calls", "gauge", ("path",), "running calls of `follow`, of followers and of open logs"),
     Metric("seglog_follow_lag", "gauge", ("path",), "offsets that the slowest has not read yet, by whole chunks"),
-    Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the next offset that a named reader reads"),
+    Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the next offset that a cursor reads"),
     Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "number of offsets from there to the end of the log"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
     Metric(

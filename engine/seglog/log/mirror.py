@@ -1,10 +1,10 @@
 """Copying batches from one log to another unchanged: what the two proposals call mirroring without opening batches.
 
-    for a run of batches: check the CRCs ── copy ── other offsets, epoch, time in the headers ── a follower's append
+    for a run of batches: check the CRCs ── copy ── other offsets, epoch, time in the headers ── a replica's append
 
 Nothing is decompressed and no record is parsed; only v0 wrappers, whose offsets are in compressed bytes, are opened and
 rebuilt if they get other offsets. Two options cost more (log.mirror_routes): closing gaps, and several targets. Format
-and codec stay as they are, whatever the target's message.format.version says, as for any follower; so do producer ids
+and codec stay as they are, whatever the target's message.format.version says, as for any replica; so do producer ids
 and transactions.
 """
 import os

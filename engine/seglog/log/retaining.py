@@ -367,7 +367,7 @@ class LogRetainer:
 
 
 def kept_from(directory: Path, config: LogConfig, log_start_offset: int, log_end_offset: int) -> int:
-    """The offset from which on retention deletes nothing: the log end, or the first that a named reader has not read.
+    """The offset from which on retention deletes nothing: the log end, or the first that a cursor has not read.
     """
     if not config.retention_respect_cursors:
         return log_end_offset

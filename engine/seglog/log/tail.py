@@ -247,7 +247,7 @@ class LogTail(WriteGate, QuietTail):
         latest = self.epoch_cache.latest
         if epoch >= 0 and (latest is None or epoch > latest):
             self.epoch_cache.assign(epoch, offset)
-        if epoch > self.leader_epoch:       # a follower's append: later appends must not have an earlier epoch
+        if epoch > self.leader_epoch:       # a replica's append: later appends must not have an earlier epoch
             self.set_epoch(epoch)
         self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
 

@@ -1,4 +1,4 @@
-"""A named reader of a log: its position is stored in the partition, and survives restarts."""
+"""A cursor of a log: its position is stored in the partition, and survives restarts."""
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ class Readable(Protocol):
 
 
 class LogCursor(OpenHandle):
-    """A named reader, from `log.cursor(name)` of a `Log` or any reader of it. Use it as a context manager, or close it.
+    """A cursor, from `log.cursor(name)` of a `Log` or any reader of it. Use it as a context manager, or close it.
 
         with log.cursor("mailer") as cursor:
             for record in cursor.read():

@@ -80,7 +80,7 @@ class LogReader(LogLookup):
 
     config: LogConfig
     _decompress: Decompress
-    _fs: FileSystem = OsFileSystem()     # for the files of its named readers
+    _fs: FileSystem = OsFileSystem()     # for the files of its cursors
     _clock: Clock = SystemClock()
     _syncs_cursors = True
 
@@ -116,7 +116,7 @@ class LogReader(LogLookup):
         return Chained(read_runs(self, asked, lost), lost)
 
     def cursor(self, name: str, *, shared: bool = False) -> "LogCursor":
-        """Open a named reader, whose position is stored durably in the partition. `shared`: several readers, in this
+        """Open a cursor, whose position is stored durably in the partition. `shared`: several readers, in this
         process or others, may use the name at the same time if all of them pass it; then a commit never moves back.
 
         Raises InvalidArgumentError for an invalid name, LogLockedError if the name is in use, CorruptCheckpointError if

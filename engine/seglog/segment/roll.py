@@ -75,7 +75,7 @@ class RollRule:
 def new_base_offset(first_offset: int | None, last_offset: int, log_end_offset: int) -> int:
     """Return the base offset of the segment that begins with an append (UnifiedLog.maybeRoll, LocalLog.roll).
 
-    It is the append's first offset, which may be above a gap. `first_offset` is None for v0 or v1 of a follower: Kafka
+    It is the append's first offset, which may be above a gap. `first_offset` is None for v0 or v1 of a replica: Kafka
     does not open the wrapper to find it, and takes the lowest offset that the last one allows.
     """
     return max(last_offset - RELATIVE_OFFSET_MAX if first_offset is None else first_offset, log_end_offset)

@@ -115,7 +115,7 @@ class _Assembly:
         return (*((larger_batches_warning(larger, limit),) if larger else ()), *self._fold.notes)
 
     def _copy_metadata(self) -> None:
-        """Copy the topic id, and the positions of named readers: offsets do not change."""
+        """Copy the topic id, and the positions of cursors: offsets do not change."""
         there = self._workplace.source_store.files(self._workplace.source_of(self._partition))
         for name in (names.PARTITION_METADATA, *(file.name for file in there if is_cursor_file(file.name))):
             raw = self._read_source(name)

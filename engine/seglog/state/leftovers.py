@@ -128,7 +128,7 @@ class Leftovers(NamedTuple):
     replaced: tuple[str, ...] = ()                  # replaced by files that are swapped in
     swapped: tuple[tuple[str, str], ...] = ()       # (name with .swap, name without)
     orphans: tuple[str, ...] = ()                   # indexes without their .log
-    cursors: tuple[str, ...] = ()                   # files of named readers, which stay: state.reader_cursor
+    cursors: tuple[str, ...] = ()                   # files of cursors, which stay: state.reader_cursor
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

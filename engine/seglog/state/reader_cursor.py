@@ -1,4 +1,4 @@
-"""`.seglog.cursor-<name>`: the position of a named reader of a log. docs/formats/reader_cursor.md.
+"""`.seglog.cursor-<name>`: the position of a cursor. docs/formats/reader_cursor.md.
 
 The file has two slots. A commit writes over the earlier one, so that it takes one sync, and what a crash leaves half
 written is not the commit before.

@@ -260,7 +260,7 @@ class CleaningRound:
         return batch.is_control and batch.producer_epoch == last.producer_epoch
 
     def _ends_the_round(self, batch: RecordBatch) -> bool:
-        """Whether it ends the round: followers continue after a round's last offset (KAFKA-17076)."""
+        """Whether it ends the round: replicas continue after a round's last offset (KAFKA-17076)."""
         return (
             self._config.compaction_upgrade_format
             and batch.last_offset + 1 == self._plan.first_uncleanable_offset

@@ -109,7 +109,7 @@ def holds(
 
 @dataclass(frozen=True, slots=True)
 class LaggingReader:
-    """A named reader with unread records at `offset`, in the segment at `base_offset`: `unread` offsets of it, which it
+    """A cursor with unread records at `offset`, in the segment at `base_offset`: `unread` offsets of it, which it
     loses at `goes_ms`, or keeps if that is None.
     """
 
@@ -123,7 +123,7 @@ class LaggingReader:
 def lagging_readers(
     partition: Partition, held: Sequence[HeldSegment], given: Mapping[str, object]
 ) -> list[LaggingReader]:
-    """Return the named readers that lag, each with what it would lose. `held`: the result of `holds`. Raises what
+    """Return the cursors that lag, each with what it would lose. `held`: the result of `holds`. Raises what
     ReaderCursor.read raises."""
     keeps = settings_of(partition, given).retention_respect_cursors
     ends = [*(one.base_offset for one in held[1:]), partition.log_end_offset]

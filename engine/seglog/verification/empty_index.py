@@ -1,7 +1,7 @@
 """Judges whether an .index without entries can be right for its log; takes the walk's batches in order.
 
 Kafka gives a batch an entry if more than index.interval.bytes of log are between it and the last entry. 2.8's cleaner
-and followers up to 4.0 decide this once for each append, and an append may have many batches: a segment written in one
+and replicas up to 4.0 decide this once for each append, and an append may have many batches: a segment written in one
 append has no entries, however long it is. Other evidence: a leader appends v2 batches one by one; and the time index
 gets an entry with each one of the offset index, besides those from a close or a roll of the log.
 
