@@ -16,7 +16,7 @@ METRICS = (
            "jobs that were taken and are not finished, until their lease ends"),
     Metric("seglog_queue_dead", "gauge", _LABELS, "jobs that were given up"),
     Metric("seglog_queue_oldest_age_seconds", "gauge", _LABELS,
-           "since when the oldest job that is neither in flight nor dead was put; 0: there is none"),
+           "the age of the oldest job that is neither in flight nor dead; 0 if there is none"),
     Metric("seglog_queue_paused", "gauge", _LABELS, "1: no job is handed out until it is resumed"),
     Metric("seglog_queue_deliveries_total", "counter", _LABELS, "jobs handed out since opening, each attempt"),
     Metric("seglog_queue_redeliveries_total", "counter", _LABELS, "those of them that were not the first attempt"),
