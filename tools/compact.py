@@ -32,8 +32,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Keep only the last record of each key in the partition directory PATH, and tombstones until they expire, as
-    Kafka's cleaner does. Offsets do not change; the active segment is not compacted. Of a log dir, those partitions
-    whose topic is compacted.
+    Kafka's cleaner does. Offsets do not change; the active segment is not compacted. In a log dir, those
+    partitions whose topic is compacted.
 
     Without --apply, show a dry run, which only reads: status 1 if there is something to compact. Otherwise the
     directory must not be open elsewhere. Settings that --config does not have are taken from what is kept with the log,

@@ -74,9 +74,9 @@ def _print(place: Place, found: ReaderCursor, lag: int, is_gone: bool, as_json: 
 def reset(
     path: Path, name: str, offset: int | None, time_ms: int | None, where: str | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Move the reader NAME of the partition PATH to another offset; create it if it does not exist.
+    """Move the cursor NAME of the partition PATH to another offset; create it if it does not exist.
 
-    Status 5 while a process uses this reader: it would not notice the change, and overwrite it.
+    Status 5 while a process uses this cursor: it would not notice the change, and would overwrite it.
     """
     if [offset, time_ms, where].count(None) != 2:
         raise click.UsageError("pass one of --offset, --time, --earliest and --latest")

@@ -20,7 +20,7 @@ from .targets import Place
 @json_option
 def command(a: Path, b: Path, as_json: bool) -> int:
     """Compare the partition directories A and B, or all partitions of the log dirs A and B: the first offset that
-    differs, where their leader epochs part, and what each has that the other has not.
+    differs, where their leader epochs part, and what each has that the other lacks.
 
     Batch boundaries, codecs, record formats and indexes do not matter, and neither do sequence numbers. Status 0: the
     same records; 1: not; 7: a partition could not be read.

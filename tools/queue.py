@@ -36,7 +36,7 @@ PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
 raw_option = click.option(
-    "--raw", is_flag=True, help="Only the values, their bytes as they are, a newline behind each."
+    "--raw", is_flag=True, help="Print only the values, byte for byte, a newline behind each."
 )
 
 
@@ -58,7 +58,7 @@ def command() -> None:
 def ls(paths: Sequence[Path], as_json: bool) -> int:
     """List queues: jobs that are ready, delayed, waiting for a retry, dead; the age of the oldest.
 
-    DIR is a queue, or the directory above some. Of several, those that cannot be opened are told on stderr, with
+    DIR is a queue, or a directory of queues. Of several, those that cannot be opened are reported on stderr, with
     status 7.
     """
     found = [queue for path in paths for queue in _queues_at(path)]
@@ -220,7 +220,7 @@ def put(
 @path_argument
 @click.option("--count", type=NumberType(1), metavar="N", default=1, show_default=True, help="Take so many jobs.")
 @click.option("--timeout", metavar="SECONDS", type=float, default=0.0, show_default=True,
-              help="Wait so long for each job that is not there yet.")
+              help="Wait this long for each job that is not in the queue yet.")
 @raw_option
 @dry_run_option
 @json_option
@@ -230,7 +230,7 @@ def take(
     """Take the jobs that are due, print them, and then acknowledge them: they are not delivered again.
 
     Status 1 if there is none, or the queue is paused. A job that was printed is delivered again if this ends before
-    it is acknowledged. A job that cannot be read is told on stderr and refused, with status 7: it comes back later.
+    it is acknowledged. A job that cannot be read is reported on stderr and refused, with status 7: it comes back later.
     """
     _check_form(raw, as_json)
     duration_ns("--timeout", timeout)

@@ -44,7 +44,7 @@ def display_options() -> list[click.Option]:
         click.Option(["--full"], is_flag=True, expose_value=False, callback=_keep,
                      help="Do not cut or wrap lines to the width of the terminal."),
         click.Option(["--color"], type=click.Choice(["auto", "always", "never"]), expose_value=False, callback=_keep,
-                     help="Use colour on terminals (auto), always or never. NO_COLOR and FORCE_COLOR work, too."),
+                     help="Use colour on terminals (auto), always or never. Honours NO_COLOR and FORCE_COLOR."),
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=_keep,
                      help="No progress and no notes; errors are still shown."),
         click.Option(["-v", "--verbose"], count=True, expose_value=False, callback=_keep,
