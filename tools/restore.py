@@ -49,7 +49,7 @@ def command(
     """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics and partitions.
 
     Each partition is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if a partition
-    exists already. Indexes are built again, and every checksum is checked. A run that was killed is run again, and goes
+    exists already. Indexes are rebuilt, and every checksum is checked. A run that was killed is run again, and goes
     on. Status 7 if the source had damage: what was damaged is restored as it was, and named.
     """
     with report.Progress("restoring", enabled=not no_progress) as progress:
