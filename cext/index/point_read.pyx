@@ -264,7 +264,7 @@ cdef class PointReader:
         return position == row.position and before < row.base_offset
 
     cdef inline void expect_next(self, const Entries* offsets, int64_t slot) noexcept nogil:
-        """The entry in `slot` leads to where a search begins; where it ends is as a rule where the next one leads.
+        """The entry in `slot` leads to where a search begins; it usually ends where the next one leads.
 
         To ask for both before either is there takes half of the time.
         """

@@ -13,7 +13,7 @@ from seglog.spark.start_errors import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# All cores of a cluster, as a rule, and so all workers; a task takes a few milliseconds.
+# Usually enough for all cores of a cluster, and so for all workers; a task takes a few milliseconds.
 _TASKS_MAX = 256
 
 

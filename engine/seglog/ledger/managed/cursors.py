@@ -102,7 +102,7 @@ class ManagedCursors:
             cursor.flush()
 
     def close(self) -> None:
-        """Durably."""
+        """Flush and close the cursors."""
         for cursor in list(self.by_name.values()):
             cursor.close()
 

@@ -172,7 +172,7 @@ class ManagedTail(WriteGate):
             self.settle(error)
 
     def put(self, manifest: Manifest) -> None:
-        """Durably."""
+        """Replace the manifest, durably."""
         self._file.put(self.manifest, manifest)
         self.manifest = manifest
 
