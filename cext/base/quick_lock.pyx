@@ -207,7 +207,7 @@ cdef class LockCondition:
         self.lock.give()
 
     def wait(self, int64_t seen, timeout_s=None):
-        """Release the lock until `number` is not `seen`, but at most for `timeout_s`, or forever if None. The thread has
+        """Release the lock until `number` is not `seen`, for at most `timeout_s`, or forever if None. The thread has
         the lock again afterwards, even if a signal's handler raises. May return early."""
         cdef Sleeper me
         cdef Sleeper** link

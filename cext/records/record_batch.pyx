@@ -158,7 +158,7 @@ cdef class RecordBatch:
 
     @property
     def delete_horizon_ms(self):
-        """When the cleaner may remove the tombstones and markers of this batch (KIP-534), or None if that is not set."""
+        """When the cleaner may remove the tombstones and markers of this batch (KIP-534), or None if not set."""
         return self.header.base_timestamp if has_bit(&self.header, DELETE_HORIZON_BIT) else None
 
     def crc_is_valid(self):

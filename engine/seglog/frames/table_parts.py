@@ -64,7 +64,7 @@ def check_end(place: Place, start: int, table: object) -> None:
     if end is not None and end < start:
         raise InvalidArgumentError(
             f"the table {table} holds {place.topic}-{place.partition} with offsets up to {start - 1}, but the log ends "
-            f"at offset {end}: it was cut, or the topic was created again", file=place.path,
+            f"at offset {end}: it was truncated, or the topic was created again", file=place.path,
             hint="choose another directory, or remove the rows of this partition from the table",
         )
 

@@ -119,7 +119,7 @@ class LogFetch:
 
     def _slice(self, offset: int, found: _Range, end: int) -> FetchSlice:
         descriptor = found.files.log.descriptor()
-        if descriptor is None:      # the segment was cut or removed since its files were opened
+        if descriptor is None:      # the segment was truncated or removed since its files were opened
             raise replaced(found.segment.path)
         size_bytes = end - found.position
         self._log.format_counters.fetch_zero_copy_bytes[self._magic].add(size_bytes)

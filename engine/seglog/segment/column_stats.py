@@ -5,8 +5,8 @@
 
 A query over a log as a table skips the runs that cannot contain matching records (`spans`), as Parquet's readers skip
 row groups. Statistics are trusted only for the log that they were made from: its size and its last batch must match
-those in the file. If the log was cut, compacted, appended to or replaced, the file is ignored (`column_stats_of`), as
-is a damaged one, or one of a newer version: then more is read, and the result is the same.
+those in the file. If the log was truncated, compacted, appended to or replaced, the file is ignored
+(`column_stats_of`), as is a damaged one, or one of a newer version: then more is read, and the result is the same.
 """
 import struct
 from collections.abc import Callable, Iterator, Sequence
