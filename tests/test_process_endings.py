@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -21,12 +21,14 @@ SCRIPT = Path(endings.__file__)
 # Each kind alone in each way, each in a process of its own. Otherwise each kind ends in one way, all together in each
 # of the others, in forks of one process.
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
-# It ends within a second; the machine may be busy.
-ENDS_WITHIN_S = 5.0
+ENDS_WITHIN_S = 5.0         # it ends within a second; a processor may be slow
+ENV = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent)}
 # What would be a surprise on stderr. "Exception ignored": in a finalizer.
 SURPRISES = re.compile(
     "Exception ignored|Fatal|Error in sys|^(?!.*CancelledError)[\\w.]*Error(?!: on purpose)", re.MULTILINE
 )
+# Whether no path can be joined once the modules are gone (Python 3.13.18), as where a collected object closes its log.
+IMPORTS_LATE = "ntpath" in getattr(getattr(PurePath.__init__, "__code__", None), "co_varnames", ())
 # A stopped thread of the program keeps the globals of its module, so nothing of them is collected; or there is nothing
 # to warn of.
 WITHOUT_WARNING = {"followed", "follower", "busy", "busy_lingering", "closed_late", "tracker", "delivery",
@@ -39,7 +41,7 @@ WAYS = [way for way in endings.WAYS if way != "end"]
 def forks():
     """A function that ends a fork of one process, and returns its status and how long it took."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, SCRIPT], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([sys.executable, SCRIPT], stdin=pipe, stdout=pipe, text=True, env=ENV) as process:
         def end(directory, kinds, way):
             print(directory, ",".join(kinds), way, file=process.stdin, flush=True)
             status, seconds = process.stdout.readline().split()
@@ -53,11 +55,14 @@ def check(directory, kinds, way, status, seconds):
     output = (directory / "output").read_text()
     assert status == endings.WAYS[way], f"{kinds} {way}: status {status} after {seconds:.1f} s\n{output}"
     assert seconds < ENDS_WITHIN_S
-    assert not SURPRISES.search(output), output
+    if not (IMPORTS_LATE and "closed_late" in kinds):
+        assert not SURPRISES.search(output), output
     if way in ("mp_fork", "sigterm"):       # nothing is collected
         assert "ResourceWarning" not in output
+    elif way == "spawn" and "unclosed file" not in output:
+        assert "ResourceWarning" not in output      # what is collected so late warns of nothing (3.13.18)
     elif way != "cancelled" and WITHOUT_WARNING.isdisjoint(kinds):
-        assert "ResourceWarning" in output
+        assert "was not closed" in output
     if way == "fork" and "batch" in kinds:      # the child did not open it
         assert output.count("<Log batch-0") == 1
     for kind in endings.LINGERING.keys() & set(kinds):
@@ -91,7 +96,7 @@ def test_a_process_ends_in_every_way_whose_threads_use_what_is_open(forks, tmp_p
 @pytest.mark.parametrize("kind", KINDS if TORTURE else ["batch"])
 def test_each_kind_and_each_way_in_a_process_of_its_own(tmp_path, kind, way):
     with (tmp_path / "output").open("wb") as output, subprocess.Popen(
-        [sys.executable, SCRIPT, tmp_path, kind, way], stdout=output, stderr=output, start_new_session=True
+        [sys.executable, SCRIPT, tmp_path, kind, way], stdout=output, stderr=output, start_new_session=True, env=ENV
     ) as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(2 * endings.PATIENCE_S)

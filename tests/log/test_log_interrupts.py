@@ -335,7 +335,9 @@ for fsync in sys.argv[2:]:
             if told < interrupts:
                 told = interrupts
                 print(told, flush=True)
-            while told < 9:
+            while True:     # (no condition: support.interrupts.with_loses_exits)
+                if told == 9:
+                    break
                 log.append(b"x" * 100)
         except KeyboardInterrupt:
             interrupts += 1

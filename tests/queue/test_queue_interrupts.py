@@ -14,7 +14,7 @@ from support.queue_model import left_in
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 pytestmark = pytest.mark.skipif(
-    with_loses_exits(), reason="an interrupt makes `with` keep its lock: python/cpython#148874"
+    with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md"
 )
 
 

@@ -166,7 +166,7 @@ class Stop(BaseException):
     """From outside."""
 
 
-@pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: python/cpython#148874")
+@pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md")
 # An exception may come between the call of scandir and its `with` (fs.removal): the iterator is collected.
 @pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")
 def test_exceptions_from_outside_in_eight_threads_hang_and_lose_nothing(in_memory):

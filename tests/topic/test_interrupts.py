@@ -17,7 +17,7 @@ ROUNDS = 20 if os.environ.get("SEGLOG_TORTURE") else 1
 NOW = 1_700_000_000_000
 
 
-@pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: python/cpython#148874")
+@pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md")
 @pytest.mark.parametrize("how", ["signal", "async"])
 def test_an_interrupt_at_any_step_hangs_and_loses_nothing(in_memory, how):
     for seed in range(ROUNDS):

@@ -11,6 +11,7 @@ of code that ran untraced since, so every test would pass.
 import _thread
 import dis
 import functools
+import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -113,8 +114,9 @@ class Interrupter:
 
 
 def with_loses_exits():
-    """Whether an interrupt can come between `__enter__` and the block, so that no `__exit__` is called: Python 3.14
-    looks for signals there (python/cpython#148874), and so a lock stays taken."""
+    """Whether an interrupt can leave a `with` block without a call of `__exit__`, so that a lock stays taken: between
+    `__enter__` and the block (Python 3.14, python/cpython#148874), or where a loop in it goes round (3.13 and 3.14,
+    python/cpython#130279)."""
     exits = []
 
     class Interrupting:
@@ -123,10 +125,28 @@ def with_loses_exits():
         def __exit__(self, *_):
             exits.append(True)
 
-    with suppress(KeyboardInterrupt), Interrupting():
-        for _ in range(2):
+    class Plain(Interrupting):
+        def __enter__(self):
             pass
-    return not exits
+
+    class Signal(int):
+        sent = property(_thread.interrupt_main)     # C, so that the next jump is where it is raised
+
+    def enter():
+        with Interrupting():
+            for _ in range(2):
+                pass
+
+    def loop():
+        with Plain():
+            for _ in range(3):
+                if Signal(signal.SIGINT).sent:
+                    return
+
+    for work in (enter, loop):
+        with suppress(KeyboardInterrupt):
+            work()
+    return len(exits) < 2
 
 
 @contextmanager

@@ -5,7 +5,9 @@ none wanted to at any look.
 """
 import os
 import queue
+import select
 import time
+from contextlib import suppress
 from pathlib import Path
 
 BUSY_S = 60         # of processor time without a word
@@ -28,6 +30,32 @@ def next_line(lines, pid, busy_s=BUSY_S, still_s=STILL_S):
                 seen_s, still_since = used_s, now
             if used_s - begun_s > busy_s or now - still_since > still_s:
                 raise
+
+
+def own_s(pidfd, pid, most_s):
+    """How long the process takes to end, without the time in which it or a descendant waits for a processor or a disk;
+    more than `most_s` if it does not end."""
+    begun_s = seen_s = sum(map(_used_s, family(pid)))
+    still_s = 0.0
+    while not select.select([pidfd], [], [], LOOK_EVERY_S)[0]:
+        pids = family(pid)
+        used_s = sum(map(_used_s, pids))
+        if used_s == seen_s and not any(map(_wants_to_run, pids)):
+            still_s += LOOK_EVERY_S
+        seen_s = used_s
+        if still_s + used_s - begun_s > most_s:
+            break
+    return still_s + max(seen_s - begun_s, 0.0)
+
+
+def family(pid):
+    """The process and its descendants."""
+    pids = [pid]
+    for one in pids:
+        for path in Path(f"/proc/{one}/task").glob("*/children"):
+            with suppress(OSError):
+                pids += map(int, path.read_text().split())
+    return pids
 
 
 def _used_s(pid):
