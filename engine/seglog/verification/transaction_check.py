@@ -20,17 +20,22 @@ from seglog.verification.findings import Finding
 
 
 class TransactionCheck:
-    """The check of one partition, segment by segment: a transaction may begin in one and be aborted in the next."""
+    """The check of one partition, segment by segment: a transaction may begin in one and be aborted in the next.
 
-    def __init__(self, findings: list[Finding]) -> None:
+    Batches below `log_start_offset` do not count: nobody reads them, and a broker that recovers does not look for
+    transactions there, so the index that it writes lacks them (ProducerStateManager.truncateAndReload).
+    """
+
+    def __init__(self, findings: list[Finding], log_start_offset: int) -> None:
         self._findings = findings
+        self._log_start_offset = log_start_offset
         self._walk = TransactionWalk()
         self._logs: list[Path] = []     # of the segments up to the current one
         self._is_damaged = False        # a batch that was lost may have begun or ended a transaction
 
     def again(self, findings: list[Finding]) -> Self:
         """Return a copy as of before the current segment, for a second check of it."""
-        copy = type(self)(findings)
+        copy = type(self)(findings, self._log_start_offset)
         copy._walk, copy._is_damaged, copy._logs = self._walk.copy(), self._is_damaged, list(self._logs)
         return copy
 
@@ -51,7 +56,9 @@ class TransactionCheck:
             return
         self._readable = True
         if index is not None:
-            self._listed = {aborted.last_offset: aborted for aborted in index}
+            self._listed = {
+                aborted.last_offset: aborted for aborted in index if aborted.last_offset >= self._log_start_offset
+            }
 
     def see(self, table: BatchTable) -> None:
         slot = survey.first_transactional(table)
@@ -60,6 +67,8 @@ class TransactionCheck:
             slot = survey.first_transactional(table, slot + 1)
 
     def _see_batch(self, batch: RecordBatch) -> None:
+        if batch.last_offset < self._log_start_offset:
+            return
         try:
             ended = self._walk.see(batch)
         except UNREADABLE:      # the walk reports it
@@ -93,8 +102,8 @@ class TransactionCheck:
 
     def _has_batch_at(self, offset: int) -> bool:
         slot = bisect_right(self._logs, offset, key=lambda log: names.parse_base_offset(log.name)) - 1
-        if slot < 0:
-            return False        # below the log's start
+        if slot < 0 or offset < self._log_start_offset:
+            return False
         segment = Segment(self._logs[slot], is_last=slot == len(self._logs) - 1)
         try:
             for table in segment.tables(check_crc=False):

@@ -111,7 +111,7 @@ class _PartitionCheck:
         self._active = ""       # the name of the last segment, without its suffix
         self._epochs: LeaderEpochs | None = None
         self._walk = LogWalk(level, self._config, None, [], partition.log_start_offset)
-        self._transactions = TransactionCheck([])
+        self._transactions = TransactionCheck([], partition.log_start_offset)
         self._quarantined: Sequence[QuarantinedRange] = ()
         self._finder = GapFinder(partition.path, self._config, partition._current())
         self._tell(self._read_epochs)
