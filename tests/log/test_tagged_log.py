@@ -24,6 +24,7 @@ from seglog.format.tagged import scan_tagged, to_tagged
 from support.lookups import offset_at
 from support.models import plain_tagged
 from support.models.tagged_author import Author
+from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 TAGGED = {"seglog.message.dialect": "tagged", "segment.bytes": 3000, "index.interval.bytes": 300}
@@ -90,6 +91,8 @@ def test_it_is_appended_to_rolled_read_and_searched(path):
         ready = seglog.build_batch([(b"c", b"d" * 50)] * 5, codec="zstd", timestamp=NOW + 10**6)
         assert log.append_batch(ready) == (RECORDS + 2, RECORDS + 6, False)
         for reader in (log, seglog.open_partition(path), seglog.follow(path)):
+            # A follower is a few milliseconds late.
+            wait_for(lambda reader=reader: reader.log_end_offset == log.log_end_offset)
             assert records(reader)[:RECORDS] == expected()
             assert len(records(reader)) == RECORDS + 7
             for offset in range(RECORDS):
