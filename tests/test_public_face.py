@@ -25,16 +25,17 @@ def test_every_public_name_is_there_and_listed():
     for name in seglog.__all__:
         assert getattr(seglog, name) is not None
         assert name in dir(seglog)
-    for name in seglog.pulsar.__all__:
-        assert getattr(seglog.pulsar, name) is not None
-        assert name in dir(seglog.pulsar)
+    for module in (seglog.pulsar, seglog.spark):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+            assert name in dir(module)
     assert not set(seglog.__all__) & set(seglog.pulsar.__all__)
 
 
 def test_the_list_of_public_names_has_no_line_that_is_not_read():
     """Else a type checker would know a name that is not there."""
-    for module in (seglog, seglog.pulsar):
-        stub = Path(seglog.__file__).with_name("pulsar.pyi" if module is seglog.pulsar else "__init__.pyi")
+    for module in (seglog, seglog.pulsar, seglog.spark):
+        stub = Path(module.__file__).with_suffix(".pyi")
         lines = [line for line in stub.read_text().splitlines() if not line.startswith("#")]
         assert len(lines) == len(module.__all__)
 

@@ -1,4 +1,6 @@
-"""The public names of a module: listed once, in its stub (`__init__.pyi`, `pulsar.pyi`), imported at their first use.
+"""The public names of a module: listed once, in its stub, imported at their first use.
+
+The stubs are `__init__.pyi`, `pulsar.pyi` and `spark/__init__.pyi`.
 
 A line of the stub such as `from seglog.log.log import Log as Log` is what type checkers read, and where the name is
 found at run time. So importing the module costs next to nothing.
