@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seglog.conversion.directory import Options
-from seglog.conversion.losses import Losses
+from seglog.conversion.losses import Losses, loss_kinds
 from seglog.conversion.plan import FormatCount, Plan, Result
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow
@@ -32,7 +32,7 @@ def print_json(plan: Plan, result: Result | None) -> None:
         codec=None if plan.profile.codec is None else plan.profile.codec.label, bytes=plan.size_bytes,
         aborted=plan.profile.aborted, forecast_bytes=plan.forecast_bytes, log_end_offset=plan.log_end_offset,
         target_end_offset=plan.target_end_offset, tail=tail, left_behind=plan.left_behind, warnings=plan.warnings,
-        losses=asdict(plan.losses), is_lossy=bool(plan.losses.kinds),
+        losses=asdict(plan.losses), lossy=plan.losses.kinds,
         is_undecided=plan.losses.undecided_records > 0 and plan.profile.aborted is None,
     )
     if result is None:
@@ -116,7 +116,7 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         lines[-1][7:7] = [str(sum(row.skipped for row in rows)), str(sum(row.retried for row in rows))]
     yield report.table(head, lines, left=(0, 1, len(head) - 1), total=True)
     for row in rows:
-        lost = [f"{count:,} {what}" for count, what in row.losses.kinds] if row.losses else []
+        lost = [f"{count:,} {what}" for _, count, what in row.losses.counted] if row.losses else []
         if row.losses and row.losses.undecided_records:
             lost.append(row.losses.undecided_words)
         if lost:
@@ -193,8 +193,8 @@ def _losses_text(plan: Plan) -> Iterable[str]:
     losses = plan.losses
     if losses.kinds:
         yield f"{version_words(plan.to)} cannot store:"
-        width = max(len(f"{count:,}") for count, _ in losses.kinds)
-        for count, what in losses.kinds:
+        width = max(len(f"{count:,}") for _, count, _ in losses.counted)
+        for _, count, what in losses.counted:
             yield f"  {count:>{width},}  {what}"
     if losses.undecided_records:
         would = f"{losses.undecided_words}, which would look committed in {version_words(plan.to)}"
@@ -212,8 +212,9 @@ def needed_options(losses: Iterable[Losses], options: Options) -> list[str]:
     """Return the options that a conversion with these losses needs in addition."""
     found = list(losses)
     needed = []
-    if not options.allow_lossy and any(one.kinds for one in found):
-        needed.append("--allow-lossy")
+    lost = loss_kinds(kind for one in found for kind in one.kinds)
+    if set(lost) - set(options.allow_lossy):
+        needed += ["--allow-lossy", ",".join(loss_kinds([*options.allow_lossy, *lost]))]
     if options.aborted is None and any(one.undecided_records for one in found):
         needed += ["--aborted", "drop|keep"]
     return needed

@@ -15,6 +15,7 @@ from seglog.conversion.directory import Options, plan_from_options
 from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
+from seglog.conversion.losses import LossKind, loss_kinds
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow, report_json
 from seglog.conversion.throttle import Throttle
@@ -72,6 +73,19 @@ class CodecType(click.ParamType):   # type: ignore[type-arg]    # generic only s
         return name, {key: level}
 
 
+class LossKindsType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """What a conversion may lose, with commas: `producers,headers`. See seglog.conversion.losses."""
+
+    name = "kinds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[LossKind, ...]:
+        words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        try:
+            return loss_kinds(words)
+        except InvalidArgumentError as e:
+            self.fail(f"{e.what}: {e.hint}", param, ctx)
+
+
 @click.command(cls=Command)
 @click.argument("src", metavar="SRC", type=SOURCE)
 @click.argument("dst", metavar="[DST]", required=False, type=PATH)
@@ -83,9 +97,9 @@ class CodecType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 @click.option("--codec", metavar="CODEC", type=CodecType(),
               help="Recompress every batch that has another codec: none, gzip, snappy, lz4 or zstd. A level may "
               "follow, such as zstd:9.")
-@click.option("--allow-lossy", is_flag=True,
-              help="Below v2, and to or from tagged: allow the loss of headers, control batches, producer ids, and in "
-              "v0 timestamps. A dry run counts them.")
+@click.option("--allow-lossy", metavar="KINDS", type=LossKindsType(), default=(),
+              help="Below v2, and to or from tagged: what may be lost: headers, timestamps (to v0), control (control "
+              "batches), producers (their ids and sequences). Several: producers,headers. A dry run counts them.")
 @click.option("--aborted", type=click.Choice(["drop", "keep"]),
               help="Below v2 and to tagged: what to do with records of aborted and open transactions, which would "
               "look committed.")
@@ -127,7 +141,7 @@ def command(
     to: str,
     repack_bytes: int,
     codec: tuple[str, dict[str, object]] | None,
-    allow_lossy: bool,
+    allow_lossy: tuple[LossKind, ...],
     aborted: Aborted | None,
     delete_horizon_ms: int | None,
     shows_plan: bool,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from seglog.conversion.losses import LossKind
 from seglog.errors import InvalidArgumentError
 from seglog.format.conversion_profile import Aborted, version_of
 from seglog.fs.aside import write_atomically
@@ -109,7 +110,7 @@ def convert(
     to: str,
     repack_bytes: int,
     codec: tuple[str, dict[str, object]] | None,
-    allow_lossy: bool,
+    allow_lossy: tuple[LossKind, ...],
     aborted: Aborted | None,
     delete_horizon_ms: int | None,
     topics: Sequence[str],

@@ -8,6 +8,7 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.conversion.directory import convert, plan_conversion
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
@@ -40,7 +41,7 @@ def test_a_golden_case_keeps_what_the_format_can_hold(case, to, tmp_path):
     target = tmp_path / "logs" / source.name
     target.parent.mkdir()
     result = convert(
-        source, target, to, allow_lossy=True, aborted="keep", codec="lz4", config=config_of(case)
+        source, target, to, allow_lossy=LOSS_KINDS, aborted="keep", codec="lz4", config=config_of(case)
     )
     assert tree(source) == before
     assert rows(target) == rows(source, to)
@@ -137,11 +138,11 @@ def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
     assert len(committed) < len(everything)
     plan = plan_conversion(source, to=1, codec="none")
     with pytest.raises(InvalidArgumentError, match=f"{plan.losses.aborted_records} records of aborted"):
-        plan_conversion(source, tmp_path / "orders-0", 1, codec="none", allow_lossy=True)
+        plan_conversion(source, tmp_path / "orders-0", 1, codec="none", allow_lossy=LOSS_KINDS)
     for aborted, offsets in [("keep", everything), ("drop", committed)]:
         (tmp_path / aborted).mkdir()
         result = convert(
-            source, tmp_path / aborted / "orders-0", 1, codec="none", allow_lossy=True, aborted=aborted
+            source, tmp_path / aborted / "orders-0", 1, codec="none", allow_lossy=LOSS_KINDS, aborted=aborted
         )
         assert [row[0] for row in rows(result.target)] == offsets
         assert result.proof.holds
@@ -150,5 +151,24 @@ def test_nobody_decides_silently_what_becomes_of_aborted_records(tmp_path):
 
 def test_zstd_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
-        plan_conversion(golden("v2-zstd-ct-k391"), tmp_path / "orders-0", 1, allow_lossy=True)
+        plan_conversion(golden("v2-zstd-ct-k391"), tmp_path / "orders-0", 1, allow_lossy=LOSS_KINDS)
     assert not list(tmp_path.iterdir())
+
+
+def test_only_the_losses_that_are_named_are_allowed(tmp_path):
+    source = golden("txn-v2-k391")
+    needed = plan_conversion(source, to=1, codec="none", aborted="keep").losses.kinds
+    assert needed == ("headers", "control", "producers")
+    for kind in needed:
+        allowed = [one for one in needed if one != kind]
+        with pytest.raises(UnsupportedForMessageFormatError) as refused:
+            plan_conversion(source, tmp_path / "orders-0", 1, codec="none", aborted="keep", allow_lossy=allowed)
+        assert f"--allow-lossy {','.join(needed)}" in refused.value.hint
+        assert refused.value.what.count(";") == 0      # it names only what is not allowed
+    plan_conversion(source, tmp_path / "orders-0", 1, codec="none", aborted="keep", allow_lossy=reversed(needed))
+
+
+@pytest.mark.parametrize("words", [True, "headers", ["header"], ["headers", "all"]])
+def test_what_may_be_lost_is_a_list_of_known_kinds(tmp_path, words):
+    with pytest.raises(InvalidArgumentError, match="headers, timestamps, control, producers"):
+        plan_conversion(golden("v2-none-ct-k391"), tmp_path / "orders-0", 1, allow_lossy=words)

@@ -5,6 +5,7 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from seglog.format import names
 from seglog.format import plain_tagged as plain_records
@@ -41,7 +42,7 @@ def test_every_golden_log_comes_back_from_tags_with_the_same_records(work):
     for case in golden_cases():
         source, steps = case / f"{case.name}-0", [work / f"{name}-0" for name in ("a", "b")]
         before = records(source)
-        plan = seglog.plan_conversion(source, steps[0], to="tagged", allow_lossy=True, aborted="keep")
+        plan = seglog.plan_conversion(source, steps[0], to="tagged", allow_lossy=LOSS_KINDS, aborted="keep")
         assert plan.run().proof.holds
         converted(steps[0], steps[1], 2)
         for step in steps:
@@ -60,8 +61,8 @@ def test_every_golden_log_comes_back_from_tags_with_the_same_records(work):
 @pytest.mark.parametrize("name", ["v1-gzip-ct-k411", "v0-lz4-ct-k411", "v2-none-ct-k411"])
 def test_down_to_the_old_formats(work, name, to):
     source = golden(name)
-    converted(source, work / "tagged-0", "tagged", allow_lossy=True)
-    converted(work / "tagged-0", work / "old-0", to, allow_lossy=True)
+    converted(source, work / "tagged-0", "tagged", allow_lossy=LOSS_KINDS)
+    converted(work / "tagged-0", work / "old-0", to, allow_lossy=LOSS_KINDS)
     before = records(source)
     assert records(work / "old-0") == [(*r[:3], -1 if to == 0 else r[3]) for r in before]
     assert seglog.verify(work / "old-0").ok
@@ -83,8 +84,8 @@ def test_the_source_says_what_is_lost_and_nothing_is_written_without_leave(work)
         seglog.plan_conversion(path, work / "tagged-0", to="tagged")
     assert not (work / "tagged-0").exists()
     with pytest.raises(InvalidArgumentError, match="would look committed"):
-        seglog.plan_conversion(path, work / "tagged-0", to="tagged", allow_lossy=True)
-    converted(path, work / "tagged-0", "tagged", allow_lossy=True, aborted="drop")
+        seglog.plan_conversion(path, work / "tagged-0", to="tagged", allow_lossy=LOSS_KINDS)
+    converted(path, work / "tagged-0", "tagged", allow_lossy=LOSS_KINDS, aborted="drop")
     kept = [(0, None, b"v", NOW), (1, None, b"of a transaction", NOW)]
     assert records(work / "tagged-0") == kept
     with seglog.open_partition(work / "tagged-0") as partition:
@@ -121,7 +122,7 @@ def test_what_others_wrote_is_read_and_what_is_lost_of_it_is_counted(work, forei
     assert (below.control_batches, below.headers) == (4, 2)
     with pytest.raises(UnsupportedForMessageFormatError, match="2 control batches"):
         seglog.plan_conversion(foreign, work / "b-0", to=2)
-    converted(foreign, work / "b-0", 2, allow_lossy=True)
+    converted(foreign, work / "b-0", 2, allow_lossy=LOSS_KINDS)
     assert records(work / "b-0") == kept
     converted(work / "b-0", work / "c-0", "tagged")
     assert records(work / "c-0") == kept
@@ -147,8 +148,8 @@ def test_the_dialect_is_the_result_s_and_other_settings_stay(work):
 
 
 def test_a_dry_run_forecasts_and_a_second_run_is_another_name(work):
-    plan = seglog.plan_conversion(golden("v2-none-ct-k411"), to="tagged", allow_lossy=True)
-    result = converted(golden("v2-none-ct-k411"), work / "b-0", "tagged", allow_lossy=True)
+    plan = seglog.plan_conversion(golden("v2-none-ct-k411"), to="tagged", allow_lossy=LOSS_KINDS)
+    result = converted(golden("v2-none-ct-k411"), work / "b-0", "tagged", allow_lossy=LOSS_KINDS)
     assert plan.forecast_bytes == result.size_bytes
     assert plan.target is None
     assert seglog.plan_conversion(work / "b-0", to="tagged").changes_nothing
@@ -162,18 +163,20 @@ def test_on_the_command_line_a_partition_and_a_log_dir(work):
     source = data / "v1-gzip-ct-k411-0"
     assert "as tagged" in run("convert", source, work / "t-0", "--to", "tagged").stdout
     assert records(work / "t-0") == records(source)
-    rows = seglog_json("convert", data, work / "tagged", "--to", "tagged", "--allow-lossy")
+    rows = seglog_json("convert", data, work / "tagged", "--to", "tagged", "--allow-lossy", ",".join(LOSS_KINDS))
     assert rows[-1]["type"] == "summary"
     for name in ("v2-none-ct-k411", "v1-gzip-ct-k411"):
         assert records(work / "tagged" / f"{name}-0") == records(data / f"{name}-0")
-    again = run("convert", data, work / "tagged", "--to", "tagged", "--allow-lossy", "--resume").stdout
+    again = run(
+        "convert", data, work / "tagged", "--to", "tagged", "--allow-lossy", ",".join(LOSS_KINDS), "--resume"
+    ).stdout
     assert "2 skipped" in again
     run("convert", source, work / "x-0", "--to", "tags", status=2)
 
 
 @pytest.mark.parametrize("name", ["v1-gzip-ct-k411", "v0-lz4-ct-k411", "v2-none-ct-k411"])
 def test_plain_python_proves_it_again_and_reads_the_result_alike(work, name):
-    tagged = converted(golden(name), work / "a-0", "tagged", allow_lossy=True, proof="independent")
+    tagged = converted(golden(name), work / "a-0", "tagged", allow_lossy=LOSS_KINDS, proof="independent")
     back = converted(work / "a-0", work / "b-0", 2, proof="independent")
     assert min(tagged.proven_again, back.proven_again) > 0
     report = seglog.verify(work / "a-0", level="deep", witness_every=1)

@@ -10,6 +10,7 @@ from seglog.conversion.directory import Options
 from seglog.conversion.exchange_journal import ExchangeJournal, ExchangeState
 from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.log_dir import partitions_in
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import (
     CorruptCheckpointError,
@@ -115,7 +116,7 @@ def test_checkpoints_follow_an_end_that_falls(disk):
     copied(source_of(CASES["txn-v2-k391"]), disk / "logs/txn-0")
     checkpoint = disk / "logs/replication-offset-checkpoint"
     checkpoint.write_bytes(format_offset_checkpoint({("orders", 0): 5, ("txn", 0): 82}))
-    options = Options(to=1, codec="none", allow_lossy=True, aborted="drop")
+    options = Options(to=1, codec="none", allow_lossy=LOSS_KINDS, aborted="drop")
     plan_in_place(disk / "logs/txn-0", disk / "backups", options, fs=UnsyncedFs()).run()
     with Partition(disk / "logs/txn-0") as partition:
         end = partition.log_end_offset

@@ -8,6 +8,7 @@ import pytest
 
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError
 from seglog.fs.lock import lock_log_dir
@@ -93,7 +94,7 @@ def test_a_broker_finds_its_offsets_and_a_clean_stop(logs, tmp_path):
 
 def test_no_offset_lies_behind_an_end_that_fell(logs, tmp_path):
     target = tmp_path / "made"
-    options = Options(to=1, codec="none", allow_lossy=True, aborted="drop")
+    options = Options(to=1, codec="none", allow_lossy=LOSS_KINDS, aborted="drop")
     rows = run(logs, target, options, topics=["payments"])
     assert rows["payments-0"].losses.control_batches
     with Partition(target / "payments-0") as partition:

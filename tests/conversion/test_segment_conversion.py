@@ -11,6 +11,7 @@ from seglog._kernels.window import Window
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment, ProducerTrail
 from seglog.conversion.directory import plan_conversion
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.segment import convert_segment
 from seglog.conversion.state_fold import StateFold, reader
 from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
@@ -78,7 +79,7 @@ def test_segments_by_themselves_are_the_directory(name, keeps_state, options, se
 def test_dropped_transactions_are_told_to_each_segment(tmp_path):
     source = source_of(CASES["txn-v2-k391"])
     plan = plan_conversion(
-        source, tmp_path / "orders-0", 1, codec="none", allow_lossy=True, aborted="drop", fs=UnsyncedFs()
+        source, tmp_path / "orders-0", 1, codec="none", allow_lossy=LOSS_KINDS, aborted="drop", fs=UnsyncedFs()
     )
     whole = plan.run()
     assert plan.dropped

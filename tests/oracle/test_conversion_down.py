@@ -3,6 +3,7 @@ import base64
 
 import pytest
 
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.reading.partition import Partition
 from support.conversion import config_of, converted, source_of
 from support.golden import golden_cases
@@ -36,8 +37,8 @@ def targets(to, aborted, tmp_path_factory):
         with Partition(source_of(case)) as partition:
             has_zstd = any(batch.codec == 4 for batch in partition.batches())
         made[name] = converted(
-            source_of(case), log_dir / f"{name}-0", config=config_of(case), to=to, allow_lossy=True, aborted=aborted,
-            codec="gzip" if has_zstd else None,
+            source_of(case), log_dir / f"{name}-0", config=config_of(case), to=to, allow_lossy=LOSS_KINDS,
+            aborted=aborted, codec="gzip" if has_zstd else None,
         ).target
         (log_dir / "case.json").write_bytes((case / "case.json").read_bytes())
     return made

@@ -9,6 +9,7 @@ import pytest
 import seglog
 from seglog.conversion import segment
 from seglog.conversion.directory import plan_conversion
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.errors import (
     InvalidArgumentError,
@@ -65,8 +66,8 @@ def test_the_result_is_that_of_one_machine(log_dir, tmp_path):
     assert len({row.digest for row in report.rows}) == 3
 
 
-@pytest.mark.parametrize("options", [{"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"},
-                                     {"to": 0, "allow_lossy": True, "aborted": "keep", "codec": "none"},
+@pytest.mark.parametrize("options", [{"to": 1, "allow_lossy": LOSS_KINDS, "aborted": "drop", "codec": "lz4"},
+                                     {"to": 0, "allow_lossy": LOSS_KINDS, "aborted": "keep", "codec": "none"},
                                      {"repack_bytes": 4096, "codec": "lz4"}, {"delete_horizon_ms": 1_800_000_060_000}],
                          ids=["to v1", "to v0", "repacked", "horizon"])
 def test_options_mean_the_same_as_on_one_machine(log_dir, tmp_path, options):
@@ -83,7 +84,7 @@ def test_how_the_work_is_cut_changes_nothing(log_dir, tmp_path, layout):
 
 
 def test_to_tagged_and_back_is_that_of_one_machine(log_dir, tmp_path):
-    options = {"allow_lossy": True, "aborted": "keep"}
+    options = {"allow_lossy": LOSS_KINDS, "aborted": "keep"}
     made = by_cli(log_dir, tmp_path / "by cli", to=TO_TAGGED, **options)
     assert {os.path.splitext(name)[1] for name in made} >= {".tlog", ".tindex"}
     spark_convert(log_dir, tmp_path / "new", to="tagged", verify="full", **options)
@@ -208,7 +209,7 @@ def test_losses_need_leave(log_dir, tmp_path):
     assert failed["payments-0"] == "unsupported_for_message_format"
     assert not (tmp_path / "new/payments-0").exists()
     rollback_topics(tmp_path / "new")
-    report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", allow_lossy=True)
+    report = spark_convert(log_dir, tmp_path / "new", to=1, codec="none", allow_lossy=LOSS_KINDS)
     assert [(row.partition, row.error) for row in report.failed] == [("payments-0", "invalid_argument")]
 
 
@@ -593,7 +594,7 @@ def test_a_plan_is_not_written_again_when_it_is_the_same(log_dir, tmp_path):
 
 def test_what_a_later_segment_says_of_a_transaction_changes_the_segments_before(log_dir, tmp_path):
     """Which records are dropped is no matter of their own segment alone: the markers of before count no more."""
-    options = {"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"}
+    options = {"to": 1, "allow_lossy": LOSS_KINDS, "aborted": "drop", "codec": "lz4"}
 
     def die_in_verify(job, number, run):
         if job == 2:

@@ -14,6 +14,7 @@ import pytest
 
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir, is_topics_name
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.spark import convert_topics, fetch_topics, finalize_topics, rollback_topics
@@ -215,7 +216,7 @@ def test_the_result_is_that_of_one_machine_and_is_taken_back_as_a_whole(home, lo
 
 
 def test_to_v1_as_on_one_machine(home, log_dir, tmp_path):
-    options = {"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"}
+    options = {"to": 1, "allow_lossy": LOSS_KINDS, "aborted": "drop", "codec": "lz4"}
     assert home.convert(**options).is_whole
     assert home.fetch() == by_cli(log_dir, tmp_path / "cli", **options)
 

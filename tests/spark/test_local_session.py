@@ -10,6 +10,7 @@ import pytest
 import seglog
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.spark import ROW_SCHEMA, convert_topics, read_paths
 from seglog.spark.cluster import Cluster
@@ -69,7 +70,7 @@ def test_golden_data_at_rest_becomes_the_same_bytes_as_on_one_machine(spark, in_
 @pytest.mark.parametrize("to", [0, 1])
 def test_golden_down_conversions_become_the_same_bytes_as_on_one_machine(spark, to, in_memory):
     golden_log_dir("down", in_memory / "old", lambda meta: meta["to_magic"] == to)
-    options = {"to": to, "allow_lossy": True, "aborted": "keep"}
+    options = {"to": to, "allow_lossy": LOSS_KINDS, "aborted": "keep"}
     report = convert_topics(
         spark, in_memory / "old", in_memory / "new", fs=UnsyncedFs(), task_bytes=1 << 14, **options
     )

@@ -14,6 +14,7 @@ import pytest
 
 from seglog.conversion.directory import Options
 from seglog.conversion.log_dir import convert_log_dir
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.errors import (
     CorruptCheckpointError,
     InvalidArgumentError,
@@ -204,7 +205,7 @@ def test_the_result_is_that_of_one_machine_and_the_source_stays(lake, log_dir, t
 
 
 @pytest.mark.parametrize("options", [
-    {"to": 1, "allow_lossy": True, "aborted": "drop", "codec": "lz4"}, {"repack_bytes": 4096, "codec": "zstd"},
+    {"to": 1, "allow_lossy": LOSS_KINDS, "aborted": "drop", "codec": "lz4"}, {"repack_bytes": 4096, "codec": "zstd"},
 ], ids=["to v1", "repacked"])
 def test_options_mean_the_same_as_on_one_machine(lake, log_dir, tmp_path, options):
     assert lake.convert(**options).is_whole

@@ -1,5 +1,6 @@
 """How partitions come into the target, a few or very many, all of them or one, and how they are taken back."""
 import errno
+import json
 import os
 import shutil
 from collections import Counter
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
 from seglog.format import names
 from seglog.spark import convert_topics, finalize_topics, rollback_topics
+from seglog.spark.options import ConversionOptions
 from seglog.state.checkpoints import parse_offset_checkpoint
 from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFile, UnsyncedFs
@@ -185,14 +188,14 @@ def test_a_run_that_lacks_leave_does_not_block_the_run_that_it_suggests(log_dir,
     (refused,) = convert(log_dir, target, **options).failed
     assert refused.partition == "payments-0"
     assert "--allow-lossy" in refused.fix
-    (refused,) = convert(log_dir, target, allow_lossy=True, **options).failed
+    (refused,) = convert(log_dir, target, allow_lossy=LOSS_KINDS, **options).failed
     assert "--aborted drop" in refused.fix
-    report = convert(log_dir, target, allow_lossy=True, aborted="drop", **options)
+    report = convert(log_dir, target, allow_lossy=LOSS_KINDS, aborted="drop", **options)
     assert [row.status for row in report.rows] == ["skipped", "skipped", "converted"]
     # What decides bytes that were published is not to be changed on the way.
     for other in ({"aborted": "keep"}, {"aborted": "drop", "codec": "lz4"}):
         with pytest.raises(InvalidArgumentError, match="another conversion"):
-            convert(log_dir, target, allow_lossy=True, **{**options, **other})
+            convert(log_dir, target, allow_lossy=LOSS_KINDS, **{**options, **other})
 
 
 def test_a_run_that_was_refused_as_a_whole_leaves_no_workplace(log_dir, tmp_path):
@@ -321,3 +324,11 @@ def test_a_rollback_that_goes_on_refuses_what_has_appeared_since(log_dir, tmp_pa
             pass        # the workplace had no journal any more
         assert everything(target / "orders-0") == before, failing.calls[-1]
     assert refused > 10
+
+
+def test_the_journal_of_an_older_version_allows_all_losses_or_none():
+    """Until version 2 its options had a boolean."""
+    for old, kinds in ((True, LOSS_KINDS), (False, ())):
+        assert ConversionOptions.of_dict({**ConversionOptions().to_dict(), "allow_lossy": old}).allow_lossy == kinds
+    some = ConversionOptions(allow_lossy=("headers", "producers"))
+    assert ConversionOptions.of_dict(json.loads(json.dumps(some.to_dict()))) == some

@@ -219,7 +219,7 @@ def repair(path: Path, log: seglog.Log) -> None:
 
 def convert(src: Path, dst: Path) -> None:
     result = seglog.convert(src, dst, to=2, codec="zstd", repack_bytes=1 << 20, aborted="drop", proof="independent")
-    plan = seglog.plan_conversion(src, dst, to="2", allow_lossy=True)
+    plan = seglog.plan_conversion(src, dst, to="2", allow_lossy=seglog.plan_conversion(src, to="2").losses.kinds)
     result = plan.run()
     use(result.size_bytes + result.proven_again, result.target, result.warnings, result.notes)
     result = seglog.erase(src, ["key", b"key"], backup=dst)

@@ -14,6 +14,7 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
 from seglog.conversion.directory import Options, plan_from_options
+from seglog.conversion.losses import LOSS_KINDS
 from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
@@ -23,6 +24,8 @@ from seglog.reading.partition import Partition
 from seglog.tools import report
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import unpack
+
+ALL_LOSSES = ",".join(LOSS_KINDS)
 
 DOWN = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/down").iterdir())]
 AT_REST = [pytest.param(d, id=d.name) for d in sorted((unpack("kafka") / "convert/up-at-rest").iterdir())]
@@ -231,7 +234,7 @@ def records(raw, from_offset=0):
 @pytest.mark.parametrize("pair", DOWN)
 def test_down_is_what_kafka_gave_to_old_consumers(pair, tmp_path):
     meta, source, target, name = one_segment(pair, tmp_path)
-    to = ["convert", source, target, "--to", meta["to_magic"], "--allow-lossy", "--aborted", "keep"]
+    to = ["convert", source, target, "--to", meta["to_magic"], "--allow-lossy", ALL_LOSSES, "--aborted", "keep"]
     if "error" in meta:
         assert "[unsupported_compression_type]" in seglog(*to, status=6).stderr
         assert seglog_json(*to, "--codec", "gzip")[-1]["proven"]
@@ -276,7 +279,7 @@ def transactions(golden_kafka, tmp_path):
 
 def test_losses_are_refused_with_their_counts(transactions, target):
     plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none", status=1)[-1]
-    assert plan["is_lossy"]
+    assert plan["lossy"]
     assert plan["is_undecided"]
     losses = plan["losses"]
     error = seglog("convert", transactions, target, "--to", 1, "--codec", "none", status=2).stderr
@@ -292,12 +295,12 @@ def test_losses_are_refused_with_their_counts(transactions, target):
 def test_a_dry_run_lists_losses_and_says_what_a_run_wants(transactions):
     text = seglog("convert", transactions, "--to", "v1", "--codec", "none", status=1).stdout
     assert "control batches, such as transaction markers" in text
-    assert "--to v1 --codec none DST --allow-lossy --aborted drop|keep" in text
+    assert "--to v1 --codec none DST --allow-lossy headers,control,producers --aborted drop|keep" in text
 
 
 @pytest.mark.parametrize("aborted", ["drop", "keep"])
 def test_aborted_records_go_or_stay_as_told(transactions, target, aborted):
-    lossy = ["convert", transactions, target, "--to", 1, "--codec", "none", "--allow-lossy"]
+    lossy = ["convert", transactions, target, "--to", 1, "--codec", "none", "--allow-lossy", ALL_LOSSES]
     assert "--aborted drop" in seglog(*lossy, status=2).stderr
     summary = seglog_json(*lossy, "--aborted", aborted)[-1]
     isolation = "read_committed" if aborted == "drop" else "read_uncommitted"

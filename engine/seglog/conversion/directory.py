@@ -8,7 +8,7 @@ added (conversion.state_fold). Only then it gets its name. A crash, ^C or an err
 Memory holds one slice of a segment and the columns of the proof, whatever the size of the log.
 """
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -19,6 +19,7 @@ from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.conversion.converted_segment import ConvertedSegment
 from seglog.conversion.independent_proof import prove_again
+from seglog.conversion.losses import LossKind, loss_kinds
 from seglog.conversion.plan import (
     OneProgress,
     Plan,
@@ -65,7 +66,7 @@ class Options:
     repack_bytes: int = 0
     codec: str | Codec | None = None
     delete_horizon_ms: int | None = None
-    allow_lossy: bool = False
+    allow_lossy: tuple[LossKind, ...] = ()
     aborted: Aborted | None = None
     config: Mapping[str, object] | LogConfig | None = None
     proof_every: int = 0
@@ -106,7 +107,7 @@ def convert(
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
     delete_horizon_ms: int | None = None,
-    allow_lossy: bool = False,
+    allow_lossy: Iterable[str] = (),
     aborted: Aborted | None = None,
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
@@ -125,8 +126,10 @@ def convert(
 
     To 0 or 1, batches are written as Kafka sent them to old consumers (FileRecords.downConvert); to "tagged", as tagged
     messages (docs/formats/tagged_message.md). What the format cannot hold (headers, control batches, producers; in v0
-    also timestamps) is counted in `result.plan.losses`, and needs `allow_lossy`. If there are records of aborted or
-    open transactions, `aborted` says whether to "drop" or to "keep" them.
+    also timestamps) is counted in `result.plan.losses`, and refused unless `allow_lossy` lists its kind:
+    "headers", "timestamps", "control" (control batches), "producers" (their ids and sequences). `losses.kinds` of a
+    plan without `dst` is what this conversion needs. If there are records of aborted or open transactions, `aborted`
+    says whether to "drop" or to "keep" them.
 
     `proof="independent"`: every segment, or every `proof_every`-th and the last one, is proven a second time by plain
     Python, which shares no code with the conversion and its proof; slow (some MB/s), and needs the `witness` extra.
@@ -134,8 +137,8 @@ def convert(
     Raises NotALogError; CorruptRecordError for a damaged source (run `seglog verify`; a torn end of the last segment is
     not damage); UnfinishedChangeError; InvalidArgumentError for an invalid or existing target; LogLockedError if a
     broker or another writer holds the log dir of either; StorageError; InvalidConfigError; codec errors;
-    UnsupportedForMessageFormatError for losses without `allow_lossy`; UnsupportedCompressionTypeError for zstd below
-    v2; ProofMismatchError.
+    UnsupportedForMessageFormatError for losses that `allow_lossy` does not list;
+    UnsupportedCompressionTypeError for zstd below v2; ProofMismatchError.
     """
     both = OneProgress(progress)
     plan = plan_conversion(
@@ -154,7 +157,7 @@ def plan_conversion(
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
     delete_horizon_ms: int | None = None,
-    allow_lossy: bool = False,
+    allow_lossy: Iterable[str] = (),
     aborted: Aborted | None = None,
     config: Mapping[str, object] | LogConfig | None = None,
     progress: Progress | None = None,
@@ -173,7 +176,8 @@ def plan_conversion(
     if proof_every < 1:
         raise InvalidArgumentError(f"proof_every must be at least 1, not {proof_every}")
     options = Options(
-        version, repack_bytes, codec, delete_horizon_ms, allow_lossy, aborted, config, proof_every if proof else 0
+        version, repack_bytes, codec, delete_horizon_ms, loss_kinds(allow_lossy), aborted, config,
+        proof_every if proof else 0
     )
     return plan_from_options(src, dst, options, progress=progress, fs=fs)
 

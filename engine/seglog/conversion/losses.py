@@ -5,9 +5,9 @@ decision: without markers, every reader takes records of an aborted or still ope
 must say whether to keep them.
 """
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, get_args
 
 from seglog._kernels.batch_filter import BatchFilter
 from seglog._kernels.batch_packer import BatchPacker
@@ -35,6 +35,27 @@ from seglog.state.producer_state import ProducerState
 # The position of a message's attributes, and the type of a commit: docs/formats/tagged_message.md.
 _COMMIT = 10
 
+LossKind = Literal["headers", "timestamps", "control", "producers"]
+"""What a format may be unable to store, as `allow_lossy` names it."""
+
+LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
+
+
+def loss_kinds(words: Iterable[str]) -> tuple[LossKind, ...]:
+    """Return the kinds of an `allow_lossy`, each once. Raises InvalidArgumentError for other words, and for a bool
+    or a str."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise InvalidArgumentError(
+            f"allow_lossy must list what may be lost, not be {words!r}", hint=f"list some of {', '.join(LOSS_KINDS)}"
+        )
+    asked = list(words)
+    for word in asked:
+        if word not in LOSS_KINDS:
+            raise InvalidArgumentError(
+                f"unknown kind of loss {word!r}", hint=f"expected one of {', '.join(LOSS_KINDS)}"
+            )
+    return tuple(kind for kind in LOSS_KINDS if kind in asked)
+
 
 @dataclass(frozen=True, slots=True)
 class Losses:
@@ -49,15 +70,21 @@ class Losses:
     erased_records: int = 0         # with the keys to erase (Profile.erased)
 
     @property
-    def kinds(self) -> tuple[tuple[int, str], ...]:
-        """Return (count, what is lost) of each kind, for people. Does not include aborted and open records."""
-        words = (
-            (self.headers, "headers"),
-            (self.timestamps, "timestamps of records"),
-            (self.control_batches, "control batches, such as transaction markers"),
-            (self.producer_batches, "producer ids and sequences of batches"),
+    def kinds(self) -> tuple[LossKind, ...]:
+        """Return what would be lost, as `allow_lossy` takes it. Aborted and open records are not in it: see `aborted`
+        of `seglog.convert`."""
+        return tuple(kind for kind, _, _ in self.counted)
+
+    @property
+    def counted(self) -> tuple[tuple[LossKind, int, str], ...]:
+        """Return (kind, count, what is lost, for people) of each of `kinds`."""
+        rows: tuple[tuple[LossKind, int, str], ...] = (
+            ("headers", self.headers, "headers"),
+            ("timestamps", self.timestamps, "timestamps of records"),
+            ("control", self.control_batches, "control batches, such as transaction markers"),
+            ("producers", self.producer_batches, "producer ids and sequences of batches"),
         )
-        return tuple((count, what) for count, what in words if count)
+        return tuple(row for row in rows if row[1])
 
     @property
     def undecided_records(self) -> int:
@@ -68,21 +95,23 @@ class Losses:
         """Describe what the target cannot store, and which is therefore in neither side's proof."""
         dropped = self.undecided_records if profile.aborted == "drop" else 0
         return (
-            *(f"{count} {what}" for count, what in self.kinds),
+            *(f"{count} {what}" for _, count, what in self.counted),
             *((f"{dropped} records of aborted or open transactions",) if dropped else ()),
             *((f"{self.erased_records} records of {len(profile.erased)} erased keys",) if profile.erased else ()),
         )
 
-    def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: bool) -> None:
-        """Raise UnsupportedForMessageFormatError if there are losses and they are not allowed, InvalidArgumentError if
-        `aborted` is not given but needed.
+    def check(self, profile: Profile, source: str | os.PathLike[str], *, allow_lossy: Sequence[LossKind]) -> None:
+        """Raise UnsupportedForMessageFormatError if there are losses of kinds that are not in `allow_lossy`,
+        InvalidArgumentError if `aborted` is not given but needed.
         """
         undecided = self.undecided_records > 0 and profile.aborted is None
-        if self.kinds and not allow_lossy:
-            listed = "; ".join(f"{count:,} {what}" for count, what in self.kinds)
+        refused = [(count, what) for kind, count, what in self.counted if kind not in allow_lossy]
+        if refused:
+            listed = "; ".join(f"{count:,} {what}" for count, what in refused)
+            needed = loss_kinds([*allow_lossy, *self.kinds])
             raise UnsupportedForMessageFormatError(
                 f"format {version_words(profile.to)} cannot store {listed}", file=source,
-                hint="allow it with --allow-lossy (allow_lossy=True)"
+                hint=f"allow it with --allow-lossy {','.join(needed)} (allow_lossy={list(needed)})"
                 + (f", and pass --aborted drop or keep: there are {self.undecided_words}" if undecided else ""),
             )
         if undecided:

@@ -12,7 +12,7 @@ from seglog._kernels.batch_survey import tally
 from seglog.config import LogConfig, with_minute_indexes
 from seglog.conversion.forecast import Forecast
 from seglog.conversion.inputs import made_from
-from seglog.conversion.losses import Losses, LossSurvey
+from seglog.conversion.losses import Losses, LossKind, LossSurvey
 from seglog.conversion.proof import Proof
 from seglog.conversion.segment import tables_in_order
 from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
@@ -217,7 +217,7 @@ def make_plan(
     fs: FileSystem,
     carry_out: Callable[[Plan, Progress | None], Result],
     progress: Progress | None,
-    allow_lossy: bool = False,
+    allow_lossy: Sequence[LossKind] = (),
     replace: bool = False,
     proof_every: int = 0,
 ) -> Plan:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.conversion.log_dir import choose_partitions, is_topics_name
-from seglog.conversion.losses import Losses
+from seglog.conversion.losses import Losses, loss_kinds
 from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
@@ -78,7 +78,7 @@ def convert_topics(
     repack_bytes: int = 0,
     codec: str | Codec | None = None,
     delete_horizon_ms: int | None = None,
-    allow_lossy: bool = False,
+    allow_lossy: Iterable[str] = (),
     aborted: Aborted | None = None,
     skip_active: bool = False,
     config: Mapping[str, object] | None = None,
@@ -121,8 +121,8 @@ def convert_topics(
     """
     options = ConversionOptions(
         version_of(to) if isinstance(to, str) else to,
-        repack_bytes, None if codec is None else Codec.of(codec).label, delete_horizon_ms, allow_lossy, aborted,
-        skip_active, tuple((key, str(value)) for key, value in (config or {}).items()),
+        repack_bytes, None if codec is None else Codec.of(codec).label, delete_horizon_ms, loss_kinds(allow_lossy),
+        aborted, skip_active, tuple((key, str(value)) for key, value in (config or {}).items()),
     )
     if verify not in ("full", "sample"):
         raise InvalidArgumentError(f"verify must be full or sample, not {verify!r}")

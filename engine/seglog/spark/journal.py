@@ -12,7 +12,7 @@ from seglog.spark.workplace import members
 from seglog.stores.store import WORKPLACE_SUFFIX, Store
 
 JOURNAL_FILE = "journal.json"
-VERSION = 2
+VERSION = 3         # below: `allow_lossy` of the options is a bool
 _KIND = "seglog-spark-journal"
 
 # converting -> publishing, for each wave; from the last one -> committed; from each of these -> rolling back; from

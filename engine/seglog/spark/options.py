@@ -8,6 +8,7 @@ from typing import Any, Self
 from seglog._version import __version__
 from seglog.config import LogConfig
 from seglog.conversion.directory import Options
+from seglog.conversion.losses import LOSS_KINDS, LossKind, loss_kinds
 from seglog.format.conversion_profile import Aborted, Profile
 
 
@@ -22,7 +23,7 @@ class ConversionOptions:
     repack_bytes: int = 0
     codec: str | None = None
     delete_horizon_ms: int | None = None
-    allow_lossy: bool = False
+    allow_lossy: tuple[LossKind, ...] = ()
     aborted: Aborted | None = None
     skip_active: bool = False
     config: tuple[tuple[str, str], ...] = field(default=())
@@ -64,4 +65,8 @@ class ConversionOptions:
 
     @classmethod
     def of_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(**{**fields, "config": tuple((key, value) for key, value in fields["config"])})
+        allowed = fields["allow_lossy"]
+        if isinstance(allowed, bool):       # of a journal below version 3
+            allowed = LOSS_KINDS if allowed else ()
+        config = tuple((key, value) for key, value in fields["config"])
+        return cls(**{**fields, "allow_lossy": loss_kinds(allowed), "config": config})
