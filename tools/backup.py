@@ -102,9 +102,9 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
     snapshot = done.snapshot
     if as_json:
         report.print_json(
-            "backup", dry_run=dry_run, **_fields(snapshot), read_bytes=done.read_bytes,
-            stored_objects=done.stored_objects, unchanged_partitions=done.unchanged, left_out=dict(snapshot.left_out),
-            damaged=dict(done.damaged),
+            "backup", **report.dry_run_fields(dry_run, True, apply=False), **_fields(snapshot),
+            read_bytes=done.read_bytes, stored_objects=done.stored_objects, unchanged_partitions=done.unchanged,
+            left_out=dict(snapshot.left_out), damaged=dict(done.damaged),
         )
     else:
         would = "would be stored" if dry_run else "stored"
@@ -222,7 +222,10 @@ def forget(
     if as_json:
         for snapshot in done.forgotten:
             report.print_json("forgotten", **_fields(snapshot))
-        report.print_json("summary", dry_run=not applies, forgotten=len(done.forgotten), kept=len(done.kept))
+        report.print_json(
+            "summary", **report.dry_run_fields(not applies, bool(done.forgotten)), forgotten=len(done.forgotten),
+            kept=len(done.kept),
+        )
     else:
         would = "would be removed" if not applies else "removed"
         for snapshot in done.forgotten:
@@ -248,8 +251,8 @@ def prune(store: str, applies: bool | None, store_options: Options, as_json: boo
     found = done.objects + done.leftovers > 0
     if as_json:
         report.print_json(
-            "summary", dry_run=not applies, objects=done.objects, size_bytes=done.size_bytes, leftovers=done.leftovers,
-            kept_objects=done.kept_objects, kept_bytes=done.kept_bytes,
+            "summary", **report.dry_run_fields(not applies, found), objects=done.objects, size_bytes=done.size_bytes,
+            leftovers=done.leftovers, kept_objects=done.kept_objects, kept_bytes=done.kept_bytes,
         )
     else:
         would = "would be removed" if not applies else "removed"

@@ -65,10 +65,9 @@ def command(
     is_needed = any(one.cleaned.outcome != "nothing" for one in done)
     if as_json and not is_alone:
         report.print_json(
-            "summary", dry_run=dry_run, partitions=len(done),
+            "summary", **report.dry_run_fields(dry_run, is_needed), partitions=len(done),
             bytes_before=sum(one.cleaned.bytes_before for one in done),
             bytes_after=sum(one.cleaned.bytes_after for one in done), unread=places.unread,
-            apply=report.applying() if dry_run and is_needed else None,
         )
     elif not as_json:
         if not is_alone:
@@ -101,14 +100,14 @@ def _print_json(done: Compaction, *, dry_run: bool, is_alone: bool) -> None:
             superseded=group.superseded, tombstones=group.tombstones, keyless=group.keyless,
             transaction_records=group.dropped, collisions=group.collisions,
         )
+    told = report.dry_run_fields(dry_run, done.cleaned.outcome != "nothing") if is_alone else {}
     report.print_json(
-        "summary" if is_alone else "partition", dry_run=dry_run, partition=done.directory.name,
+        "summary" if is_alone else "partition", **told, partition=done.directory.name,
         outcome=done.cleaned.outcome,
         first_dirty_offset=done.cleaned.first_dirty_offset, end_offset=done.cleaned.end_offset,
         first_uncleanable_offset=done.plan.first_uncleanable_offset, dirty_ratio=done.plan.ratio,
         rounds=done.cleaned.rounds, keys=done.cleaned.keys, bytes_before=done.cleaned.bytes_before,
         bytes_after=done.cleaned.bytes_after,
-        apply=report.applying() if dry_run and is_alone and done.cleaned.outcome != "nothing" else None,
         proven_keys=done.proven_keys,
     )
 

@@ -1,16 +1,15 @@
 """What `seglog convert` reports on one partition (plan, result, losses) and on many, as text and as JSON lines."""
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seglog.conversion.directory import Options
-from seglog.conversion.losses import Losses, loss_kinds
+from seglog.conversion.losses import Losses, LossKind, loss_kinds
 from seglog.conversion.plan import FormatCount, Plan, Result
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.report import PartitionRow
-from seglog.format.conversion_profile import TO_TAGGED, version_words
+from seglog.format.conversion_profile import TO_TAGGED, Aborted, version_words
 
 from . import report
 
@@ -65,11 +64,11 @@ def print_row(row: PartitionRow) -> None:
     report.print_json("partition", **{**asdict(row), "ratio": row.ratio})
 
 
-def print_summary(rows: Sequence[PartitionRow]) -> None:
-    """Print the last line of a run over many partitions."""
+def print_summary(rows: Sequence[PartitionRow], told: Mapping[str, object]) -> None:
+    """Print the last line of a dry run, or of a run over many partitions. `told`: report.dry_run_fields."""
     known = [row.bytes_out for row in rows if row.bytes_out is not None]
     report.print_json(
-        "summary", partitions=len(rows), **{status: len(rows_of(rows, status)) for status in STATUSES},
+        "summary", **told, partitions=len(rows), **{status: len(rows_of(rows, status)) for status in STATUSES},
         records=sum(row.records or 0 for row in rows), bytes_in=sum(row.bytes_in for row in rows), bytes_out=sum(known),
     )
 
@@ -208,14 +207,16 @@ _ABORTED = {
 }
 
 
-def needed_options(losses: Iterable[Losses], options: Options) -> list[str]:
+def needed_options(
+    losses: Iterable[Losses], allow_lossy: Sequence[LossKind], aborted: Aborted | None
+) -> list[str]:
     """Return the options that a conversion with these losses needs in addition."""
     found = list(losses)
     needed = []
     lost = loss_kinds(kind for one in found for kind in one.kinds)
-    if set(lost) - set(options.allow_lossy):
-        needed += ["--allow-lossy", ",".join(loss_kinds([*options.allow_lossy, *lost]))]
-    if options.aborted is None and any(one.undecided_records for one in found):
+    if set(lost) - set(allow_lossy):
+        needed += ["--allow-lossy", ",".join(loss_kinds([*allow_lossy, *lost]))]
+    if aborted is None and any(one.undecided_records for one in found):
         needed += ["--aborted", "drop|keep"]
     return needed
 

@@ -222,7 +222,6 @@ def command(
     for file in filter(None, (proof_file, report_file)):
         check_output_file(file, src)
     is_dry = not applies if in_place else dst is None or applies is False
-    # What the command that does it needs in addition.
     missing = ["--backup", "DIR"] if in_place and backup is None else []
     copies = dst is not None
     if is_dry:
@@ -253,18 +252,23 @@ def command(
         source, target = Path(os.path.abspath(src)), Path(os.path.abspath(dst)) if dst is not None else None
         text = report_json(source, source if in_place else target, options.to, rows)
         write_atomically(OsFileSystem(), report_file, text)
-    if as_json and not is_partition:
-        print_summary(rows)
-    elif not as_json and not is_partition:
-        print("\n".join(rows_text(rows, options.to)))
-        if backup is not None and any(row.status == "converted" for row in rows):
-            print(f"the old partitions are kept in {report.printable(str(backup))}, until you remove them")
-            print(_rollback_text(src, backup))
     is_needed = any(row.status == "planned" for row in rows)
-    if is_dry and not as_json:
-        lossy = needed_options([row.losses for row in rows if row.losses], options)
-        where = [] if in_place or copies else ["DST"]
-        print(report.dry_run_text(is_needed, *where, *missing, *lossy, apply=in_place))
+    # What the command that does it needs in addition.
+    more = [
+        *([] if in_place or copies else ["DST"]), *missing,
+        *needed_options([row.losses for row in rows if row.losses], allow_lossy, aborted),
+    ]
+    if as_json:
+        if is_dry or not is_partition:
+            print_summary(rows, report.dry_run_fields(is_dry, is_needed, *more, apply=in_place))
+    else:
+        if not is_partition:
+            print("\n".join(rows_text(rows, options.to)))
+            if backup is not None and any(row.status == "converted" for row in rows):
+                print(f"the old partitions are kept in {report.printable(str(backup))}, until you remove them")
+                print(_rollback_text(src, backup))
+        if is_dry:
+            print(report.dry_run_text(is_needed, *more, apply=in_place))
     if any(row.status == "failed" for row in rows):
         return report.PARTIAL
     return int(is_dry and is_needed)

@@ -94,10 +94,13 @@ def reset(
                 ReaderCursor(name, there, SystemClock().now_ms()).put(fs, directory)
             lag = partition.log_end_offset - there
     if as_json:
-        report.print_json("cursor", partition=place.name, name=name, offset=there, lag=lag)
+        report.print_json(
+            "cursor", **report.dry_run_fields(dry_run, True, apply=False), partition=place.name, name=name,
+            offset=there, lag=lag,
+        )
     else:
         print(f"{place.name}  {name}  {'would continue' if dry_run else 'continues'} at offset {there}, lag {lag}")
-    return 0
+    return int(dry_run)
 
 
 def _offset(partition: Partition, offset: int | None, time_ms: int | None, where: str | None) -> int:

@@ -181,7 +181,7 @@ def get_policies(path: Path, as_json: bool) -> None:
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 @dry_run_option
 @json_option
-def set_policies(path: Path, settings: Sequence[str], dry_run: bool, as_json: bool) -> None:
+def set_policies(path: Path, settings: Sequence[str], dry_run: bool, as_json: bool) -> int:
     """Store keys with the topic; `KEY=` removes one. Status 5 if a program has the topic open: it must set them
     itself, with DelayedDelivery.set_policies."""
     changes: dict[str, object] = {}
@@ -195,7 +195,11 @@ def set_policies(path: Path, settings: Sequence[str], dry_run: bool, as_json: bo
         with ManagedLedger(path, create=False) as topic, DelayedDelivery._as_found(topic) as delayed:
             delayed.set_policies(changes)
     if as_json:
-        report.print_json("summary", managed_ledger=path.name, dry_run=dry_run, policies=len(stored))
+        report.print_json(
+            "summary", managed_ledger=path.name, **report.dry_run_fields(dry_run, True, apply=False),
+            policies=len(stored),
+        )
+    return int(dry_run)
 
 
 # --- messages --------------------------------------------------------------------------------
@@ -266,12 +270,13 @@ def cancel(
             missing += not cancelled
             if as_json:
                 report.print_json(
-                    "cancel", ledger=position.ledger_id, entry=position.entry_id, cancelled=cancelled
+                    "cancel", **report.dry_run_fields(dry_run, cancelled, apply=False), ledger=position.ledger_id,
+                    entry=position.entry_id, cancelled=cancelled,
                 )
             else:
                 yes = "pending" if dry_run else "cancelled"
                 print(f"{position}  {yes if cancelled else 'not pending: delivered, cancelled or never there'}")
-    return 1 if missing else 0
+    return int(dry_run or missing > 0)
 
 
 @command.command(cls=Command)
@@ -280,15 +285,18 @@ def cancel(
 @click.option("--acknowledge", is_flag=True, help="Acknowledge the pending messages: they are never delivered.")
 @dry_run_option
 @json_option
-def reset(path: Path, subscription: str | None, acknowledge: bool, dry_run: bool, as_json: bool) -> None:
+def reset(path: Path, subscription: str | None, acknowledge: bool, dry_run: bool, as_json: bool) -> int:
     """Remove all snapshots. Pending messages are indexed again from the log when it is next opened."""
     with _opened(path, subscription, new_worker=InlineWorker, needs_buckets=True) as index:
         pending = index.tracker.count(0, FOREVER) if dry_run else index.clear(acknowledge=acknowledge)
     if as_json:
-        report.print_json("reset", pending=pending, acknowledged=acknowledge)
+        report.print_json(
+            "reset", **report.dry_run_fields(dry_run, True, apply=False), pending=pending, acknowledged=acknowledge,
+        )
     else:
         fate = "acknowledged" if acknowledge else "to be indexed again"
         print(f"{report.count_of(pending, 'pending message')} {fate}" + (": nothing was changed" if dry_run else ""))
+    return int(dry_run)
 
 
 @contextmanager

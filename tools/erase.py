@@ -1,7 +1,7 @@
 """`seglog erase`: remove the records of some keys from partitions, in place, with a proof that all others stay."""
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -106,7 +106,8 @@ def command(
         else:
             rows += convert_log_dir_in_place(src, backup, options, topics=topics, watch=watch)
     if as_json:
-        _print_json(rows, len(options.erased), is_dry=not applies)
+        told = report.dry_run_fields(not applies, any(map(_erased, rows)), *missing)
+        _print_json(rows, len(options.erased), told)
     else:
         print("\n".join(_text(rows, len(options.erased), backup)))
         if not applies:
@@ -140,7 +141,7 @@ def _erased(row: PartitionRow) -> int:
     return row.losses.erased_records if row.losses is not None else 0
 
 
-def _print_json(rows: Sequence[PartitionRow], keys: int, *, is_dry: bool) -> None:
+def _print_json(rows: Sequence[PartitionRow], keys: int, told: Mapping[str, object]) -> None:
     for row in rows:
         report.print_json(
             "partition", partition=row.partition, status=_STATUS[row.status], erased_records=_erased(row),
@@ -148,7 +149,7 @@ def _print_json(rows: Sequence[PartitionRow], keys: int, *, is_dry: bool) -> Non
             seconds=row.seconds, digest=row.digest, warnings=row.warnings, error=row.error, what=row.what, fix=row.fix,
         )
     report.print_json(
-        "summary", dry_run=is_dry, keys=keys, erased_records=sum(map(_erased, rows)),
+        "summary", **told, keys=keys, erased_records=sum(map(_erased, rows)),
         **{status: sum(_STATUS[row.status] == status for row in rows) for status in _STATUS.values()},
     )
 

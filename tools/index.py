@@ -102,16 +102,18 @@ def _write_each(
                     else:
                         changed += step.changed
                         _show_rebuilt(place, step, rows, is_dry=is_dry, as_json=as_json)
+    applies = click.get_current_context().info_name == "rebuild"
     if as_json:
         report.print_json(
-            "summary", dry_run=is_dry, rebuilt=changed, unchanged=len(rows) - changed, refused_segments=refused
+            "summary", **report.dry_run_fields(is_dry, changed > 0, apply=applies), rebuilt=changed,
+            unchanged=len(rows) - changed, refused_segments=refused,
         )
     else:
         print(report.table(("index", "entries", "bytes", "before", ""), rows, left=(0, 4)))
         would = "would be " if is_dry else ""
         print(f"{report.count_of(changed, 'file')} {would}written, {len(rows) - changed} already correct")
         if is_dry:
-            print(report.dry_run_text(changed > 0, apply=click.get_current_context().info_name == "rebuild"))
+            print(report.dry_run_text(changed > 0, apply=applies))
     return report.PARTIAL if refused else places.status(found=is_dry and changed > 0)
 
 

@@ -262,6 +262,7 @@ def recover(path: Path, applies: bool | None, truncate: bool, as_json: bool) -> 
                 hint="with --truncate, --apply truncates the ledger there",
             )
         plan.apply(truncate=truncate)
+    more = ["--truncate"] * (plan.bad_middles > 0 and not truncate)
     if as_json:
         for lost in plan.lost:
             report.print_json(
@@ -269,13 +270,14 @@ def recover(path: Path, applies: bool | None, truncate: bool, as_json: bool) -> 
                 first_entry_id=lost.first_offset, reason=lost.reason,
             )
         report.print_json(
-            "summary", path=path, done=bool(applies), makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
+            "summary", path=path, **report.dry_run_fields(not applies, is_needed, *more),
+            makes_manifest=plan.makes_manifest, ledgers=plan.ledger_ids,
             sealed=plan.open_ledgers, resealed=plan.resealed_ledgers, lost=len(plan.lost), bad_middles=plan.bad_middles,
         )
     else:
         print("\n".join(_recover_text(path, plan, bool(applies))))
         if not applies:
-            print(report.dry_run_text(is_needed, *["--truncate"] * (plan.bad_middles > 0 and not truncate)))
+            print(report.dry_run_text(is_needed, *more))
     return 1 if plan.lost or (is_needed and not applies) else 0
 
 

@@ -71,7 +71,8 @@ def _print_compaction(path: Path, found: CompactionReport, dry_run: bool, as_jso
     count = found.count
     if as_json:
         report.print_json(
-            "summary", managed_ledger=name_of(path), done=not dry_run, rounds=found.rounds, ledger_id=found.ledger_id,
+            "summary", managed_ledger=name_of(path), **report.dry_run_fields(dry_run, found.rounds > 0),
+            rounds=found.rounds, ledger_id=found.ledger_id,
             horizon=found.horizon, last=found.last, keys=found.keys, entries_in=count.entries_in,
             entries_out=count.entries_out, messages_in=count.messages_in, messages_out=count.messages_out,
             bytes_in=count.bytes_in, bytes_out=count.bytes_out, unreadable=count.unreadable,
@@ -113,19 +114,19 @@ def convert(paths: Sequence[Path], form: str, applies: bool | None, as_json: boo
                 before = compacted_of(closed)
                 others += before is not None and before.properties.form != FORMS[form]
                 ledger_id = None
-                _print_conversion(path, before, before, ledger_id, form, as_json)
+                _print_conversion(path, before, before, ledger_id, form, False, as_json)
             continue
         with ManagedLedger(path, create=False) as topic:
             service = PulsarTopicCompactionService(topic)
             before = service.compacted_ledger
             ledger_id = service.convert(FORMS[form])
-            _print_conversion(path, before, service.compacted_ledger, ledger_id, form, as_json)
+            _print_conversion(path, before, service.compacted_ledger, ledger_id, form, True, as_json)
     return _ended(applies, others > 0, as_json)
 
 
 def _print_conversion(
     path: Path, before: CompactedLedger | None, after: CompactedLedger | None, ledger_id: int | None, form: str,
-    as_json: bool,
+    applies: bool, as_json: bool,
 ) -> None:
     if before is None or after is None:
         raise InvalidArgumentError(
@@ -135,8 +136,9 @@ def _print_conversion(
     was = next(name for name, known in FORMS.items() if known == before.properties.form)
     if as_json:
         report.print_json(
-            "summary", managed_ledger=name_of(path), ledger_id=ledger_id, was=was, to=form, entries=proof.entries,
-            messages=proof.messages, sha256=proof.sha256, bytes_before=before.size_bytes, bytes_after=after.size_bytes,
+            "summary", managed_ledger=name_of(path), **report.dry_run_fields(not applies, was != form),
+            ledger_id=ledger_id, was=was, to=form, entries=proof.entries, messages=proof.messages,
+            sha256=proof.sha256, bytes_before=before.size_bytes, bytes_after=after.size_bytes,
         )
         return
     what = f"{proof.messages:,} messages in {report.count_of(proof.entries, 'entry', 'entries')}"

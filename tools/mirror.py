@@ -92,7 +92,10 @@ def _show(source: Path, continued: Path | None, from_offset: int | None, as_json
         tables = src.tables(from_offset, src.log_end_offset)
         sizes = [batch.size_bytes for _, table in tables for batch in table]
     if as_json:
-        report.print_json("summary", dry_run=True, batches=len(sizes), size_bytes=sum(sizes))
+        report.print_json(
+            "summary", **report.dry_run_fields(True, bool(sizes), apply=False), batches=len(sizes),
+            size_bytes=sum(sizes),
+        )
     else:
         print(f"{report.count_of(len(sizes), 'batch', 'batches')}, {report.size(sum(sizes))}, would be appended")
         print(report.dry_run_text(bool(sizes), apply=False))

@@ -80,8 +80,8 @@ def command(
     linked_bytes = sum(one.retained.linked_bytes for one in done)
     if as_json:
         report.print_json(
-            "summary", dry_run=dry_run, partitions=len(done), deleted_segments=segments, deleted_bytes=gone_bytes,
-            apply=report.applying() if dry_run and segments else None,
+            "summary", **report.dry_run_fields(dry_run, segments > 0), partitions=len(done), deleted_segments=segments,
+            deleted_bytes=gone_bytes,
             linked_bytes=linked_bytes, kept_bytes=sum(one.kept_bytes for one in done), unread=places.unread,
         )
     else:

@@ -141,7 +141,7 @@ def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
 @click.argument("path", metavar="DIR", type=PATH)
 @dry_run_option
 @json_option
-def create(path: Path, dry_run: bool, as_json: bool) -> None:
+def create(path: Path, dry_run: bool, as_json: bool) -> int:
     """Create an empty queue. DIR must not exist, or be empty; a queue that is there is left as it is."""
     is_new = _is_new(path)
     if not is_new:
@@ -149,11 +149,15 @@ def create(path: Path, dry_run: bool, as_json: bool) -> None:
     elif not dry_run:
         Queue(path).close()
     if as_json:
-        report.print_json("create", dry_run=dry_run, path=path, created=is_new and not dry_run)
+        report.print_json(
+            "create", **report.dry_run_fields(dry_run, is_new, apply=False), path=path,
+            created=is_new and not dry_run,
+        )
     elif not is_new:
         print("it is a queue already")
     else:
         print("it would be created: nothing was changed" if dry_run else "created")
+    return int(dry_run and is_new)
 
 
 @command.command(cls=Command)
@@ -172,7 +176,7 @@ def create(path: Path, dry_run: bool, as_json: bool) -> None:
 def put(
     path: Path, values: Sequence[str], lines: bool, key: str | None, pairs: Sequence[str], delay: float | None,
     at_ms: int | None, priority: int, dry_run: bool, as_json: bool,
-) -> None:
+) -> int:
     """Put each VALUE as a job, and print its id. Without VALUE, all of standard input is one job.
 
     The queue is created if DIR does not exist, or is empty. When an id is printed, its job is on the disk. Several
@@ -211,9 +215,10 @@ def put(
                     else:
                         print(id_)
     if as_json:
-        report.print_json("summary", dry_run=dry_run, jobs=number)
+        report.print_json("summary", **report.dry_run_fields(dry_run, number > 0, apply=False), jobs=number)
     elif dry_run:
         print(f"{report.count_of(number, 'job')} to put: nothing was changed")
+    return int(dry_run and number > 0)
 
 
 @command.command(cls=Command)
@@ -238,13 +243,17 @@ def take(
     with _opened(path) as jobs:
         if dry_run:
             found = jobs.stats()
+            gets_some = found.ready > 0 and not found.is_paused
             if as_json:
-                report.print_json("summary", dry_run=True, ready=found.ready, paused=found.is_paused)
+                report.print_json(
+                    "summary", **report.dry_run_fields(True, gets_some, apply=False), ready=found.ready,
+                    paused=found.is_paused,
+                )
             else:
                 print(f"{report.count_of(found.ready, 'job')} ready: nothing was changed")
                 if found.is_paused:
                     print(PAUSED_TEXT)
-            return 0 if found.ready and not found.is_paused else 1
+            return int(gets_some)
         if jobs.is_paused:
             print(PAUSED_TEXT, file=sys.stderr)
             return 1
@@ -278,13 +287,15 @@ def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int
         number = len(chosen) if dry_run else jobs.dead.requeue(chosen)
     missing = [id_ for id_ in ids if id_ not in dead]
     if as_json:
-        report.print_json("requeue", dry_run=dry_run, jobs=number, not_dead=missing)
+        report.print_json(
+            "requeue", **report.dry_run_fields(dry_run, number > 0, apply=False), jobs=number, not_dead=missing
+        )
     else:
         for id_ in missing:
             print(report.printable(f"{id_}  not dead"))
         done = "to put back: nothing was changed" if dry_run else "put back"
         print(f"{report.count_of(number, 'dead job')} {done}")
-    return 1 if missing else 0
+    return 1 if missing or (dry_run and number) else 0
 
 
 @command.command(cls=Command)
@@ -292,7 +303,7 @@ def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int
 @click.option("--dead", is_flag=True, help="The dead jobs, and no others.")
 @dry_run_option
 @json_option
-def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> None:
+def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> int:
     """Remove all jobs but the dead, or the dead with --dead. They are never delivered."""
     with _opened(path) as jobs:
         number = len(jobs.dead) if dead else jobs.stats().backlog
@@ -302,42 +313,48 @@ def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> None:
             else:
                 jobs.purge()
     if as_json:
-        report.print_json("purge", dry_run=dry_run, jobs=number, dead=dead)
+        report.print_json("purge", **report.dry_run_fields(dry_run, number > 0, apply=False), jobs=number, dead=dead)
     else:
         noun = report.count_of(number, "dead job" if dead else "job")
         print(f"{noun} " + ("to remove: nothing was changed" if dry_run else "removed"))
+    return int(dry_run and number > 0)
 
 
 @command.command(cls=Command)
 @path_argument
 @dry_run_option
 @json_option
-def pause(path: Path, dry_run: bool, as_json: bool) -> None:
+def pause(path: Path, dry_run: bool, as_json: bool) -> int:
     """Let programs take no jobs from now on, until `resume`. They can put, acknowledge and refuse jobs as before."""
-    _set_paused(path, True, dry_run, as_json)
+    return _set_paused(path, True, dry_run, as_json)
 
 
 @command.command(cls=Command)
 @path_argument
 @dry_run_option
 @json_option
-def resume(path: Path, dry_run: bool, as_json: bool) -> None:
+def resume(path: Path, dry_run: bool, as_json: bool) -> int:
     """Let programs take jobs again after `pause`."""
-    _set_paused(path, False, dry_run, as_json)
+    return _set_paused(path, False, dry_run, as_json)
 
 
-def _set_paused(path: Path, is_paused: bool, dry_run: bool, as_json: bool) -> None:
+def _set_paused(path: Path, is_paused: bool, dry_run: bool, as_json: bool) -> int:
     with _opened(path) as jobs:
         was_paused = jobs.is_paused
         if not dry_run:
             jobs.pause() if is_paused else jobs.resume()
+    is_needed = was_paused is not is_paused
     word = "paused" if is_paused else "resumed"
     if as_json:
-        report.print_json("resume" if not is_paused else "pause", dry_run=dry_run, was_paused=was_paused)
-    elif was_paused is is_paused:
+        report.print_json(
+            "pause" if is_paused else "resume", **report.dry_run_fields(dry_run, is_needed, apply=False),
+            was_paused=was_paused,
+        )
+    elif not is_needed:
         print("it was paused already" if is_paused else "it was not paused")
     else:
         print(f"it would be {word}: nothing was changed" if dry_run else word)
+    return int(dry_run and is_needed)
 
 
 # --- queues ------------------------------------------------------------------------------

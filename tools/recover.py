@@ -1,6 +1,6 @@
 """`seglog recover`: show what a damaged log would lose, or recover it."""
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -73,7 +73,7 @@ def command(
     )
     is_needed = bool(done.lost or done.repairs or done.filled)
     if as_json:
-        _print_json(done, report.applying(apply=out is None) if is_dry and (is_needed or out is not None) else None)
+        _print_json(done, report.dry_run_fields(is_dry, is_needed or out is not None, apply=out is None))
     else:
         print("\n".join(_text(done, src, out)))
         if is_dry:
@@ -114,8 +114,7 @@ def _recover_all(
             "summary", source=src, mode=mode, partitions=len(done), lost_ranges=sum(len(one.lost) for one in done),
             lost_bytes=sum(one.lost_bytes for one in done), filled_ranges=sum(len(one.filled) for one in done),
             repairs=sum(len(one.repairs) for one in done),
-            unread=places.unread, dry_run=not applies,
-            apply=report.applying() if not applies and is_needed else None,
+            unread=places.unread, **report.dry_run_fields(not applies, is_needed),
         )
     else:
         print(_table(done, applies=applies))
@@ -190,7 +189,7 @@ def _fields(done: Recovery) -> dict[str, object]:
     }
 
 
-def _print_json(done: Recovery, how: str | None) -> None:
+def _print_json(done: Recovery, told: Mapping[str, object]) -> None:
     for lost in done.lost:
         report.print_json(
             "lost_range", file=lost.file, position=lost.position, size_bytes=lost.size_bytes,
@@ -206,7 +205,7 @@ def _print_json(done: Recovery, how: str | None) -> None:
         log_start_offset=done.log_start_offset, log_end_offset=done.log_end_offset, lost_ranges=len(done.lost),
         lost_bytes=done.lost_bytes, filled_ranges=len(done.filled),
         unfilled=[{"source": source, "why": why} for source, why in done.unfilled.items()], backups=done.backups,
-        dry_run=done.target is None, apply=how,
+        **told,
     )
 
 

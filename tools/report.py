@@ -143,6 +143,12 @@ def applying(*more: str, apply: bool = True) -> str:
     return printable(" ".join(("seglog", *words)))
 
 
+def dry_run_fields(is_dry: bool, is_needed: bool, *more: str, apply: bool = True) -> dict[str, object]:
+    """Return the members by which the JSON of every command tells of a dry run: `dry_run`, and `apply`, the command
+    that does what it shows; null if there is nothing to do, and if it was done."""
+    return {"dry_run": is_dry, "apply": applying(*more, apply=apply) if is_dry and is_needed else None}
+
+
 def dry_run_text(is_needed: bool, *more: str, apply: bool = True) -> str:
     """Return the last line of a dry run. `is_needed`: there is something to do."""
     if not is_needed:

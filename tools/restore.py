@@ -67,7 +67,8 @@ def command(
                 next_offset=part.next_offset, size_bytes=part.size_bytes, damaged=list(part.damaged),
             )
         report.print_json(
-            "summary", dry_run=dry_run, snapshot=done.snapshot.id, partitions=len(done.partitions),
+            "summary", **report.dry_run_fields(dry_run, bool(done.partitions), apply=False),
+            snapshot=done.snapshot.id, partitions=len(done.partitions),
             size_bytes=size_bytes, found_whole=len(done.found_whole), damaged=damaged,
         )
     else:

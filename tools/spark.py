@@ -23,7 +23,7 @@ from seglog.stores.store import WORKPLACE_SUFFIX
 from . import convert as on_one_machine
 from . import report, terminal
 from .cli import Command, CommandGroup
-from .conversion_report import print_row, print_summary, rows_text
+from .conversion_report import needed_options, print_row, print_summary, rows_text
 from .options import (
     PATH,
     SOURCE,
@@ -175,15 +175,20 @@ def convert(
         )
     if report_file is not None:
         write_atomically(OsFileSystem(), report_file, done.to_json())
+    is_needed = any(row.status == "planned" for row in done.rows)
+    more = needed_options([row.losses for row in done.rows if row.losses], allow_lossy, aborted)
     if as_json:
         for row in done.rows:
             print_row(row)
         if finalize_each and not dry_run:
             report.print_json("finalize", target=dst, is_final=done.is_final, removed=done.removed)
-        print_summary(done.rows)
+        print_summary(done.rows, report.dry_run_fields(dry_run, is_needed, *more, apply=False))
     else:
-        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), *_removed(done, src), _what_next(done, dst)]))
-    return 0 if done.is_whole else report.PARTIAL
+        ending = report.dry_run_text(is_needed, *more, apply=False) if dry_run else _what_next(done, dst)
+        print("\n".join([*rows_text(done.rows, done.to, with_steps=True), *_removed(done, src), ending]))
+    if not done.is_whole:
+        return report.PARTIAL
+    return int(dry_run and is_needed)
 
 
 @contextmanager
@@ -202,8 +207,6 @@ def _removed(done: "TopicsReport", src: str) -> list[str]:
 
 
 def _what_next(done: "TopicsReport", dst: str) -> str:
-    if done.is_dry_run:
-        return "dry run: nothing was written"
     if done.is_final:
         return f"{report.count_of(len(done.rows), 'partition')} kept in {report.printable(dst)}"
     place = report.printable(f"{dst}{WORKPLACE_SUFFIX}")

@@ -37,8 +37,7 @@ def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_js
         for one in found:
             report.print_json("litter", path=one.path, kind=one.kind, size_bytes=one.size_bytes)
         report.print_json(
-            "summary", dry_run=not applies, items=len(found), size_bytes=size_bytes,
-            apply=report.applying() if not applies and found else None,
+            "summary", **report.dry_run_fields(not applies, bool(found)), items=len(found), size_bytes=size_bytes,
         )
     else:
         if found:

@@ -76,8 +76,8 @@ def add(
     _check_name(name)
     if dry_run:
         is_new = not directory.exists() or name not in read_users(directory)
-        _say("would add" if is_new else "would change", name, as_json)
-        return 0
+        _say("would add" if is_new else "would change", name, as_json, dry_run=True)
+        return 1
     password = _password(name)
     made = {_NAMES[text]: Credential.of_password(_NAMES[text], password, iterations=iterations) for text in mechanisms}
     make_directories(OsFileSystem(), directory)
@@ -105,8 +105,8 @@ def rm(directory: Path, name: str, dry_run: bool, as_json: bool) -> int:
         without(read_users(directory))
     else:
         _change(directory, without)
-    _say("would remove" if dry_run else "removed", name, as_json)
-    return 0
+    _say("would remove" if dry_run else "removed", name, as_json, dry_run=dry_run)
+    return int(dry_run)
 
 
 def _change(directory: Path, change: Callable[[StoredUsers], StoredUsers]) -> None:
@@ -132,8 +132,8 @@ def _password(name: str) -> bytes:
     return str(text).encode()
 
 
-def _say(what: str, name: str, as_json: bool) -> None:
+def _say(what: str, name: str, as_json: bool, *, dry_run: bool = False) -> None:
     if as_json:
-        report.print_json("user", name=name, change=what)
+        report.print_json("user", **report.dry_run_fields(dry_run, dry_run, apply=False), name=name, change=what)
     else:
         print(f"{what} {name}")

@@ -66,9 +66,11 @@ def test_the_table_says_what_became_of_each_partition_and_what_to_do_next(conver
 
 def test_a_dry_run_leaves_nothing(convert, log_dir):
     before = tree(log_dir)
-    out = convert("--dry-run").stdout
+    out = convert("--dry-run", status=1).stdout
     assert out.count("planned") == 4
-    assert out.endswith("dry run: nothing was written\n")
+    last = out.splitlines()[-1]
+    assert last.startswith(f"dry run: nothing was changed. To do it: seglog spark convert {log_dir} {convert.target}")
+    assert "--dry-run" not in last
     assert made(convert.target) == []
     assert tree(log_dir) == before
     assert [path.name for path in convert.target.parent.iterdir()] == []

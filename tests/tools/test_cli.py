@@ -413,6 +413,38 @@ def test_no_dry_run_changes_anything(golden_kafka, tmp_path, words):
     assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
 
 
+# What acts, and is given here what it acts on.
+ACTING = [(*words, *arguments) for words, arguments in ARGUMENTS.items() if words in {
+    ("convert",), ("erase",), ("index", "rebuild"), ("index", "stats"), ("recover",), ("compact",), ("mirror",),
+}] + [
+    ("convert", "{}", "--to", "0", "--codec", "none"), ("convert", "{}", "--in-place", "--repack", "16k"),
+    ("convert", "{}/..", "--in-place", "--repack", "16k"), ("erase", "{}", "--key", "k-1"),
+    ("recover", "{}/..", "--mode", "quarantine"), ("prune", "{}", "--config", "cleanup.policy=delete"),
+    ("prune", "{}", "--config", "retention.bytes=1", "--config", "cleanup.policy=delete"),
+    ("compact", "{}", "--drop-keyless"), ("tidy", "{}/.."), ("cursors", "reset", "{}", "me", "--earliest"),
+    ("backup", "create", "{}", "{}/../../store"), ("queue", "create", "{}/../../jobs"),
+    ("queue", "put", "{}/../../jobs", "a"), ("users", "add", "{}/..", "alice"),
+]
+
+
+@pytest.mark.parametrize("typed", ACTING, ids=lambda typed: " ".join(typed).replace("{}", "DIR"))
+def test_the_json_of_every_dry_run_says_what_does_it_and_its_status_whether_there_is_something(
+    golden_kafka, tmp_path, typed
+):
+    sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"
+    copy = shutil.copytree(sample, tmp_path / "logs/orders-0")
+    result = CliRunner().invoke(cli.cli, [*(a.format(copy) for a in typed), "--dry-run", "--json"])
+    assert result.exit_code in (0, 1), result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert told["dry_run"] is True
+    if result.exit_code == 0:
+        assert told["apply"] is None
+    else:
+        assert told["apply"].startswith(f"seglog {typed[0]} ")
+        assert "--dry-run" not in told["apply"]
+        assert "--json" not in told["apply"]
+
+
 @pytest.mark.parametrize("words", [w for w in ARGUMENTS if w not in OF_ONE], ids="-".join)
 def test_a_log_dir_and_a_single_log_will_do_for_every_command(golden_kafka, tmp_path, words):
     sample = golden_kafka / "cases/mixed-formats-k391/mixed-formats-k391-0"

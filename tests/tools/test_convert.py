@@ -58,7 +58,8 @@ def of_type(lines, name):
 
 def test_without_a_target_it_is_a_dry_run(source, tmp_path):
     before = contents(source)
-    *segments, plan = seglog_json("convert", source, status=1)
+    *segments, plan, summary = seglog_json("convert", source, status=1)
+    assert summary["apply"] == f"seglog convert {source} DST"
     assert {line["type"] for line in segments} == {"plan_segment"}
     assert (plan["type"], plan["target"], plan["to"]) == ("plan", None, 2)
     assert plan["forecast_bytes"] == sum(s["forecast_bytes"] for s in segments) > 0
@@ -278,7 +279,7 @@ def transactions(golden_kafka, tmp_path):
 
 
 def test_losses_are_refused_with_their_counts(transactions, target):
-    plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none", status=1)[-1]
+    plan = seglog_json("convert", transactions, "--to", 1, "--codec", "none", status=1)[-2]
     assert plan["lossy"]
     assert plan["is_undecided"]
     losses = plan["losses"]

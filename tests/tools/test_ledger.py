@@ -205,7 +205,7 @@ def test_verify_names_strays_tails_gaps_and_times_that_go_back(dead, tmp_path):
 
 def test_recover_seals_what_a_dead_writer_left(dead):
     summary, = seglog_json("ledger", "recover", dead, status=1)
-    assert (summary["done"], summary["sealed"], summary["makes_manifest"]) == (False, [2], False)
+    assert (summary["dry_run"], summary["sealed"], summary["makes_manifest"]) == (True, [2], False)
     text = seglog("ledger", "recover", dead, status=1).stdout
     assert "would be sealed" in text
     assert text.splitlines()[-1].endswith(f"To do it: seglog ledger recover {dead} --apply")
@@ -240,8 +240,8 @@ def test_recover_seals_again_a_sealed_ledger_whose_last_entries_are_gone_as_a_wh
     assert len(batches) > 1
     log.write_bytes(log.read_bytes()[: batches[-1].position])
     lost, summary = seglog_json("ledger", "recover", topic, "--apply", status=1)
-    assert (lost["position"], lost["first_entry_id"], summary["done"]) == (
-        batches[-1].position, batches[-1].base_offset, True)
+    assert (lost["position"], lost["first_entry_id"], summary["dry_run"]) == (
+        batches[-1].position, batches[-1].base_offset, False)
     with ManagedLedger(topic, config=CONFIG) as opened:
         assert opened.entry_count == 5 - batches[-1].count
 

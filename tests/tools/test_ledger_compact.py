@@ -35,7 +35,7 @@ def test_a_dry_run_says_what_compact_does_and_changes_nothing(topic):
     assert tree(topic) == before
     assert "dry run" in seglog("ledger", "compact", topic, "--dry-run", status=1).output
     (done,) = seglog_json("ledger", "compact", "--apply", topic)
-    assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
+    assert planned | {"dry_run": False, "apply": None, "ledger_id": done["ledger_id"]} == done
     assert (done["messages_in"], done["messages_out"], done["entries_out"]) == (24, 15, 7)
     assert done["horizon"] == [0, 6]
     assert done["last"][:3] == [0, 6, -1]
@@ -114,7 +114,7 @@ def test_a_dry_run_tells_also_what_a_changed_option_rewrites(topic, setting):
     (planned,) = seglog_json("ledger", "compact", topic, "--dry-run", "--config", setting, status=1)
     (done,) = seglog_json("ledger", "compact", "--apply", topic, "--config", setting)
     assert planned["rounds"] == 1
-    assert planned | {"done": True, "ledger_id": done["ledger_id"]} == done
+    assert planned | {"dry_run": False, "apply": None, "ledger_id": done["ledger_id"]} == done
 
 
 def test_an_empty_topic_and_what_is_no_topic_are_told(tmp_path):

@@ -149,7 +149,7 @@ def test_peek_takes_nothing(path):
 def test_requeue_puts_back_all_dead_or_some(path):
     done = run("queue", "requeue", path, "7:7", "\x1b[2J", status=1)
     assert done.stdout == "7:7  not dead\n\\x1b[2J  not dead\n0 dead jobs put back\n"
-    assert seglog_json("queue", "requeue", path, "--dry-run")[0]["jobs"] == 1
+    assert seglog_json("queue", "requeue", path, "--dry-run", status=1)[0]["jobs"] == 1
     assert counts(path)[3] == 1
     assert run("queue", "requeue", path, "0:0", "0:0").stdout == "1 dead job put back\n"
     assert counts(path) == [3, 1, 0, 0, 4]
@@ -161,7 +161,7 @@ def test_requeue_puts_back_all_dead_or_some(path):
 
 def test_purge_removes_the_living_or_the_dead(path):
     run("queue", "put", path, "a", "b", "c")        # three jobs in one entry
-    assert run("queue", "purge", path, "--dry-run").stdout == "6 jobs to remove: nothing was changed\n"
+    assert run("queue", "purge", path, "--dry-run", status=1).stdout == "6 jobs to remove: nothing was changed\n"
     assert run("queue", "purge", path).stdout == "6 jobs removed\n"
     assert counts(path) == [0, 0, 0, 1, 0]
     assert seglog_json("queue", "purge", path, "--dead")[0]["jobs"] == 1
@@ -183,10 +183,10 @@ def test_ls_lists_queues_and_stats_counts(path):
 
 
 def test_no_dry_run_takes_or_puts(path):
-    assert run("queue", "put", path, "a", "b", "--dry-run").stdout == "2 jobs to put: nothing was changed\n"
-    assert run("queue", "take", path, "--dry-run").stdout == "2 jobs ready: nothing was changed\n"
+    assert run("queue", "put", path, "a", "b", "--dry-run", status=1).stdout == "2 jobs to put: nothing was changed\n"
+    assert run("queue", "take", path, "--dry-run", status=1).stdout == "2 jobs ready: nothing was changed\n"
     assert counts(path) == [2, 1, 0, 1, 3]
-    run("queue", "put", path.parent / "new", "a", "--dry-run")
+    run("queue", "put", path.parent / "new", "a", "--dry-run", status=1)
     assert not (path.parent / "new").exists()
 
 
@@ -264,7 +264,7 @@ def test_ls_goes_on_past_a_locked_queue(path):
 
 def test_create_makes_an_empty_queue_and_leaves_one_that_is_there(tmp_path):
     path = tmp_path / "new"
-    assert run("queue", "create", path, "--dry-run").stdout == "it would be created: nothing was changed\n"
+    assert run("queue", "create", path, "--dry-run", status=1).stdout == "it would be created: nothing was changed\n"
     assert not path.exists()
     assert run("queue", "create", path).stdout == "created\n"
     run("queue", "put", path, "a")
@@ -274,13 +274,13 @@ def test_create_makes_an_empty_queue_and_leaves_one_that_is_there(tmp_path):
 
 
 def test_a_paused_queue_gives_no_job_until_it_is_resumed(path):
-    assert run("queue", "pause", path, "--dry-run").stdout == "it would be paused: nothing was changed\n"
+    assert run("queue", "pause", path, "--dry-run", status=1).stdout == "it would be paused: nothing was changed\n"
     assert run("queue", "resume", path).stdout == "it was not paused\n"
     assert run("queue", "pause", path).stdout == "paused\n"
     assert run("queue", "pause", path).stdout == "it was paused already\n"
     done = run("queue", "take", path, status=1)
     assert (done.stdout, done.stderr) == ("", "paused: no job is taken until `seglog queue resume`\n")
-    dry = run("queue", "take", path, "--dry-run", status=1)
+    dry = run("queue", "take", path, "--dry-run")
     assert dry.stdout == "2 jobs ready: nothing was changed\npaused: no job is taken until `seglog queue resume`\n"
     assert run("queue", "stats", path).stdout.endswith("paused: no job is taken until `seglog queue resume`\n")
     assert seglog_json("queue", "stats", path)[0]["paused"] is True

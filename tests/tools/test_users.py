@@ -33,7 +33,7 @@ def test_users_are_added_listed_and_removed(tmp_path):
         (["add", path, "bob"], "would change bob"), (["add", path, "carol"], "would add carol"),
         (["rm", path, "alice"], "would remove alice"), (["add", tmp_path / "nosuch", "bob"], "would add bob"),
     ):
-        assert run("users", *arguments, "--dry-run").stdout == f"{line}\n"
+        assert run("users", *arguments, "--dry-run", status=1).stdout == f"{line}\n"
     assert not (tmp_path / "nosuch").exists()
     assert run("users", "rm", path, "alice").stdout == "removed alice\n"
     bob, summary = seglog_json("users", "ls", path)
