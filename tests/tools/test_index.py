@@ -81,7 +81,7 @@ def test_rebuild_tells_each_file_and_sums_up(partition):
     assert {f["type"] for f in files} == {"rebuilt_index"}
     assert len(files) == 2 * len(list(partition.glob("*.log")))
     assert summary == {
-        "type": "summary", "schema": 1, "dry_run": False, "rebuilt": sum(f["changed"] for f in files),
+        "type": "summary", "schema": 1, "dry_run": False, "apply": None, "rebuilt": sum(f["changed"] for f in files),
         "unchanged": sum(not f["changed"] for f in files), "refused_segments": 0,
     }
     assert summary["rebuilt"] > 0
