@@ -1,4 +1,6 @@
 """`seglog export`: write topics into a Parquet, Delta or Iceberg table; a later run adds what is new."""
+import glob
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -6,6 +8,7 @@ import click
 
 from seglog.reading.arguments import Isolation
 from seglog.reading.damage import OnCorrupt
+from seglog.stores.open_store import is_local, scheme_of
 
 from . import report
 from .cli import Command
@@ -69,6 +72,8 @@ def command(
     """
     if decode == "base64":
         raise click.UsageError("a table holds bytes as they are: leave out --decode base64")
+    for path in paths:
+        _check(path)
     from seglog.frames.scan import scan, write_table  # takes a fifth of the start-up time
 
     rows = scan(
@@ -98,3 +103,12 @@ def command(
         if count:
             report.note(f"{report.count_of(count, column)} could not be decoded")
     return report.PARTIAL if rows.lost or any(rows.undecodable.values()) else 0
+
+
+def _check(path: str) -> None:
+    """Say that a path is missing in the words of every command. What is in a store, or a pattern, `scan` looks up."""
+    if is_local(path) and not scheme_of(path) and not glob.has_magic(path) and not os.path.lexists(path):
+        from seglog.backups.snapshot_store import path_in_backup
+
+        if path_in_backup(path) is None:
+            os.stat(path)
