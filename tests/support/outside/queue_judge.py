@@ -25,7 +25,9 @@ def judge(task, note, number):
         dead = [number_of(job) for job in jobs.dead]
         note("opened", dead)
         is_paused, stats = jobs.is_paused, jobs.stats()
+        note("pause", False)
         jobs.resume()
+        note("paused", False)
         for key, id_ in task["keys"].items():
             if (found := jobs.put(b"-1.", key=key, unique_for=LONG_S)) != id_:
                 wrong.append(f"{key} has the job {found}, not {id_}")
