@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from seglog.errors import CorruptManifestError, NotALogError, SeglogError, UnsupportedVersionError
 from seglog.ledger.entry import Entry
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Of a topic: a file may say that billions of entries were set aside.
 _LOST_TOLD_MAX = 1000
-# By ledger: ids of entries, and the file of a cursor that set some of them aside.
-_SetAside: TypeAlias = "dict[int, tuple[BitMap, Path]]"
 
 
 def check_relocated(topic: Path) -> Iterator[Finding]:
@@ -55,9 +53,9 @@ def check_relocated(topic: Path) -> Iterator[Finding]:
         yield Finding("relocated_lost", os.fspath(topic), found=f"{count - _LOST_TOLD_MAX} more")
 
 
-def _set_aside(topic: Path) -> _SetAside:
+def _set_aside(topic: Path) -> "dict[int, tuple[BitMap, Path]]":
     """Return the entries that cursors have set aside, by ledger, with the file of the last such cursor."""
-    found: _SetAside = {}
+    found: dict[int, tuple[BitMap, Path]] = {}
     for file in cursor_files(topic):
         try:
             aside = CursorState.read(file).acknowledged.aside
@@ -70,7 +68,9 @@ def _set_aside(topic: Path) -> _SetAside:
     return found
 
 
-def _without(aside: _SetAside, copies: Collection[Position]) -> _SetAside:
+def _without(
+    aside: "dict[int, tuple[BitMap, Path]]", copies: Collection[Position]
+) -> "dict[int, tuple[BitMap, Path]]":
     """Those of which there is no copy."""
     found = {ledger_id: (ids.copy(), file) for ledger_id, (ids, file) in aside.items()}
     for position in copies:
