@@ -9,7 +9,8 @@
 
 `seglog.metrics.PROCESS` shows every log that the process has open, without a call of `add`.
 
-Each room has one table of names, types and labels (`seglog.delayed.metrics.METRICS`); docs/delayed.md shows them.
+Each room has one table of names, types and labels (`seglog.delayed.metrics.METRICS`); docs/delayed_details.md
+shows them.
 """
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol

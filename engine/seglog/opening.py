@@ -114,7 +114,7 @@ def serve(
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
-    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serve.md). `config`:
+    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serving.md). `config`:
     Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md). `fsync`:
     as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN
     and SCRAM, beside the users that are stored with the log dir.

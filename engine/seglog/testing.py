@@ -4,7 +4,7 @@
         send_orders(seglog_kafka.bootstrap_servers, seglog_topic)
         assert [record.value for record in seglog_kafka.log(seglog_topic).read()] == [b"first", b"second"]
 
-pytest finds it if seglog is installed; see docs/serve.md.
+pytest finds it if seglog is installed; see docs/testing.md.
 """
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""docs/managed_ledger.md and docs/topic_compaction.md: their examples run, and print what stands below them."""
+"""The pages of managed ledgers and docs/topic_compaction.md: their examples run, and print what stands below them."""
 import re
 from pathlib import Path
 
@@ -9,13 +9,15 @@ from seglog.config import keys
 from seglog.ledger.config import ManagedLedgerConfig
 from support.pages import run_examples
 
-PAGE = Path(__file__).parents[2] / "docs/managed_ledger.md"
+PAGE = Path(__file__).parents[2] / "docs/managed_ledger_details.md"
 # For whoever reads the source: what a cursor and a dispatcher ask of a managed ledger, what a thread calls.
 INNER = {"cursor_passed", "write_cursor", "listen", "unlisten", "cursors", "shared", "heard", "check",
          "keep_in_journal", "journal"}
 
 
-@pytest.mark.parametrize(("page", "count"), [("managed_ledger.md", 5), ("topic_compaction.md", 1)])
+@pytest.mark.parametrize(("page", "count"), [
+    ("managed_ledger.md", 2), ("managed_ledger_details.md", 5), ("topic_compaction.md", 1),
+])
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, page, count):
     monkeypatch.chdir(tmp_path)
     found, names = run_examples(PAGE.with_name(page), capsys)

@@ -23,7 +23,7 @@ def table(metrics):
 
 @pytest.mark.parametrize(
     ("page", "module"),
-    [("delayed.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics), ("queue.md", queue)],
+    [("delayed_details.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics), ("queue.md", queue)],
     ids=["delayed", "cleaner", "logs", "queue"],
 )
 def test_the_page_holds_the_table_of_the_code(page, module):

@@ -1,4 +1,4 @@
-"""Every call of the newest Kafka Admin against `seglog serve`: it works, or it is refused as docs/serve.md says."""
+"""Every call of the newest Kafka Admin against `seglog serve`: it works, or it is refused as docs/serving.md says."""
 import re
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ import seglog
 pytestmark = pytest.mark.oracle
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs/serve.md"
+PAGE = HERE.parents[1] / "docs/serving.md"
 
 
 def test_each_call_of_the_newest_admin_works_or_is_refused_as_the_page_says(in_memory):

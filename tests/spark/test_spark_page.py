@@ -1,5 +1,6 @@
-"""The code blocks of docs/spark.md about tables, streams and writing, run one after the other."""
+"""The code blocks of docs/spark_tables.md about tables, streams and writing, run one after the other."""
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PAGE = Path(__file__).parents[2] / "docs/spark.md"
+PAGE = Path(__file__).parents[2] / "docs/spark_tables.md"
 BLOCK = re.compile(r"<!-- run by tests/spark/test_spark_page.py -->\n```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_blocks_run(spark, tmp_path, capsys):
+def test_the_blocks_run(spark, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)        # a block sets it, too
     for n in range(2):
         with seglog.open(tmp_path / f"kafka/orders-{n}", fsync="never") as log:
             log.append_many([(b"key", b"value %d" % m) for m in range(50)])
     blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {"spark": spark}
     for block in blocks:
         exec(block.replace("/data", str(tmp_path)), names)

@@ -1,4 +1,4 @@
-"""The spark-submit of docs/spark.md, on a cluster of Spark 3.5 whose Python lacks seglog: the archive has it all."""
+"""spark-submit as in docs/spark_jobs.md, to a cluster of Spark 3.5 without seglog: the archive has it all."""
 import json
 import subprocess
 import sys

@@ -98,8 +98,8 @@ def convert_topics(
     """Convert the partitions of the log dir `source` into the log dir `target`, with tasks of `spark`.
 
     Both are paths that are the same on every executor, or URLs (s3://, webhdfs://), with `store_options` for their
-    stores: docs/spark.md. `topics` are patterns such as "orders*", `partitions` directories such as "orders-3"; none
-    means all. The other options are those of `seglog.convert`. Work that an earlier call with the same source and
+    stores: docs/spark_jobs.md. `topics` are patterns such as "orders*", `partitions` directories such as "orders-3";
+    none means all. The other options are those of `seglog.convert`. Work that an earlier call with the same source and
     options has finished is not repeated; with `resume` false, an unfinished conversion is an error. `verify`: read the
     result again before it is published: all of it ("full") or a sample ("sample"). At most `max_concurrent` tasks run
     at a time, and together read at most `throttle_bytes_per_s`. `dry_run` reports what would be done, from samples.
