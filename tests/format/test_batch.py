@@ -203,7 +203,7 @@ def test_timestamps_that_no_record_can_have_are_refused(magic):
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("record", [b"kv", (b"k",), ("k", b"v"), (b"k", 5), None])
+@pytest.mark.parametrize("record", [b"kv", (b"k",), (5, b"v"), (b"k", 5), None])
 def test_what_is_no_record_is_refused(magic, record):
     with pytest.raises(InvalidArgumentError, match="record 1") as refused:
         build_batch([(b"k", b"v"), record], magic=magic)

@@ -18,6 +18,7 @@ from seglog._kernels.columns import decode
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import InvalidArgumentError, RecordTooLargeError
+from seglog.format.arrow_columns import plain_columns
 
 NOW = 1_700_000_000_000
 BASE = 5_000_000_000
@@ -67,6 +68,14 @@ def expected(rows, base_offset=0, **options):
 
 
 # --- twins -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+def test_a_record_batch_that_kernels_take_is_passed_on_itself(kind):
+    key, value = pa.array(["a"], kind), pa.array(["b"], kind)
+    batch = pa.record_batch({"key": key, "value": value, "timestamp": pa.array([NOW])})
+    assert list(plain_columns(batch)) == [batch]
+    assert next(plain_columns(batch)) is batch
 
 
 @given(rows, st.integers(0, 2**62))

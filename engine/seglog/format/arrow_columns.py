@@ -4,13 +4,17 @@ What column_source accepts is passed on as it is, without any library. Everythin
 a RecordBatchReader, a DataFrame), views, dictionaries, times in other units than ms.
 """
 import datetime as dt
+import operator
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
+from functools import cache
 from typing import Any
 
 from seglog.errors import InvalidArgumentError
+from seglog.late_import import late
 
+_SIMPLE = ("key", "value", "timestamp")
 _NAT = -(2**63)     # numpy's "not a time"
 
 
@@ -82,10 +86,11 @@ def _is_arrow(column: object) -> bool:
 def _plain_batch(batch: Any) -> object:
     if not hasattr(batch, "schema") or not hasattr(batch, "columns"):
         return batch        # our own Columns, or an object of another library
-    columns = [_plain_array(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-    if all(plain is column for plain, column in zip(columns, batch.columns, strict=True)):
+    names, columns = batch.schema.names, batch.columns      # pyarrow makes both anew at each access
+    plain = list(map(_plain_array, names, columns))
+    if all(map(operator.is_, plain, columns)):
         return batch
-    made: object = _pyarrow("a record batch").record_batch(columns, names=batch.schema.names)
+    made: object = _pyarrow("a record batch").record_batch(plain, names=names)
     return made
 
 
@@ -96,8 +101,10 @@ def _plain_array(name: str, column: Any) -> object:
         column = chunks.combine_chunks()
     if not hasattr(column, "type"):
         return column       # from another library: the kernel refuses what it cannot take
-    pa = _pyarrow(f"the column {name}")
     kind = column.type
+    if name in _SIMPLE and kind.id in _plain_ids():
+        return column       # the usual case, without a look at what else it might be
+    pa = _pyarrow(f"the column {name}")
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
@@ -133,9 +140,17 @@ def _plain_type(pa: Any, kind: Any) -> Any:
     return pa.large_string() if kind == pa.string_view() else kind
 
 
+@cache
+def _plain_ids() -> frozenset[int]:
+    """pyarrow's numbers of the types that keys, values and integer times may have as they are."""
+    lib = _pyarrow("columns").lib
+    return frozenset((lib.Type_BINARY, lib.Type_LARGE_BINARY, lib.Type_STRING, lib.Type_LARGE_STRING, lib.Type_INT64))
+
+
 def _pyarrow(what: str) -> Any:
     try:
-        return import_module("pyarrow")
+        late("pyarrow")
+        return sys.modules["pyarrow"]
     except ImportError as error:
         raise InvalidArgumentError(
             f"reading {what} needs pyarrow", hint="pip install seglog[arrow], or pass record batches"
