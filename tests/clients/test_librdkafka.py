@@ -31,7 +31,7 @@ KAFKA = Path(__file__).parent / "doubles/kafka"
 # As a broker of 3.9.1 has it, which stores no older format; and as the scripts of librdkafka set up theirs.
 CONFIG = {"num.partitions": 4, "group.initial.rebalance.delay.ms": 3000, "message.format.version": "3.0"}
 
-NO_ACLS = "there are no ACLs"
+NO_ACLS = "it needs a server with an authorizer"
 THREE_BROKERS = "makes topics of three replicas: needs three brokers"
 SERVERS_OWN = "asks for other settings of the broker, too: the server's own are given when it is started"
 # The parts of 0081_admin, each asked for by itself: as a whole it ends at the first ACL.
