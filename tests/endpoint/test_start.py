@@ -120,7 +120,7 @@ def test_a_coordinator_that_cannot_be_read_says_so_and_the_other_one_works(
         find(client, "x", 1)
         commit(client, "g", 7)
 
-    def fail(self):
+    def fail(self, *more):
         raise failure
 
     monkeypatch.setattr(failing, "load", fail)
@@ -135,7 +135,7 @@ def test_a_coordinator_that_cannot_be_read_says_so_and_the_other_one_works(
 
 
 def test_transactions_time_out_if_groups_cannot_be_read(in_memory, monkeypatch):
-    def fail(self):
+    def fail(self, *more):
         raise StorageError("no such disk")
 
     monkeypatch.setattr(OffsetsTopic, "load", fail)

@@ -40,7 +40,10 @@ def write_atomically(
             file.append_bytes(buffer)
         file.sync()
         file.close()
-        _take_name(fs, file.path, path, backup)
+        if backup is None:
+            fs.replace(file.path, path)
+        else:
+            _take_name(fs, file.path, path, backup)
     except BaseException as error:
         file.close()
         _drop_scratch(fs, file.path, error)
