@@ -24,40 +24,17 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.upkeep.index_rebuild import rebuild_indexes
+from support.backed_log import CONFIG, NOW, fill
 from support.command import partition_of
 from support.golden import golden_cases
 
-NOW = 1_700_000_000_000
-CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
 STORED_SUFFIXES = (".log", ".tlog", ".snapshot", ".txnindex")
 STORED_NAMES = ("leader-epoch-checkpoint", "partition.metadata", ".seglog.config")
 
 
 @pytest.fixture
-def data(in_memory):
-    return in_memory / "data"
-
-
-@pytest.fixture
-def store(in_memory):
-    return in_memory / "store"
-
-
-@pytest.fixture
 def back(in_memory):
     return in_memory / "back"
-
-
-@pytest.fixture
-def log(data):
-    with seglog.open(data / "orders-0", config=CONFIG, clock=ManualClock(NOW)) as opened:
-        fill(opened)
-        yield opened
-
-
-def fill(log, count=20):
-    for n in range(log.log_end_offset, log.log_end_offset + count):
-        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
 
 
 def values(path, **more):

@@ -14,14 +14,13 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import SeglogError, StorageError
 from seglog.fs.files import OsFileSystem
+from support.backed_log import CONFIG, NOW, fill
 from support.faultfs import FailingFs, RecordingFs
 
 # `make torture` sets SEGLOG_TORTURE: the full counts.
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 STATES, KILLS = (2000, 2000) if FULL else (30, 10)
 TESTS = Path(__file__).parents[1]
-NOW = 1_700_000_000_000
-CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
 
 
 @pytest.fixture
@@ -31,11 +30,6 @@ def data(in_memory):
         log.cursor("billing").commit(3)
     (in_memory / "data/meta.properties").write_text("version=1\n")
     return in_memory / "data"
-
-
-def fill(log, count=20):
-    for n in range(log.log_end_offset, log.log_end_offset + count):
-        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
 
 
 def append(data, count=3):

@@ -10,26 +10,14 @@ import pytest
 import seglog
 from seglog.backups import store_lease as lease
 from seglog.backups.store_lease import RunMark
-from seglog.clock import ManualClock
 from seglog.errors import LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID
+from support.backed_log import fill
 from support.objects_on_disk import ObjectsOnDisk
 
-NOW = 1_700_000_000_000
-CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
 
-
-@pytest.fixture
-def log(in_memory):
-    with seglog.open(in_memory / "data/orders-0", config=CONFIG, clock=ManualClock(NOW)) as opened:
-        fill(opened)
-        yield opened
-
-
-@pytest.fixture
-def data(log):
-    return log.path.parent
+pytestmark = pytest.mark.usefixtures("log")     # so there is something in `data`
 
 
 @pytest.fixture
@@ -40,11 +28,6 @@ def server(in_memory, monkeypatch):
 @pytest.fixture
 def backups(server):
     return seglog.BackupStore(f"{server.bucket('backups')}/kafka", options=server.options)
-
-
-def fill(log, count=20):
-    for n in range(log.log_end_offset, log.log_end_offset + count):
-        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
 
 
 def logs(path):

@@ -10,35 +10,12 @@ import seglog
 from seglog.backups.snapshot_store import SnapshotStore, path_in_backup
 from seglog.clock import ManualClock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError
+from seglog.state.checkpoints import format_offset_checkpoint
+from support.backed_log import NOW, fill
 from support.command import partition_of
 from support.command import seglog as command
 from support.golden import golden_cases
 from support.objects_on_disk import ObjectsOnDisk
-
-NOW = 1_700_000_000_000
-CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100}
-
-
-@pytest.fixture
-def data(in_memory):
-    return in_memory / "data"
-
-
-@pytest.fixture
-def store(in_memory):
-    return in_memory / "store"
-
-
-@pytest.fixture
-def log(data):
-    with seglog.open(data / "orders-0", config=CONFIG, clock=ManualClock(NOW)) as opened:
-        fill(opened)
-        yield opened
-
-
-def fill(log, count=20):
-    for n in range(log.log_end_offset, log.log_end_offset + count):
-        log.append(b"value %d" % n, key=b"key", timestamp=NOW + n)
 
 
 def rows(path, **options):
@@ -59,6 +36,20 @@ def test_a_whole_snapshot_is_read_also_if_its_id_ends_like_a_partition(log, data
     monkeypatch.setattr("seglog.backups.repository.secrets.token_hex", lambda size: "27302140")
     seglog.backup(data, store)
     assert rows(f"{store}#latest") == rows(log.path)
+
+
+def test_the_checkpoint_of_a_snapshot_is_made_once_for_all_its_partitions(data, store, monkeypatch):
+    for number in range(4):
+        with seglog.open(data / f"orders-{number}") as log:
+            log.append(b"x")
+    seglog.backup(data, store)
+    made = []
+    monkeypatch.setattr(
+        "seglog.backups.snapshot_store.format_offset_checkpoint",
+        lambda offsets: made.append(len(offsets)) or format_offset_checkpoint(offsets),
+    )
+    assert len(rows(f"{store}#latest")) == 4
+    assert made == [4]
 
 
 def test_ranges_columns_and_filters_are_those_of_a_directory(log, data, store):

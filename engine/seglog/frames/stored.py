@@ -67,6 +67,24 @@ _COPIED_SWAPS = (_SWAPPED_LOG, names.TRANSACTION_INDEX_SUFFIX + names.SWAP_SUFFI
 _DECOMPRESS = decompressor()
 
 
+class _Checkpoints:
+    """The offsets in the checkpoint files of log dirs on a store. Each file is read once, for all its partitions."""
+
+    def __init__(self, store: ReadableStore) -> None:
+        self._store = store
+        self._read: dict[str, Mapping[tuple[str, int], int]] = {}
+
+    def in_file(self, path: str) -> Mapping[tuple[str, int], int]:
+        """Those of one file; none if it is missing or cannot be parsed. Raises StorageError."""
+        if path not in self._read:
+            raw = self._store.read(path)
+            try:
+                self._read[path] = {} if raw is None else parse_offset_checkpoint(raw, file=path)
+            except (CorruptCheckpointError, UnsupportedVersionError):
+                self._read[path] = {}
+        return self._read[path]
+
+
 class StoredPartition(NamedTuple):
     """A partition directory on a store. `path`: its URL."""
 
@@ -74,6 +92,7 @@ class StoredPartition(NamedTuple):
     partition: int
     path: str
     store: ReadableStore
+    checkpoints: _Checkpoints
 
 
 def is_stored(source: str | os.PathLike[str]) -> bool:
@@ -104,13 +123,14 @@ def stored_partitions(url: str, options: Mapping[str, str]) -> list[StoredPartit
     else:
         found = [f"{path}/{name}" for name in store.directories(path)]
     tier = TieredStore(store)
+    checkpoints, of_tier = _Checkpoints(store), _Checkpoints(tier)
     partitions = []
     for directory in found:
         parsed = names.parse_partition_dir(directory.rpartition("/")[2])
         if parsed is None:
-            partitions += [StoredPartition(*there, tier) for there in tiered_partitions(store, directory)]
+            partitions += [StoredPartition(*there, tier, of_tier) for there in tiered_partitions(store, directory)]
         elif not parsed.mark:
-            partitions.append(StoredPartition(parsed.topic, parsed.partition, directory, store))
+            partitions.append(StoredPartition(parsed.topic, parsed.partition, directory, store, checkpoints))
     if not partitions:
         raise NotALogError(
             "found no partition directory (<topic>-<number>)", file=url,
@@ -126,9 +146,8 @@ def stored_parts(source: StoredPartition, options: ReadOptions, limits: Limits) 
     .txnindex that cannot be read beside a .log that cannot be read.
     """
     files = _files_once_swapped(source)
-    logs = _log_names(source, files)
+    segments = _segments(source, files)
     start = max(limits.from_offset, _log_start_offset(source))
-    segments = [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
     if not is_read_committed(limits.isolation):
         yield from _found(segments, options, limits, start)
         return
@@ -159,8 +178,7 @@ def stored_ends(source: StoredPartition, isolation: Isolation = "read_uncommitte
     Raises NotALogError, StorageError, UnfinishedChangeError, CorruptRecordError if the end is damaged.
     """
     files = _files_once_swapped(source)
-    logs = _log_names(source, files)
-    segments = [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
+    segments = _segments(source, files)
     start = max(_log_start_offset(source), segments[0].base_offset)
     if isinstance(source.store, SnapshotStore):
         end = source.store.next_offset(source.path)
@@ -171,7 +189,7 @@ def stored_ends(source: StoredPartition, isolation: Isolation = "read_uncommitte
     return StoredEnds(start, end, stable)
 
 
-def _log_names(source: StoredPartition, files: Mapping[str, StoredFile]) -> list[str]:
+def _segments(source: StoredPartition, files: Mapping[str, StoredFile]) -> list["_StoredSegment"]:
     """The segments, in order. Raises NotALogError without any, InvalidArgumentError for tagged ones."""
     for name in files:
         if name.endswith(names.TAGGED_LOG_SUFFIX):
@@ -182,7 +200,7 @@ def _log_names(source: StoredPartition, files: Mapping[str, StoredFile]) -> list
     logs = sorted(name for name in files if names.is_log_file(name))
     if not logs:
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source.path)
-    return logs
+    return [_StoredSegment(source, name, base, end, files) for name, base, end in _extents(logs)]
 
 
 def _files_once_swapped(source: StoredPartition) -> dict[str, StoredFile]:
@@ -414,7 +432,8 @@ class StoredPart(ScanPart):
             segment.close()
         directory = self.path.rpartition("/")[0]
         assert self.store is not None
-        if not _is_told_compacted(StoredPartition(self.topic, self.partition, directory, self.store)):
+        checkpoints = _Checkpoints(self.store)
+        if not _is_told_compacted(StoredPartition(self.topic, self.partition, directory, self.store, checkpoints)):
             after = f"{directory}/{names.file_name(self.end_offset, names.LOG_SUFFIX)}"
             yield missing_segments(after, begin, self.stop_offset - 1)
 
@@ -626,10 +645,4 @@ def _is_told_compacted(source: StoredPartition) -> bool:
 def _log_dirs_offset(source: StoredPartition, checkpoint: str) -> int | None:
     """The partition's offset in a checkpoint of the log dir; None if there is none."""
     path = f"{source.path.rpartition('/')[0]}/{checkpoint}"
-    raw = source.store.read(path)
-    if raw is None:
-        return None
-    try:
-        return parse_offset_checkpoint(raw, file=path).get((source.topic, source.partition))
-    except (CorruptCheckpointError, UnsupportedVersionError):
-        return None
+    return source.checkpoints.in_file(path).get((source.topic, source.partition))
