@@ -31,7 +31,7 @@ VERSION = 2             # version 1, which is one commit without slots, is read
 SLOT_BYTES = 512
 _NO_NUMBER = -1         # of a commit of version 1
 _BLANK = b" " * (SLOT_BYTES - 1) + b"\n"
-# Whoever reads without the lock may see half a commit, and looks again.
+# A reader without the lock may see half a commit. It then looks again.
 _LOOKS, _PAUSE_S = 5, 0.001
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HINT = "set it with `seglog cursors reset`, or remove the file: the reader then begins at the start of the log"
@@ -55,15 +55,16 @@ class ReaderCursor:
                 raw = read_file(path)
             except FileNotFoundError:
                 return None
-            if not _has_half(raw, path):
+            slots = _slots(raw, path)
+            if not _has_half(slots, raw):
                 break
             time.sleep(_PAUSE_S)
-        return cls.parse(raw, path)
+        return _later(slots)
 
     @classmethod
     def parse(cls, raw: bytes, path: Path) -> "ReaderCursor":
         """The later of the file's two commits. Raises CorruptCheckpointError, UnsupportedVersionError."""
-        return max(filter(None, _slots(raw, path)), key=lambda slot: slot.number).cursor
+        return _later(_slots(raw, path))
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Self:
@@ -169,11 +170,13 @@ def _slot_of(body: dict[str, Any]) -> _Slot:
     return _Slot(number, ReaderCursor.of(body))
 
 
-def _has_half(raw: bytes, path: Path) -> bool:
-    """Whether one slot holds half a commit, and the other a whole one."""
-    with suppress(CorruptCheckpointError, UnsupportedVersionError):
-        return any(slot is None and half != _BLANK for slot, half in zip(_slots(raw, path), _halves(raw), strict=False))
-    return False
+def _later(slots: Iterable[_Slot | None]) -> ReaderCursor:
+    return max(filter(None, slots), key=lambda slot: slot.number).cursor
+
+
+def _has_half(slots: Iterable[_Slot | None], raw: bytes) -> bool:
+    """Whether one slot holds half a commit. (The other then holds a whole one.)"""
+    return any(slot is None and half != _BLANK for slot, half in zip(slots, _halves(raw), strict=False))
 
 
 def _halves(raw: bytes) -> tuple[bytes, bytes]:
