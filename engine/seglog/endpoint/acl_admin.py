@@ -1,5 +1,6 @@
 """The ACLs that clients make: DescribeAcls, CreateAcls, DeleteAcls. (AclApis, AclControlManager, AclBindingFilter)"""
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from seglog.coordinators.refusals import error_of, message_of
 from seglog.endpoint.authorizer import Authorizer
@@ -31,7 +32,7 @@ _ANY, _MATCH = 1, 2         # in filters: everything; every pattern that a name 
 _ENTRY_BYTES = 100          # of an entry in an answer, besides its texts
 
 _Described = DescribeAclsResponse.DescribeAclsResource
-_Result = DeleteAclsResponse.DeleteAclsFilterResult
+_Meant = TypeVar("_Meant")
 
 
 class AclAdmin:
@@ -71,18 +72,7 @@ class AclAdmin:
 
     async def create(self, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
         """Each entry is created or refused by itself; all that are created are durable before the answer."""
-        rows, due = [], []
-        for one in request.creations:
-            await context.work.step()
-            row = CreateAclsResponse.AclCreationResult(error_message=None)
-            rows.append(row)
-            if self._authorizer is None:
-                row.error_code, row.error_message = Errors.SECURITY_DISABLED, _NO_AUTHORIZER
-                continue
-            try:
-                due.append((row, _acl(one)))
-            except InvalidArgumentError as error:
-                row.error_code, row.error_message = Errors.INVALID_REQUEST, error.what
+        rows, due = await self._judged(request.creations, CreateAclsResponse.AclCreationResult, _acl, context)
 
         def change(acls: set[Acl]) -> None:
             for row, acl in due:
@@ -104,19 +94,7 @@ class AclAdmin:
 
     async def delete(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
         """What each filter finds is deleted, all of it durably before the answer."""
-        rows: list[_Result] = []
-        due: list[tuple[_Result, _Filter]] = []
-        for one in request.filters:
-            await context.work.step()
-            row = _Result(error_message=None)
-            rows.append(row)
-            if self._authorizer is None:
-                row.error_code, row.error_message = Errors.SECURITY_DISABLED, _NO_AUTHORIZER
-                continue
-            try:
-                due.append((row, _Filter(one)))
-            except InvalidArgumentError as error:
-                row.error_code, row.error_message = Errors.INVALID_REQUEST, error.what
+        rows, due = await self._judged(request.filters, DeleteAclsResponse.DeleteAclsFilterResult, _Filter, context)
         if self._authorizer is None or not due:
             return DeleteAclsResponse(filter_results=rows)
         deleted: set[Acl] = set()
@@ -142,6 +120,26 @@ class AclAdmin:
             context.security.acls_changed(
                 context.client_host, context.principal, "deleted", [str(acl) for acl in deleted])
         return DeleteAclsResponse(filter_results=rows)
+
+    async def _judged(
+        self, asked: Iterable[Any], row_of: Callable[..., Any], meaning: Callable[[Any], _Meant],
+        context: RequestContext,
+    ) -> tuple[list[Any], list[tuple[Any, _Meant]]]:
+        """A row of the answer for each of `asked`, and those with what they mean that are not refused by themselves."""
+        rows: list[Any] = []
+        due: list[tuple[Any, _Meant]] = []
+        for one in asked:
+            await context.work.step()
+            row = row_of(error_message=None)
+            rows.append(row)
+            if self._authorizer is None:
+                row.error_code, row.error_message = Errors.SECURITY_DISABLED, _NO_AUTHORIZER
+                continue
+            try:
+                due.append((row, meaning(one)))
+            except InvalidArgumentError as error:
+                row.error_code, row.error_message = Errors.INVALID_REQUEST, error.what
+        return rows, due
 
 
 def _acl(one: CreateAclsRequest.AclCreation) -> Acl:
