@@ -8,7 +8,7 @@ import click
 
 from seglog.reading.arguments import Isolation
 from seglog.reading.damage import OnCorrupt
-from seglog.stores.open_store import is_local, scheme_of
+from seglog.stores.open_store import scheme_of
 
 from . import report
 from .cli import Command
@@ -107,7 +107,7 @@ def command(
 
 def _check(path: str) -> None:
     """Say that a path is missing in the words of every command. What is in a store, or a pattern, `scan` looks up."""
-    if is_local(path) and not scheme_of(path) and not glob.has_magic(path) and not os.path.lexists(path):
+    if not (scheme_of(path) or glob.has_magic(path) or os.path.lexists(path)):
         from seglog.backups.snapshot_store import path_in_backup
 
         if path_in_backup(path) is None:

@@ -54,7 +54,7 @@ def decided(cases):
 
 
 def test_golden_decisions_are_those_of_today():
-    """With SEGLOG_UPDATE_GOLDEN=1 they are written anew."""
+    """With SEGLOG_UPDATE_GOLDEN=1 they are regenerated."""
     if os.environ.get("SEGLOG_UPDATE_GOLDEN"):
         cases = [made(seed) for seed in range(400)]
         for case, asked in zip(cases, decided(cases), strict=True):

@@ -86,7 +86,7 @@ def _is_arrow(column: object) -> bool:
 def _plain_batch(batch: Any) -> object:
     if not hasattr(batch, "schema") or not hasattr(batch, "columns"):
         return batch        # our own Columns, or an object of another library
-    names, columns = batch.schema.names, batch.columns      # pyarrow makes both anew at each access
+    names, columns = batch.schema.names, batch.columns      # pyarrow builds both again at each access
     plain = list(map(_plain_array, names, columns))
     if all(map(operator.is_, plain, columns)):
         return batch

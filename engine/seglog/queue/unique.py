@@ -107,7 +107,7 @@ class UniqueKeys:
                 if metadata.partition_key_b64_encoded:
                     key = b64decode(key)
             except (CorruptRecordError, ValueError):
-                continue        # who reads it says so
+                continue        # its reader reports it
             if 0 < until_ms < 2**63:
                 self._claims[key_bytes(key)] = _CLAIM.pack(until_ms, *entry.position)
 
