@@ -7,6 +7,7 @@ again.
 """
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from seglog.format.batch_layout import V2_HEADER_SIZE
@@ -24,19 +25,22 @@ class FirstPieces:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self.used_bytes = 0
+        self._used_bytes = 0
+        self._given_back: deque[int] = deque()
 
     def take(self, size_bytes: int) -> bool:
         """Whether there was so much left, which is now taken."""
         with self._lock:
-            if self.used_bytes + size_bytes > self._limit_bytes:
+            while self._given_back:
+                self._used_bytes -= self._given_back.popleft()
+            if self._used_bytes + size_bytes > self._limit_bytes:
                 return False
-            self.used_bytes += size_bytes
+            self._used_bytes += size_bytes
             return True
 
     def give_back(self, size_bytes: int) -> None:
-        with self._lock:
-            self.used_bytes -= size_bytes
+        """Takes no lock: the garbage collector may call it in a thread that holds the lock."""
+        self._given_back.append(size_bytes)
 
 
 class ConvertedRecords:
