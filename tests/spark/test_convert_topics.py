@@ -1,4 +1,5 @@
 """What a conversion of whole topics makes, in the face of whatever becomes of its tasks and of its driver."""
+import errno
 import json
 import os
 import shutil
@@ -368,6 +369,63 @@ def test_a_staged_file_that_went_bad_is_found_before_it_is_published(log_dir, tm
     report = spark_convert(log_dir, tmp_path / "new", sabotage=spoil, verify="full")
     assert [row.partition for row in report.failed] == ["orders-0"]
     # It is made anew, not believed.
+    assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+@pytest.fixture
+def refused_once(monkeypatch):
+    """A disk that cannot read a converted segment, the first time that one is verified."""
+    verify_segment, refused = segment_task.verify_segment, []
+
+    def verify_or_refuse(workplace, partition, marker):
+        if not refused:
+            refused.append(partition)
+            raise StorageError("input/output error", file=workplace.staged(partition), errno=errno.EIO)
+        verify_segment(workplace, partition, marker)
+
+    monkeypatch.setattr(segment_task, "verify_segment", verify_or_refuse)
+    return refused
+
+
+@pytest.mark.parametrize("how", ["full", "sample"])
+def test_a_converted_segment_that_cannot_be_read_now_is_tried_again_and_not_failed(
+    log_dir, tmp_path, refused_once, how, digested
+):
+    """Its partition was reported as failed, and what was converted was thrown away."""
+    def retrying(job, number, run):
+        try:
+            return run()
+        except StorageError:
+            digested.clear()
+            return run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=retrying, verify=how)
+    assert len(refused_once) == 1
+    assert report.is_whole
+    assert not any(path.is_relative_to(log_dir) for path in digested)       # nothing was converted again
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_a_disk_that_reads_no_converted_segment_ends_the_conversion_and_the_next_goes_on(
+    log_dir, tmp_path, refused_once
+):
+    with pytest.raises(StorageError, match="Spark gave up .*input/output error"):
+        spark_convert(log_dir, tmp_path / "new", verify="full")
+    report = spark_convert(log_dir, tmp_path / "new", verify="full")
+    assert [row.skipped for row in report.rows] == [row.segments for row in report.rows]
+    assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
+
+
+def test_a_staged_file_that_is_gone_fails_its_partition_alone(log_dir, tmp_path):
+    def remove(job, number, run):
+        if (job, number) == (1, 0):
+            min((tmp_path / "new.seglog-spark/staged/orders-0").glob("*.log")).unlink()
+        return run()
+
+    report = spark_convert(log_dir, tmp_path / "new", sabotage=remove, verify="full")
+    assert [(row.partition, row.error) for row in report.failed] == [("orders-0", "corrupt_checkpoint")]
+    assert "a converted segment is missing" in report.failed[0].what
     assert spark_convert(log_dir, tmp_path / "new", verify="full").is_whole
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
 

@@ -3,10 +3,11 @@
 A task may run twice at the same time (speculation), or again after an attempt or its driver died. So it writes
 temporary files, syncs and renames them, and writes the marker last; a repetition produces the same bytes.
 
-A segment that cannot be converted (damage, a changed source) is reported to the driver, and its partition is left
-alone: a retry would not help. A failure of the machine (StorageError of the workplace) is raised, so that Spark retries
-elsewhere.
+A segment that cannot be converted (damage, a changed source), or was not converted well, is reported to the driver, and
+its partition is left alone: a retry would not help. A failure of the machine (StorageError of the workplace) is raised,
+so that Spark retries elsewhere.
 """
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -18,7 +19,7 @@ from seglog._kernels.crc import crc32c
 from seglog.conversion.proof import SegmentProof, digest, views
 from seglog.conversion.segment import check_indexes, convert_segment
 from seglog.conversion.throttle import Throttle
-from seglog.errors import SeglogError, StorageError
+from seglog.errors import CorruptCheckpointError, SeglogError, StorageError
 from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.format.dialect import dialect_of
@@ -199,8 +200,8 @@ def verify_task(workplace: Workplace, number: int, how: str) -> TaskReport:
             try:
                 _verify(workplace, partition, segments[slot], marker)
                 report.segments += 1
-            except SeglogError as error:
-                report.failures.append(Failure.of(partition, error))
+            except (SeglogError, OSError) as error:
+                report.failures.append(Failure.of(partition, of_the_partition(workplace, error)))
                 break
     return report
 
@@ -210,6 +211,11 @@ def _verify(workplace: Workplace, partition: str, segment: SourceSegment, marker
     path = workplace.marker_path(partition, segment)
     try:
         verify_segment(workplace, partition, marker)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise       # what cannot be read now may be good: Spark tries again
+        workplace.store.remove_file(path)
+        raise CorruptCheckpointError("a converted segment is missing", file=error.file) from error
     except SeglogError:
         workplace.store.remove_file(path)
         raise
