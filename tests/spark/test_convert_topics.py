@@ -410,7 +410,7 @@ def test_a_converted_segment_that_cannot_be_read_now_is_tried_again_and_not_fail
 def test_a_disk_that_reads_no_converted_segment_ends_the_conversion_and_the_next_goes_on(
     log_dir, tmp_path, refused_once
 ):
-    with pytest.raises(StorageError, match="Spark gave up .*input/output error"):
+    with pytest.raises(StorageError, match=r"Spark gave up .*input/output error"):
         spark_convert(log_dir, tmp_path / "new", verify="full")
     report = spark_convert(log_dir, tmp_path / "new", verify="full")
     assert [row.skipped for row in report.rows] == [row.segments for row in report.rows]

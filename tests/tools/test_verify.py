@@ -1,5 +1,6 @@
 """`seglog verify`: its lines, its status. What it finds is tests/upkeep/test_verify.py's matter."""
 import json
+import os
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import pytest
 from seglog import open_partition
 from support.command import partition_of, seglog, seglog_json
 from support.golden import golden_cases, unpack
+from support.many_segments import log_of
 
 FIELDS = {
     "type", "schema", "code", "severity", "partition", "file", "position", "offset", "last_offset", "size", "meaning",
@@ -137,3 +139,45 @@ def test_a_log_dir_has_a_line_a_partition_and_one_summary(golden_kafka, tmp_path
 
 def test_an_unknown_level_is_status_2(golden_kafka):
     seglog("verify", partition_of(golden_kafka / "cases/v2-none-ct-k411"), "--level", "quick", status=2)
+
+
+# --- many segments --------------------------------------------------------------------------
+
+SEGMENTS = 10_000 if os.environ.get("SEGLOG_TORTURE") else 300
+
+
+def test_a_log_of_many_segments_that_is_in_order_is_two_lines(in_memory):
+    path = log_of(in_memory / "orders-0", SEGMENTS)
+    first, last = seglog("verify", path).stdout.splitlines()
+    assert first.split()[:3] == ["orders-0", f"{SEGMENTS:,}", "segments"]
+    assert last.startswith("clean, checked to level crc")
+    summary, = seglog_json("verify", path)
+    assert (summary["records"], summary["log_end_offset"]) == (SEGMENTS, SEGMENTS)
+
+
+def test_faults_of_many_segments_are_each_named_or_counted_in_as_many_lines_for_any_number(in_memory):
+    """Two segments are gone, one has a flipped bit, and sixty indexes are no index."""
+    path = log_of(in_memory / "orders-0", SEGMENTS)
+    gone, flipped = (SEGMENTS // 4, SEGMENTS // 2), SEGMENTS * 3 // 4
+    for offset in gone:
+        for file in path.glob(f"{offset:020}.*"):
+            file.unlink()
+    log = path / f"{flipped:020}.log"
+    raw = log.read_bytes()
+    log.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    indexes = [path / f"{offset:020}.index" for offset in range(SEGMENTS - 61, SEGMENTS - 1)]
+    for index in indexes:
+        index.write_bytes(b"123")
+
+    *findings, summary = seglog_json("verify", path, "--all", status=1)
+    assert [(f["code"], f["offset"]) for f in findings if f["code"] != "index_corrupt"] == [
+        *(("segment_gap", offset) for offset in gone), ("crc_mismatch", flipped),
+    ]
+    assert [f["file"] for f in findings if f["code"] == "index_corrupt"] == [str(index) for index in indexes]
+    assert (summary["errors"], summary["warnings"]) == (1, 62)
+
+    lines = seglog("verify", path, status=1).stdout.splitlines()
+    assert len(lines) == 1 + 2 * (2 + 1 + 10) + 1 + 1 + 3
+    assert "  and 50 more [index_corrupt]: --all shows them" in lines
+    assert any(line.startswith("1 error, 62 warnings") for line in lines)
+    assert len(seglog("verify", path, "--all", status=1).stdout.splitlines()) == 1 + 2 * 63 + 1 + 3
