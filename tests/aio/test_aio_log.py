@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -23,6 +24,7 @@ from seglog.errors import (
 from seglog.fs.files import OsFileSystem
 from seglog.loop.home import HomeLoop
 from seglog.loop.in_flight import AppendsInFlight
+from support.descriptors import descriptors_of
 from support.faultfs import FailingFs
 from support.loops import in_both_loops, run_in
 from support.waiting import wait_for
@@ -379,6 +381,52 @@ def test_a_loop_that_is_closed_under_a_log_leaves_what_was_written(in_memory):
     assert log.blocking.durable_offset == written + 1
     assert [r.value for r in log.blocking][:6] == [b"first"] * 5 + [b"0"]
     log.blocking.close()
+
+
+async def use_log(path):
+    async with seglog.aio.open(path) as log:
+        await log.append(b"v")
+
+
+async def use_follower(path):
+    async with seglog.aio.follow(path) as follower:
+        await anext(follower.follow("start", timeout=20))
+
+
+async def use_queue(path):
+    async with seglog.aio.Queue(path) as queue:
+        await queue.put(b"v")
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+@pytest.mark.parametrize("use", [use_log, use_follower, use_queue])
+def test_an_interrupt_where_the_pool_starts_a_thread_leaves_nothing_open(in_memory, monkeypatch, use, has_started):
+    """asyncio then knows of no thread, and the thread may work all the same: it opened what nobody closed."""
+    path = in_memory / "orders-0"
+    asyncio.run((use_queue if use is use_queue else use_log)(path))
+    start, threads = threading.Thread.start, []
+
+    def interrupted(thread):
+        if "asyncio" not in thread.name or threads:
+            return start(thread)
+        threads.append(thread)
+        if has_started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(use(path))
+    [thread] = threads
+    if has_started:
+        thread.join(20)
+    gc.collect()
+    assert [str(warning.message) for warning in told] == []
+    assert descriptors_of(in_memory) == 0
+    monkeypatch.undo()
+    asyncio.run(use(path))
 
 
 @in_both_loops

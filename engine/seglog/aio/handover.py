@@ -1,5 +1,4 @@
 """What a thread opens for a task: `async with opening as log:`, or `log = await opening`."""
-import asyncio
 import threading
 from collections.abc import Callable, Generator
 from types import TracebackType
@@ -32,7 +31,7 @@ class Opening(Generic[Opened]):
         release: Callable[[Any], None] = close,
     ) -> None:
         """`work` opens it in a thread, `kind` makes of that what the task gets; `release`: called with what was opened
-        if the task was cancelled meanwhile."""
+        if the task was interrupted meanwhile."""
         self._home = home
         self._work = work
         self._kind = kind
@@ -53,20 +52,23 @@ class Opening(Generic[Opened]):
             await self._opened.__aexit__(kind, error, trace)
 
     async def _open(self) -> Opened:
-        home = self._home()
-        handover = _Handover(self._work, self._release)
-        try:
-            blocking = await home.by_thread(handover.open)
-        except asyncio.CancelledError:
-            opened = handover.give_up()
-            if opened is not None:
-                home.by_thread(self._release, opened)
-            raise
-        return self._kind(blocking)
+        return self._kind(await open_by_thread(self._home(), self._work, self._release))
+
+
+async def open_by_thread(home: HomeLoop, work: Callable[[], Any], release: Callable[[Any], None] = close) -> Any:
+    """What `work` opens in a thread. If the task is interrupted meanwhile, `release` is called with what was opened."""
+    handover = _Handover(work, release)
+    try:
+        return await home.by_thread(handover.open)
+    except BaseException:       # cancelled; or interrupted while the pool starts a thread, which may work all the same
+        opened = handover.give_up()
+        if opened is not None:
+            home.by_thread(release, opened)
+        raise
 
 
 class _Handover:
-    """Passes what a thread opened to the loop, whose task may have been cancelled."""
+    """Passes what a thread opened to the loop, whose task may have been interrupted."""
 
     def __init__(self, work: Callable[[], Any], release: Callable[[Any], None]) -> None:
         self._work = work

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
+from seglog.aio.handover import open_by_thread
 from seglog.errors import LogClosedError
 from seglog.loop.home import HomeLoop
 from seglog.queue.job import Job
@@ -99,12 +100,7 @@ class AsyncQueue:
 
     async def __aenter__(self) -> Self:
         home = HomeLoop(Path(os.path.abspath(self._path)))
-        opening = home.by_thread(lambda: Queue(self._path, **self._options))
-        try:
-            queue = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: done.exception() or home.by_thread(done.result().close))
-            raise
+        queue: Queue = await open_by_thread(home, lambda: Queue(self._path, **self._options))
         self._home = home
         self._opened = queue
         self._puts = _Together(home, queue.put_all)
