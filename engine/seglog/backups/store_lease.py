@@ -109,8 +109,8 @@ def leased(store: Store, directory: str, remove: Callable[[str], None]) -> Itera
     store.make_directory(directory)
     lease = StoreLease(store, f"{directory}/{secrets.token_hex(16)}.json")
     _refuse_others(store, directory, lease.path, remove)
-    lease.write()
     try:
+        lease.write()
         _refuse_others(store, directory, lease.path, remove)
         keeper = threading.Thread(target=lease.keep, daemon=True, name="seglog-backup-run")
         keeper.start()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from seglog._kernels.shield import shielded
 from seglog.errors import InvalidArgumentError, SeglogError, StorageError
 from seglog.format.foreign_names import Shape, judged, judged_size
 from seglog.late_import import late
@@ -141,26 +142,39 @@ class ObjectStore(RemoteStore):
             return piece[position - begin : position - begin + size_bytes]
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        with refusals("read", path), self._fs.open_input_stream(self._in(path)) as stream:
+        with refusals("read", path), self._input(path) as stream:
             tag, count = _tag(stream), 0
             while piece := self._again(lambda: stream.read(PIECE_BYTES)):
                 yield piece
                 count += 1
             # A large object takes several requests: all of them must have read the same one.
-            if count > 1 and tag is not None and _tag(self._fs.open_input_stream(self._in(path))) != tag:
+            if count > 1 and tag is not None and _tag(self._input(path)) != tag:
                 raise StorageError(
                     "the object was replaced while it was read", file=path, hint="run again when it is at rest"
                 )
 
+    def _input(self, path: str) -> Any:
+        # Without `compression`, pyarrow compresses and decompresses a name that ends in .zst, .gz, .lz4 or .bz2.
+        return self._fs.open_input_stream(self._in(path), compression=None)
+
     # --- changing --------------------------------------------------------------------------------
 
     def write(self, path: str, data: bytes) -> None:
-        with refusals("write", path), self._fs.open_output_stream(self._in(path)) as stream:
+        with refusals("write", path):
+            # An exception within the block would put the object without its bytes: pyarrow cannot give a stream up.
+            shielded(self._put, self._in(path), data)
+
+    def _put(self, place: str, data: bytes) -> None:
+        with self._fs.open_output_stream(place, compression=None) as stream:
             stream.write(data)
 
     def upload(self, file: Path, path: str) -> None:
         # pyarrow sends a large object in parts: the object appears when the last one is sent and the stream is closed.
-        with refusals("write", path), open(file, "rb") as source, self._fs.open_output_stream(self._in(path)) as stream:
+        with (
+            refusals("write", path),
+            open(file, "rb") as source,
+            self._fs.open_output_stream(self._in(path), compression=None) as stream,
+        ):
             while piece := source.read(PIECE_BYTES):
                 stream.write(piece)
 

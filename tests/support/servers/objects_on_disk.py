@@ -3,7 +3,9 @@
 A prefix is there as long as an object is. The real servers are in `make spark`.
 """
 import contextlib
+import io
 import os
+import secrets
 from pathlib import Path
 
 from pyarrow import fs
@@ -51,9 +53,21 @@ class _Client:
     def __getattr__(self, name):
         return getattr(self._fs, name)
 
-    def open_output_stream(self, path):
-        (self._top / path).parent.mkdir(parents=True, exist_ok=True)
-        return self._fs.open_output_stream(path)
+    @contextlib.contextmanager
+    def open_output_stream(self, path, *, compression):
+        """As on S3, the object appears whole at the end, also at the end of a block that failed."""
+        content = io.BytesIO()
+        try:
+            yield content
+        finally:
+            beside = self._top.with_name(f"{self._top.name}.{secrets.token_hex(8)}")
+            beside.write_bytes(content.getvalue())
+            while True:
+                (self._top / path).parent.mkdir(parents=True, exist_ok=True)
+                # Another thread may remove the empty directory.
+                with contextlib.suppress(FileNotFoundError):
+                    beside.replace(self._top / path)
+                    break
 
     def delete_file(self, path):
         self._fs.delete_file(path)
