@@ -39,6 +39,8 @@ class QueueWitness:
             case "put":
                 self.due |= dict.fromkeys(rest[0], rest[1])
                 self.keys |= dict(zip(rest[0], rest[2], strict=True))
+            case "opened":
+                self.taken |= set(rest[0])      # dead jobs
             case "took":
                 self._took(rest[0])
             case "keyed":
@@ -88,6 +90,7 @@ class QueueWitness:
 
     def _got(self, given, now_ms):
         for number, attempt in given:
+            self.taken.add(number)
             self.attempts[number] = max(self.attempts[number] + 1, attempt)
             if number not in self.due:
                 self.violations.append(f"given {number}, which was never put")
@@ -99,6 +102,9 @@ class QueueWitness:
                 self.refused.add(number)        # its lease may end at the last attempt
 
     def after_power_cut(self):
+        """The same witness, to hear the process that comes after a power cut: only what is durable has to be there."""
+        self.taken &= self.durable
+        self.acked &= self.gone
         self.flushing.clear()
         self.getting.clear()
         self.violations = []
