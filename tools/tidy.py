@@ -6,7 +6,7 @@ import click
 
 from seglog.errors import NotALogError
 from seglog.format import names
-from seglog.upkeep.tidy import Litter, tidy
+from seglog.upkeep.tidy import Litter, holds_backups, tidy
 
 from . import report
 from .cli import Command
@@ -23,7 +23,8 @@ from .targets import log_dirs
 @json_option
 def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_json: bool) -> int:
     """List what crashes, repairs and deletions have left in the log dirs at PATH: .bak, .deleted and half-written
-    files, partitions of deleted topics, and directories that a killed run was building.
+    files, partitions of deleted topics, and directories that a killed run was building. PATH may also be the --backup
+    directory of `convert --in-place` or `erase`: lists what a killed run left there, and journals without a backup.
 
     It never lists what a broker or a writer needs, such as an unfinished compaction, locks, settings or the quarantine.
     Without --apply, show a dry run: status 1 if there is something to remove. Status 5 if a log dir is in use.
@@ -54,7 +55,11 @@ def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_js
 
 
 def _log_dirs(path: Path) -> Sequence[Path]:
-    """The log dirs that a path is, or is above, even if all their partitions are marked. Raises NotALogError."""
+    """The log dirs that a path is, or is above, even if all their partitions are marked; and the path itself if it has
+    backups of conversions in place. Raises NotALogError.
+    """
+    if path.is_dir() and holds_backups(path):
+        return [path, *(log_dir for log_dir in log_dirs(path) if log_dir != path)]
     if path.is_dir() and not names.has_segments(path):
         if any((path / name).is_file() for name in (*names.OFFSET_CHECKPOINTS, names.META_PROPERTIES)):
             return [path]

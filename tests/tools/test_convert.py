@@ -3,7 +3,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +23,7 @@ from seglog.reading.partition import Partition
 from seglog.tools import report
 from support.command import golden_lines, partition_of, seglog, seglog_json
 from support.golden import unpack
+from support.killed_command import killed
 
 ALL_LOSSES = ",".join(LOSS_KINDS)
 
@@ -479,33 +479,6 @@ def test_a_log_dir_in_place_and_back(logs, tmp_path):
     assert "written to after" in result.stderr
     for name in ("orders-0", "orders-1"):
         assert contents(logs / name) == before[logs / name]
-
-
-# Runs a command, which dies by SIGKILL at the nth call of one method of the file system that names a path like this.
-DIES = """
-import os, signal, sys
-from seglog.fs.files import OsFileSystem
-from seglog.tools.cli import main
-method, part, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
-plain = getattr(OsFileSystem, method)
-def dies(self, *arguments, **options):
-    global left
-    if part in " ".join(map(str, arguments)):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, *arguments, **options)
-setattr(OsFileSystem, method, dies)
-sys.argv = ["seglog", *sys.argv[4:]]
-main()
-"""
-
-
-def killed(method, part, nth, *arguments):
-    result = subprocess.run(
-        [sys.executable, "-c", DIES, method, part, str(nth), *map(str, arguments)], capture_output=True, timeout=60
-    )
-    assert result.returncode == -signal.SIGKILL, result.stderr
 
 
 NOTHING = "was not converted: removed what an interrupted run left"

@@ -6,11 +6,13 @@ import pytest
 
 import seglog as engine
 from seglog.fs.files import OsFileSystem
+from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import Staging
 from seglog.upkeep.tidy import tidy
 from support.command import seglog, seglog_json
 from support.golden import golden_cases
 from support.internal_topics import kraft
+from support.killed_command import killed
 
 FIRST = f"{0:020}"
 TOKEN = "0" * 32
@@ -139,6 +141,94 @@ def test_a_log_dir_whose_partitions_are_all_deleted_and_several_log_dirs(tmp_pat
         put(tmp_path / name, f"gone-3.{TOKEN}-delete/{FIRST}.log", "meta.properties")
     assert seglog_json("tidy", tmp_path / "disk1", tmp_path / "disk2", status=1)[-1]["items"] == 2
     assert seglog_json("tidy", tmp_path, "--apply")[-1]["items"] == 2
+
+
+# --- the backups of conversions in place ----------------------------------------------------
+
+
+@pytest.fixture
+def backups(data):
+    """Where a conversion was rolled back: its directory and its lock stay."""
+    backups = data.parent / "backups"
+    convert(data, backups)
+    seglog("convert", data / "orders-0", "--rollback", "--backup", backups)
+    return backups
+
+
+def records(data):
+    return {name: raw for name, raw in files(data).items() if name.endswith(".log")}
+
+
+def convert(data, backups, run=seglog, *die):
+    run(*die, "convert", data / "orders-0", "--in-place", "--apply", "--repack", "64k", "--backup", backups)
+
+
+@pytest.mark.parametrize(("method", "part", "kinds"), [
+    ("create", ".log", ["staging"]),                                    # the result is being built
+    ("create", ".seglog-exchange.tmp", ["staging"]),
+    ("replace", ".seglog-exchange.tmp", ["scratch", "staging"]),        # the journal is written, and has no name
+    ("rename", "backups/orders-0", ["exchange journal", "staging"]),    # it has one, and the result is complete
+])
+def test_what_a_killed_conversion_left_beside_its_backups_goes(data, backups, method, part, kinds):
+    before = records(data)
+    convert(data, backups, killed, method, part, 1)
+    left = files(backups)
+    assert sorted(line["kind"] for line in seglog_json("tidy", backups, status=1)[:-1]) == kinds
+    assert files(backups) == left
+    seglog("tidy", backups, "--apply")
+    assert [path.name for path in backups.iterdir()] == [".lock"]
+    assert records(data) == before
+    convert(data, backups)
+
+
+@pytest.mark.parametrize(("method", "part", "nth"), [
+    ("exchange", "backups/orders-0", 3), ("sync_directory", "data", 1),     # two exchanges are a trial
+])
+def test_an_exchange_that_is_not_over_and_a_backup_stay(data, backups, method, part, nth):
+    """The next conversion or rollback needs them."""
+    before = records(data)
+    convert(data, backups, killed, method, part, nth)
+    left = files(backups)
+    assert "orders-0.seglog-exchange" in left
+    put(backups, *(f"orders-0/{name}" for name in (f"{FIRST}.index.bak", f"{FIRST}.log.deleted")))
+    assert "nothing to do" in seglog("tidy", backups).stdout
+    assert seglog_json("tidy", backups, "--apply")[-1]["items"] == 0
+    for name in (f"{FIRST}.index.bak", f"{FIRST}.log.deleted"):
+        (backups / "orders-0" / name).unlink()
+    assert files(backups) == left
+    seglog("convert", data / "orders-0", "--rollback", "--backup", backups)
+    assert records(data) == before
+
+
+def test_the_journal_of_a_backup_that_was_removed_goes(data, backups):
+    convert(data, backups)
+    converted = records(data)
+    assert tidy(backups) == []
+    shutil.rmtree(backups / "orders-0")
+    assert [(one.path.name, one.kind) for one in tidy(backups)] == [("orders-0.seglog-exchange", "exchange journal")]
+    tidy(backups, apply=True)
+    assert [path.name for path in backups.iterdir()] == [".lock"]
+    assert records(data) == converted
+
+
+def test_backups_that_a_conversion_uses_are_left_alone(data, backups):
+    convert(data, backups, killed, "create", ".log", 1)
+    left = files(backups)
+    with lock_log_dir(OsFileSystem(), backups):
+        seglog("tidy", backups, "--apply", status=5)
+    assert files(backups) == left
+
+
+def test_links_in_the_place_of_exchanges_stay(data, backups, tmp_path):
+    outside = tmp_path / "outside"
+    put(outside, "precious")
+    convert(data, backups, killed, "create", ".log", 1)
+    [staging] = [path for path in backups.iterdir() if path.is_dir()]
+    shutil.rmtree(staging)
+    staging.symlink_to(outside)
+    (backups / "orders-1.seglog-exchange").symlink_to(outside / "precious")
+    assert tidy(backups, apply=True) == []
+    assert files(outside) == {"precious": b"12345"}
 
 
 def test_what_is_no_log_dir_is_refused(data):

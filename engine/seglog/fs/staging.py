@@ -296,8 +296,13 @@ def beside_leftovers(target: AnyPath) -> list[Path]:
     """The stagings that killed runs made with Staging.beside for `target`."""
     target = Path(os.path.abspath(target))
     with refusals("list", target.parent):
-        found = [match for name in os.listdir(target.parent) if (match := _BESIDE.fullmatch(name))]
-    return [target.parent / match[0] for match in found if match["of"] == target.name]
+        return [target.parent / name for name in os.listdir(target.parent) if staged_beside(name) == target.name]
+
+
+def staged_beside(name: str) -> str | None:
+    """The name of the target of Staging.beside whose staging has this name; None if it is the name of no staging."""
+    match = _BESIDE.fullmatch(name)
+    return None if match is None else match["of"]
 
 
 def remove_beside_leftovers(fs: FileSystem, target: AnyPath) -> None:

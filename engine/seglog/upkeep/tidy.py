@@ -1,4 +1,5 @@
-"""What crashes, repairs and deletions have left in a log dir, and nobody needs: lists it, or removes it.
+"""What crashes, repairs and deletions have left in a log dir, and nobody needs: lists it, or removes it. Also what
+conversions in place have left in the directory of their backups.
 
     backup             an index or a checkpoint that a repair replaced: .bak
     deleted file       a segment that retention or a cleaner has dropped, before its minute was over: .deleted
@@ -7,11 +8,13 @@
     deleted partition  of a topic that was deleted: -delete
     staging            a directory that a killed run of seglog was building
     stray partition    of a topic that the cluster does not know: -stray. A broker keeps it, in case that is wrong
+    exchange journal   of a conversion in place whose backup was removed, or is not there yet: .seglog-exchange
 
 Nothing else is touched: no .cleaned and no .swap, which the next start needs to complete a compaction; no -future,
 which a broker continues to copy; no lock, no mark, no setting of ours; no quarantine/.
 """
 import os
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,15 +22,18 @@ from pathlib import Path
 from typing import Literal
 
 from seglog.clock import SystemClock
+from seglog.conversion.exchange_journal import SUFFIX
 from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals
 from seglog.fs.removal import remove_file, remove_tree
-from seglog.fs.staging import leftovers
+from seglog.fs.staging import leftovers, staged_beside
 
-Kind = Literal["backup", "deleted file", "scratch", "deleted partition", "staging", "stray partition"]
+Kind = Literal[
+    "backup", "deleted file", "scratch", "deleted partition", "staging", "stray partition", "exchange journal",
+]
 
 _FILE_KINDS: dict[str, Kind] = {
     names.BACKUP_SUFFIX: "backup", names.DELETED_SUFFIX: "deleted file", names.TMP_SUFFIX: "scratch",
@@ -39,6 +45,7 @@ _OF_LOG_DIR = (*names.OFFSET_CHECKPOINTS, names.META_PROPERTIES)
 _OURS = ".seglog."
 # Such a file is written in one go, then renamed: none that is this old has a living writer.
 _STALE_MS = 3600 * 1000
+_JOURNAL = re.compile(rf"(?s)(?P<of>.+){re.escape(SUFFIX)}(?:{re.escape(SCRATCH_SUFFIX)})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ def tidy(
 ) -> list[Litter]:
     """What can go in a log dir; removed with `apply`, under the log dir's lock. `with_stray`: also stray partitions.
 
+    `log_dir` may be a directory of backups, too; the backups in it stay as they are.
+
     Raises LogLockedError if a broker or another writer holds the log dir, StorageError.
     """
     fs = fs or OsFileSystem()
@@ -70,7 +79,44 @@ def tidy(
     return found
 
 
+def holds_backups(directory: Path) -> bool:
+    """Whether conversions in place have worked here: it has a journal of one, or a result that was being built."""
+    with refusals("list", directory):
+        return any(_exchanged(name) is not None for name in os.listdir(directory))
+
+
+def _exchanged(name: str) -> str | None:
+    """The partition that this file or directory beside a backup belongs to, or None if it has another name."""
+    partition = staged_beside(name)
+    if partition is None:
+        journal = _JOURNAL.fullmatch(name)
+        if journal is None:
+            return None
+        partition = journal["of"]
+    parsed = names.parse_partition_dir(partition)
+    return partition if parsed is not None and not parsed.mark else None
+
+
+def _litter_of_backups(directory: Path) -> Iterator[Litter]:
+    with refusals("list", directory):
+        listed = sorted(os.listdir(directory))
+    for name in listed:
+        path, partition = directory / name, _exchanged(name)
+        if partition is None or path.is_symlink():
+            continue
+        if path.is_dir():
+            if staged_beside(name) is not None:
+                yield Litter(path, "staging", _size_of(path))
+        elif name.endswith(SCRATCH_SUFFIX):
+            yield Litter(path, "scratch", _size_of(path))
+        elif name.endswith(SUFFIX) and not os.path.lexists(directory / partition):
+            yield Litter(path, "exchange journal", _size_of(path))
+
+
 def _litter(log_dir: Path) -> Iterator[Litter]:
+    if holds_backups(log_dir):
+        yield from _litter_of_backups(log_dir)
+        return
     stagings = set(leftovers(log_dir))
     with refusals("list", log_dir):
         listed = sorted(path for path in log_dir.iterdir() if path not in stagings)
