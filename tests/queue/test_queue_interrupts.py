@@ -1,5 +1,5 @@
 """^C anywhere in a call of a queue: it is usable then, nothing that was put is lost, nothing comes after its
-acknowledgement returned, and no thread waits forever."""
+acknowledgement returned, each delivery is counted, and no thread waits forever."""
 import os
 import time
 
@@ -27,6 +27,7 @@ class Watched:
         self.queue = self.opened()
         self.number = 0
         self.put_returned, self.begun, self.acked, self.acking = set(), set(), set(), set()
+        self.attempts = {}
 
     def opened(self):
         return seglog.Queue(
@@ -56,7 +57,11 @@ class Watched:
     def drained(self):
         """All jobs that can be had, once every lease is over."""
         self.clock.advance(3_600_000)
-        return self.queue.get_many(10_000, timeout=0)
+        found = self.queue.get_many(10_000, timeout=0)
+        for job in found:
+            assert job.attempt > self.attempts.get(job.value, 0), job
+            self.attempts[job.value] = job.attempt
+        return found
 
     def check(self, where):
         with uninterrupted():

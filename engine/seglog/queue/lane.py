@@ -529,7 +529,6 @@ class Lane:
         for at, size in sizes.items():
             if at not in leases.out:
                 self._drop_ready(at)
-            leases.finish(at)
             if at[2] < 0:
                 singles.append(Position(*at[:2]))
             else:
@@ -538,6 +537,9 @@ class Lane:
             self._cursor.acknowledge(singles[0])
         elif singles:
             self._cursor.acknowledge_many(singles)
+        # Last: an exception from outside before this leaves a job with its lease and its attempts.
+        for at in sizes:
+            leases.finish(at)
         self._covered[0] = self._journal.journal_id, self._journal.position
         if self._journal.position > self._checkpoint_at:
             self._checkpoint()

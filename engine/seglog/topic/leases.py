@@ -94,10 +94,10 @@ class Leases:
 
     def wait(self, message: Message, due_ms: int) -> None:
         """It was refused and is due again at `due_ms`, or it was dead and is requeued."""
+        self.waiting[message] = due_ms      # first: see repair
+        heappush(self._dues, (due_ms, message))
         self.out.pop(message, None)
         self.dead.pop(message, None)
-        self.waiting[message] = due_ms
-        heappush(self._dues, (due_ms, message))
 
     def revive(self, message: Message, due_ms: int) -> None:
         """Requeue a dead message: its attempts restart at 1."""
@@ -126,10 +126,10 @@ class Leases:
 
     def bury(self, message: Message, attempt: int, at_ms: int, reason: str) -> None:
         """It is dead: not delivered until it is taken back."""
+        self.dead[message] = Death(attempt, at_ms, reason)      # first: see repair
         self.out.pop(message, None)
         self.waiting.pop(message, None)
         self.attempts.pop(message, None)
-        self.dead[message] = Death(attempt, at_ms, reason)
 
     def finish(self, message: Message) -> None:
         """It was acknowledged."""
@@ -145,6 +145,8 @@ class Leases:
 
     def repair(self) -> None:
         """Restore the order of the times, also if an exception from outside came in the middle of a change."""
+        for message in [message for message in self.waiting if message in self.dead]:
+            del self.waiting[message]
         for message in [message for message in self.out if message in self.waiting or message in self.dead]:
             del self.out[message]
         ends = [(lease.ends_ns, message) for message, lease in self.out.items()]
