@@ -109,6 +109,7 @@ REMOVES_TREES = {
     "engine/seglog/spark/target.py": {"remove_tree"},       # a target that the conversion made
     "engine/seglog/stores/store.py": {"remove_file", "remove_tree"},    # of workplaces
     "engine/seglog/upkeep/tidy.py": {"remove_file", "remove_tree"},     # what it lists, under the lock
+    "tools/in_backup.py": {"remove_tree"},                  # what it restored, in a scratch directory
 }
 # Methods of a store: a workplace, or what a conversion has made in an object store. LocalStore's is listed above.
 STORE_REMOVES_TREES = {

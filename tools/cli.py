@@ -98,12 +98,13 @@ EPILOG = (
 class SourcePath(click.Path):
     """A path that a command reads. If it is missing, every command says so in the same words, with status 3."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_backup: bool = False) -> None:
+        """`in_backup`: the command also reads partitions in a backup, where that is in a directory."""
+        self._in_backup = in_backup
         # click's own checks would report an error of the system as a usage error.
         super().__init__(path_type=Path, readable=False)
 
-    @staticmethod
-    def check(path: Path) -> None:
+    def check(self, path: Path) -> None:
         """Raise the system's error if the path is missing or cannot be reached, or say how to get at it in a backup."""
         try:
             path.stat()
@@ -113,10 +114,14 @@ class SourcePath(click.Path):
             found = path_in_backup(path)
             if found is None:
                 raise
+            # Two slashes of a URL are one in a Path.
+            store = re.sub(r"^(\w+):/(?=[^/])", r"\1://", found.store)
+            if self._in_backup and store == found.store:
+                return
             partition = f" --partition {found.path}" if found.path else ""
             raise InvalidArgumentError(
-                "this command reads directories, not what is in a backup", file=path,
-                hint=f"`seglog restore {found.store} DIR --snapshot {found.snapshot}{partition}` makes a directory of "
+                "this command does not read what is in a backup" + (" at a URL" if self._in_backup else ""), file=path,
+                hint=f"`seglog restore {store} DIR --snapshot {found.snapshot}{partition}` makes a directory of "
                 "it; `seglog export` and seglog.scan read it where it is",
             ) from None
 

@@ -39,7 +39,7 @@ from .options import (
     limit_option,
     on_corrupt_option,
     on_undecodable_option,
-    paths_argument,
+    readable_paths_argument,
     schemas_option,
 )
 from .record_filter import RecordFilter
@@ -68,7 +68,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 
 
 @click.command(cls=Command, only_reads=True)
-@paths_argument
+@readable_paths_argument
 @click.option("--batches", "what", flag_value="batches", help="Print batch headers instead of records.")
 @click.option("--control", "what", flag_value="control",
               help="Print only control records (transaction markers), decoded.")
@@ -190,7 +190,6 @@ def command(
     if follows:
         _refuse_to_follow(paths, on_corrupt)
     lost: list[LostRange] = []
-    on_lost = None if on_corrupt == "raise" else _lost_sink(lost, as_json)
     small = {path for path in paths if small_files.is_one(path)}
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
@@ -204,7 +203,7 @@ def command(
                 small_files.dump(path, as_json=as_json)
                 continue
             for place in places.under(path):
-                with places.reading(place), _opened(place, follows, dict(settings)) as partition:
+                with places.reading(place), place.at_hand(), _opened(place, follows, dict(settings)) as partition:
                     refuse_outside(partition, selection, place)
                     if as_json and place.in_log_dir:
                         report.print_json("partition", partition=place.name, path=place.path)
@@ -215,6 +214,7 @@ def command(
                         shown = template.to(out, place, text)
                     else:
                         shown = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes, text)
+                    on_lost = None if on_corrupt == "raise" else _lost_sink(place, lost, as_json)
                     for item in select(partition, selection, what, on_lost):
                         shown.show(item)
                         if follows:
@@ -245,12 +245,13 @@ def _opened(place: Place, follows: bool, settings: dict[str, object]) -> Partiti
     return Follower(place.directory, config=settings) if follows else place.open(settings)
 
 
-def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:
+def _lost_sink(place: Place, lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:
     def sink(gone: LostRange) -> None:
         lost.append(gone)
+        file = place.named(gone.file)
         if as_json:
             report.print_json(
-                "lost_range", file=gone.file, position=gone.position, size=gone.size_bytes,
+                "lost_range", file=file, position=gone.position, size=gone.size_bytes,
                 first_offset=gone.first_offset, last_offset=gone.last_offset, reason=gone.reason,
             )
         else:
@@ -258,7 +259,7 @@ def _lost_sink(lost: list[LostRange], as_json: bool) -> Callable[[LostRange], No
             if 0 <= gone.last_offset < gone.first_offset:
                 offsets = "no offset is missing"
             report.note(
-                f"skipped {report.size(gone.size_bytes)} at {gone.file}, byte {gone.position} "
+                f"skipped {report.size(gone.size_bytes)} at {file}, byte {gone.position} "
                 f"({offsets}): {gone.reason}"
             )
 

@@ -1,5 +1,4 @@
 """The partitions of a command line, one by one: if one cannot be read, it is reported and the others are still read."""
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ class EachPlace:
     def __init__(self, paths: Iterable[Path], *, as_json: bool, marked: bool = False) -> None:
         """`marked`: in a log dir, also partitions that a broker has marked; see `resolve`."""
         self._under: dict[Path, Sequence[Place]] = {
-            path: resolve([path], marked=marked, unreadable=True) for path in paths
+            path: _places_under(path, marked=marked) for path in paths
         }
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
@@ -62,7 +61,7 @@ class EachPlace:
             is_usage = error.exit_status == click.UsageError.exit_code and not isinstance(error, _OF_ONE_PLACE)
             if len(self._places) == 1 or is_usage or isinstance(error, stops):
                 raise
-            if place.in_log_dir and not os.path.lexists(place.directory):
+            if place.is_gone():
                 report.note(f"{place.name} was removed while the log dir was being read")
                 return
             self.unread += 1
@@ -71,6 +70,16 @@ class EachPlace:
     def status(self, *, found: bool) -> int:
         """Return the exit status: 7 if something could not be read, otherwise 1 if there are findings."""
         return report.PARTIAL if self.unread else int(found)
+
+
+def _places_under(path: Path, *, marked: bool) -> Sequence[Place]:
+    if not path.exists():
+        from .in_backup import places_in_backup  # half as long as a command takes to start
+
+        found = places_in_backup(path)
+        if found is not None:
+            return found
+    return resolve([path], marked=marked, unreadable=True)
 
 
 class PlacesProgress(report.Progress):

@@ -22,7 +22,7 @@ from seglog.segment.time_ranges import time_ranges_path
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import json_option, metrics_option, paths_argument
+from .options import json_option, metrics_option, readable_paths_argument
 from .targets import Place
 from .textfile import Gauge, write_textfile
 
@@ -106,7 +106,7 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 
 
 @click.command(cls=Command, only_reads=True)
-@paths_argument
+@readable_paths_argument
 @metrics_option
 @json_option
 def command(paths: Sequence[Path], metrics_file: Path | None, as_json: bool) -> int:
@@ -121,7 +121,7 @@ def command(paths: Sequence[Path], metrics_file: Path | None, as_json: bool) -> 
     rows: list[list[str]] = []
     measured: list[tuple[dict[str, str], Totals, int, int]] = []
     for place in places:
-        with places.reading(place), place.open() as partition:
+        with places.reading(place), place.at_hand(), place.open() as partition:
             extent, next_offset, segment_rows = _survey(place, partition, as_json)
             start = partition.log_start_offset if place.only is None else partition.segments[0].base_offset
             if as_json:
@@ -168,8 +168,8 @@ def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, 
         rows.append(_row(segment.path.name, extent, segment.base_offset, end))
         if as_json and not place.in_log_dir:
             report.print_json(
-                "segment", segment=segment.path.name, path=segment.path, base_offset=segment.base_offset,
-                next_offset=end, **extent.fields(),
+                "segment", segment=segment.path.name, path=place.named(str(segment.path)),
+                base_offset=segment.base_offset, next_offset=end, **extent.fields(),
             )
     return whole, end, rows
 

@@ -141,12 +141,18 @@ def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
 
 # A path that a command reads: it must exist.
 SOURCE = SourcePath()
+# And which may name partitions in a backup.
+SOURCE_OR_BACKUP = SourcePath(in_backup=True)
 # Any other path. click's own check of permissions would report an error of the system as a usage error.
 PATH = click.Path(path_type=Path, readable=False)
 
 
 def paths_argument(function: F) -> F:
     return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=SOURCE)(function)
+
+
+def readable_paths_argument(function: F) -> F:
+    return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=SOURCE_OR_BACKUP)(function)
 
 
 def json_option(function: F) -> F:

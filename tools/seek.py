@@ -19,7 +19,7 @@ from . import records as lines
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import NumberType, SizeType, TimeType, json_option, paths_argument
+from .options import NumberType, SizeType, TimeType, json_option, readable_paths_argument
 from .targets import Place
 
 SPECIAL_TIMES = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
@@ -38,7 +38,7 @@ class Found:
 
 
 @click.command(cls=Command, only_reads=True)
-@paths_argument
+@readable_paths_argument
 @click.option("--offset", metavar="OFFSET", type=NumberType(),
               help="An offset: that of the record, or of the first one after it.")
 @click.option(
@@ -59,7 +59,7 @@ def command(
         raise click.UsageError("pass --offset N or --time T")
     places = EachPlace(paths, as_json=as_json)
     for place in places:
-        with places.reading(place), place.open() as partition:
+        with places.reading(place), place.at_hand(), place.open() as partition:
             if offset is not None:
                 found = _by_offset(partition, offset, place)
             else:

@@ -16,7 +16,7 @@ from . import records as lines
 from . import report, terminal
 from .cli import Command
 from .each_place import EachPlace, PlacesProgress
-from .options import TimeType, config_option, json_option, paths_argument, progress_option
+from .options import TimeType, config_option, json_option, progress_option, readable_paths_argument
 from .survey import Survey
 from .targets import Place
 from .topic_config import COMPACTION, RETENTION, TopicConfig
@@ -29,7 +29,7 @@ _DRAWN_WIDTH = 80       # with --full
 
 
 @click.command(cls=Command, only_reads=True)
-@paths_argument
+@readable_paths_argument
 @click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @click.option("--timestamps", "only_times", is_flag=True,
               help="Show only when retention.ms (from --config, kept with the log, or in the cluster's metadata) "
@@ -57,7 +57,7 @@ def command(
     config = TopicConfig(settings, COMPACTION if only_compaction else RETENTION)
     with places.progress("reading", enabled=not no_progress) as progress:
         for n, place in enumerate(places):
-            with places.reading(place):
+            with places.reading(place), place.at_hand():
                 if only_times:
                     _tell_times(place, config.of(place.directory), now_ms, n, as_json=as_json)
                 elif only_compaction:

@@ -1,6 +1,7 @@
 """Finds out what a PATH on the command line is: a partition directory, one of its `.log` files, or a log dir."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,18 @@ class Place:
         parsed = names.parse_partition_dir(where.name)
         topic, partition = (where.name, "") if parsed is None else (parsed.topic, str(parsed.partition))
         return {"log_dir": str(where.parent), "topic": topic, "partition": partition}
+
+    def at_hand(self) -> AbstractContextManager[None]:
+        """What `directory` needs around its use."""
+        return nullcontext()
+
+    def is_gone(self) -> bool:
+        """Whether it was removed since its log dir was listed."""
+        return self.in_log_dir and not os.path.lexists(self.directory)
+
+    def named(self, file: str) -> str:
+        """A file of the partition as messages name it."""
+        return file
 
     def log_bytes(self) -> int:
         """The bytes of its .log files, for a progress bar: 0 if it cannot be listed now."""

@@ -166,6 +166,57 @@ def test_export_reads_a_backup_and_other_commands_say_how_to_get_a_directory(log
     seglog.backup(data, store)
     done = command("export", f"{store}#latest/orders-0", "--into", in_memory / "lake")
     assert done.stdout == "orders-0: offsets 0 to 19, 20 rows\n"
-    told = command("dump", f"{store}#latest/orders-0", status=2).stderr
+    told = command("verify", f"{store}#latest/orders-0", status=2).stderr
     assert f"`seglog restore {store} DIR --snapshot latest --partition orders-0`" in told
     assert not os.path.exists("DIR")
+    told = command("dump", "s3://backups/kafka#latest/orders-0", status=2).stderr
+    assert "`seglog restore s3://backups/kafka DIR --snapshot latest --partition orders-0`" in told
+
+
+@pytest.mark.parametrize("arguments", [
+    ["ls"], ["dump"], ["dump", "--batches", "--json"], ["dump", "--format", "csv", "--from-offset", "7"],
+    ["seek", "--offset", "13"], ["seek", "--time", str(NOW + 5), "--json"], ["stats"], ["ls", "--json"],
+], ids=" ".join)
+def test_commands_that_look_say_of_a_backup_what_they_say_of_its_source(data, store, monkeypatch, arguments):
+    with seglog.open(data / "orders-0", clock=ManualClock(NOW)) as log:
+        for _ in range(3):
+            fill(log)
+            log.append(bytes(5000))
+            log.roll()
+    snapshot_id = seglog.backup(data, store).snapshot.id
+    expected = command(*arguments, data / "orders-0").stdout
+    assert expected
+    temporary = data.parent / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    shown = command(*arguments, f"{store}#latest/orders-0").stdout
+    assert shown.replace(f"{store}#{snapshot_id}/orders-0", str(data / "orders-0")) == expected
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_whole_snapshot_is_listed_as_a_log_dir_and_what_is_damaged_is_named(log, data, store, monkeypatch):
+    with seglog.open(data / "payments-0") as other:
+        other.append(os.urandom(2000))
+    seglog.backup(data, store)
+    listed = command("ls", f"{store}#latest").stdout
+    assert [line.split()[0] for line in listed.splitlines()[1:3]] == ["orders-0", "payments-0"]
+    for path in (store / "objects").rglob("*"):     # the one with the 2 000 random bytes
+        if path.is_file() and 2000 < path.stat().st_size < 2200:
+            path.write_bytes(bytes(path.stat().st_size))
+    told = command("ls", f"{store}#latest", status=7)
+    assert "SHA-256" in told.stderr
+    assert "orders-0" in told.stdout
+    assert "SHA-256" in command("dump", f"{store}#latest/payments-0", status=1).stderr
+
+
+def test_damage_of_the_source_is_named_by_its_place_in_the_backup(log, data, store):
+    log.close()
+    [first, *_] = sorted(data.glob("orders-0/*.log"))
+    raw = bytearray(first.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    first.write_bytes(raw)
+    snapshot_id = seglog.backup(data, store).snapshot.id
+    where = f"{store}#{snapshot_id}/orders-0/{first.name}"
+    assert where in command("dump", f"{store}#latest/orders-0", status=1).stderr
+    assert where in command("dump", f"{store}#latest/orders-0", "--on-corrupt", "skip", status=7).stderr
+    assert "no partition of this name" in command("ls", f"{store}#latest/orders-1", status=4).stderr
