@@ -197,6 +197,23 @@ def one_segment(data):
         return path, [batch.position for batch in partition.batches()]
 
 
+def test_ledgers_and_queues_are_refused_and_not_backed_up_in_part(data, store, in_memory):
+    """The directory of a ledger has a partition's name and a segment's files."""
+    with seglog.Queue(in_memory / "jobs") as queue:
+        queue.put(b"a job")
+        for source in (in_memory / "jobs", in_memory / "jobs/ledger-0"):
+            with pytest.raises(NotALogError, match=r"found a (managed )?ledger") as caught:
+                seglog.backup(source, store)
+            assert "copy its directory" in caught.value.hint
+    assert not store.exists()
+    with seglog.open(data / "orders-0") as log:
+        log.append(b"x")
+    shutil.copytree(in_memory / "jobs/ledger-0", data / "ledger-0")
+    snapshot = seglog.backup(data, store).snapshot
+    assert [part.name for part in snapshot.partitions] == ["orders-0"]
+    assert "found a ledger" in snapshot.left_out["ledger-0"]
+
+
 def flip(path, position):
     raw = bytearray(path.read_bytes())
     raw[position] ^= 0x40

@@ -20,6 +20,7 @@ from seglog.backups.repository import Repository, this_host
 from seglog.clock import Clock, SystemClock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
+from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import missing, refusals
@@ -27,6 +28,9 @@ from seglog.stores.open_store import AnyPath
 from seglog.stores.store import LocalStore
 
 Progress = Callable[[int, int], None]
+
+# A ledger's directory looks like a partition: a backup of its .log alone would restore to nothing that opens.
+_LEDGERS_HINT = "managed ledgers, queues and ledgers are not backed up yet: close it and copy its directory"
 
 # Copied first, in this order: then no committed offset is behind the data, and every partition is in the metadata.
 _FIRST = (names.METADATA_TOPIC, "__transaction_state", "__consumer_offsets", "__share_group_state")
@@ -167,6 +171,8 @@ class _Run:
     def _partition(
         self, directory: Path, known: SnapshotPartition | None, pieces: PieceStore, *, reread: bool
     ) -> SnapshotPartition:
+        with refusals("list", directory):
+            refuse_other_kind(directory, DirectoryKind.PARTITION, _LEDGERS_HINT)
         taken_at_ms = self.clock.now_ms()
         is_known = known is not None and known.fingerprint and not reread
         if known is not None and is_known and MovingPartition(directory).fingerprint() == known.fingerprint:
@@ -229,7 +235,9 @@ def _partitions(source: Path) -> list[Path]:
         raise missing(source)
     with refusals("list", source):
         if names.has_segments(source):
+            refuse_other_kind(source, DirectoryKind.PARTITION, _LEDGERS_HINT)
             return [source]
+        refuse_other_kind(source, DirectoryKind.LOG_DIR, _LEDGERS_HINT)
         found = []
         for name in os.listdir(source):
             parsed = names.parse_partition_dir(name)
