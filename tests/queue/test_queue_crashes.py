@@ -7,7 +7,7 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.queue import lane
 from support.faultfs import RecordingFs
-from support.queue_model import QueueBeside, left_in
+from support.queue_model import QueueBeside, copy_soon, left_in
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 STATES = 1200 if TORTURE else 30
@@ -16,8 +16,9 @@ STEPS = [step for step in QueueBeside.STEPS if step != "check"] + ["purge"]
 
 
 @pytest.fixture(autouse=True)
-def checkpoints_often(monkeypatch):
+def checkpoints_and_copies_often(monkeypatch):
     monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 600)
+    copy_soon(monkeypatch)
 
 
 def check_after(path, before, after):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from seglog.queue import lane
-from support.queue_model import QueueBeside
+from support.queue_model import QueueBeside, copy_soon
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 STEPS = 1_000_000 if TORTURE else 1_200
@@ -16,8 +16,9 @@ PARTS = 4
 
 
 @pytest.fixture(autouse=True)
-def checkpoints_often(monkeypatch):
+def checkpoints_and_copies_often(monkeypatch):
     monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 2_000)
+    copy_soon(monkeypatch)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

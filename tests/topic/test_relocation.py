@@ -525,3 +525,39 @@ def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
             assert again.cursor.backlog() == 0, state.story()
             again.close()
             assert not list(root.glob("orders/relocated/*/*")), state.story()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crash_states_of_copies_that_are_put_together(tmp_path, kind):
+    """Five of ten copies are acknowledged: the others go into another ledger, and none is lost or comes twice."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    record = RecordingFs(disk)
+    topic = Topic(disk / "orders", kind, ManualClock(NOW), fs=record)
+    topic.log.add_entries(delayed(n, NOW + DAY) if n % 4 == 0 else message(n) for n in range(40))
+    topic.log.roll()
+    topic.consume()
+    topic.pass_a_second()
+    [before] = topic.path.glob("relocated/*/ledger-*")
+    topic.cursor.acknowledge_many(Position(ledger_id, 0) for ledger_id in range(0, 10, 2))
+    topic.cursor.flush()
+    record.mark("acknowledged")
+    topic.pass_a_second()
+    record.mark("tidied")
+    [after] = topic.path.glob("relocated/*/ledger-*")
+    assert after != before
+    assert len(list(topic.delayed.index(topic.cursor)._relocated.times())) == 5
+    topic.close()
+    for state in record.crash_states(limit=STATES, seed=8):
+        if "acknowledged" not in state.marks:
+            continue
+        with state.materialise() as root:
+            again = Topic(root / "orders", kind, ManualClock(NOW + 3000))
+            again.pass_a_second()
+            assert len(list(root.glob("orders/relocated/*/ledger-*"))) == 1, state.story()
+            again.clock.set(NOW + DAY)
+            assert sorted(again.consume()) == [4, 12, 20, 28, 36], state.story()
+            again.pass_a_second()
+            assert again.cursor.backlog() == 0, state.story()
+            again.close()
+            assert not list(root.glob("orders/relocated/*/*")), state.story()

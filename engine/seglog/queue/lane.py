@@ -485,18 +485,18 @@ class Lane:
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether none of the entry's messages will be acknowledged soon: each is dead, or waits, or is out for long.
         Called by the dispatcher, with the lock."""
-        leases = self.leases
         soon_ms = self._clock.now_ms() + RELOCATE_AHEAD_MS
         soon_ns = self._clock.monotonic_ns() + RELOCATE_AHEAD_MS * 1_000_000
-        for job in self._jobs_of(entry, with_held=True):
-            lease = leases.out.get(job.at)
-            is_for_long = (
-                job.at in leases.dead or leases.waiting.get(job.at, 0) > soon_ms
-                or (lease is not None and lease.ends_ns > soon_ns)
-            )
-            if not is_for_long:
-                return False
-        return True
+        if self._is_for_long((*entry.position, -1), soon_ms, soon_ns):
+            return True     # without parsing it
+        return all(self._is_for_long(job.at, soon_ms, soon_ns) for job in self._jobs_of(entry, with_held=True))
+
+    def _is_for_long(self, at: Message, soon_ms: int, soon_ns: int) -> bool:
+        leases = self.leases
+        lease = leases.out.get(at)
+        return (
+            at in leases.dead or leases.waiting.get(at, 0) > soon_ms or (lease is not None and lease.ends_ns > soon_ns)
+        )
 
     def next_ms(self) -> int | None:
         """When the next delayed or waiting job is due, ms since 1970."""

@@ -42,6 +42,9 @@ READ_UP = 1000
 # Limits of `seglog.delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one
 # in this many, or a single one); how soon a message may be due that is not relocated.
 RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
+# For a reader that bounds the disk: what is left is copied if it is at most this share of the first ledgers, so many
+# bytes at a time. Then consumers get on: for so many times as long as copying took, or as looking in vain took.
+BOUNDED_SHARE, BOUNDED_BYTES, BOUNDED_PAUSES, BOUNDED_VAIN_PAUSES = 0.75, 4 << 20, 4, 20
 
 
 def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
@@ -87,6 +90,11 @@ class Reader(Protocol):
 
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether the message was given to this reader, which keeps it for long, unacknowledged."""
+        ...
+
+    @property
+    def bounds_disk(self) -> bool:
+        """Whether ledgers are relocated as soon as that saves a part of them, not only their last messages."""
         ...
 
     def passes_over(self, position: Position, error: SeglogError) -> bool:
@@ -136,7 +144,7 @@ class DelayedIndex:
         self._relocated = self._home.join(managed_ledger)
         self._is_closed = False
         # The first relocation waits for a while after opening: most topics are soon closed again.
-        self._relocated_ns = managed_ledger._clock.monotonic_ns()
+        self._relocate_ns = managed_ledger._clock.monotonic_ns() + RELOCATE_EVERY_NS
         self._heard = weakly(self._acknowledged)
         self._hear()
         self._forget_acknowledged()
@@ -380,14 +388,19 @@ class DelayedIndex:
 
     def _relocate_now_and_then(self) -> None:
         now_ns = self._managed_ledger._clock.monotonic_ns()
-        if now_ns - self._relocated_ns < RELOCATE_EVERY_NS:
+        if now_ns < self._relocate_ns:
             return
-        self._relocated_ns = now_ns
+        self._relocate_ns = now_ns + RELOCATE_EVERY_NS
         try:
             with unheard():
                 self._relocated.tidy()
-                if self.tracker.config.relocate:
-                    self.relocate()
+                is_copied = self.tracker.config.relocate and self.relocate() > 0
+                if self._bounds_disk():
+                    took_ns = self._managed_ledger._clock.monotonic_ns() - now_ns
+                    if is_copied:       # only the first ones
+                        self._relocate_ns = now_ns + BOUNDED_PAUSES * took_ns
+                    else:
+                        self._relocate_ns = now_ns + max(BOUNDED_VAIN_PAUSES * took_ns, RELOCATE_EVERY_NS)
         except FAILURES as error:       # a consumer cannot mend it, and loses nothing
             logger.warning("%s: could not relocate messages of %s: %s", self._managed_ledger.path, self._cursor, error)
 
@@ -398,7 +411,10 @@ class DelayedIndex:
         place or relocated: its cursor decides.
         """
         with self.lock, self._relocated.lock:
-            found = [entry for entries in self._pinning_ledgers() for entry in entries]
+            if self._bounds_disk():
+                found = self._first_of_worth()
+            else:
+                found = [entry for entries in self._pinning_ledgers() for entry in entries]
             if not found:
                 return 0
             copies = [(entry.position, published_due_ms(entry), entry.data) for entry in found]
@@ -440,6 +456,49 @@ class DelayedIndex:
                 if not (self._is_for_long(entry) if is_pending else self._is_kept(entry)):
                     return
             yield entries
+
+    def _bounds_disk(self) -> bool:
+        return bool(self.readers) and all(reader.bounds_disk for reader in self.readers)
+
+    def _first_of_worth(self) -> list[StoredEntry]:
+        """The unacknowledged entries of the first sealed ledgers, if their copies are enough smaller than the ledgers;
+        those of a few ledgers at a time. Ends where a message is not for long."""
+        size_bytes, copied_bytes, worth = 0, 0.0, 0
+        extent, passed = self._managed_ledger.extent, self._least_passed()
+        first = None if passed is None else extent.position(extent.up_to(passed))
+        lefts: list[tuple[int, BitMap]] = []
+        for slot in range(extent.slot_of(first.ledger_id), len(extent.infos)) if first is not None else ():
+            info = extent.infos[slot]
+            if info.end is None:
+                break
+            left = self._left_in(info.ledger_id)
+            # (Not those that no reader has come to: they are next.)
+            if left and left - (self._known_in(info.ledger_id) or type(left)()):
+                break
+            size_bytes += info.end.length_bytes
+            if left:
+                copied_bytes += info.end.length_bytes * len(left) / info.end.entries
+                lefts.append((info.ledger_id, left))
+            if copied_bytes <= BOUNDED_SHARE * size_bytes:
+                worth = len(lefts)
+        found: list[StoredEntry] = []
+        found_bytes = 0
+        for ledger_id, left in lefts[:worth]:
+            if found_bytes >= BOUNDED_BYTES:
+                break
+            pending, entries = self.tracker.pending_in(ledger_id), []
+            for entry_id in left:
+                try:
+                    entry = self._managed_ledger.read(Position(ledger_id, entry_id))
+                except DAMAGED:     # it cannot be copied, so its ledger stays
+                    return found
+                is_pending = pending is not None and entry_id in pending
+                if not (self._is_for_long(entry) if is_pending else self._is_kept(entry)):
+                    return found
+                entries.append(entry)
+                found_bytes += len(entry)
+            found += entries
+        return found
 
     def _is_kept(self, entry: StoredEntry) -> bool:
         """Whether each subscription's reader has the message, and keeps it for long."""

@@ -310,6 +310,11 @@ class Dispatcher:
         """Whether the entry was dispatched, and will not be acknowledged soon, as `keeper` says. For the index."""
         return self._keeper is not None and self._taken.contains(*entry.position) and self._keeper(entry)
 
+    @property
+    def bounds_disk(self) -> bool:
+        """Whether its ledgers are relocated as soon as that saves a part of them: with a `keeper`. For the index."""
+        return self._keeper is not None
+
     def passes_over(self, position: Position, error: SeglogError) -> bool:
         """Report an entry that is damaged, and count it as dispatched; False if nobody wants to know. For the index."""
         if self._unreadable is None:

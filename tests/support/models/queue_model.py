@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import LeaseLostError
+from seglog.ledger.managed import relocated_entries
+from seglog.queue import lane
+from seglog.topic import delayed_index
 
 LEASE_S, MAX_ATTEMPTS, RETRY_S = 10, 3, 2
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 4}
@@ -229,7 +232,9 @@ class QueueBeside:
                 if not job.is_out(now) and not job.is_dead and job.attempts == 0} <= seen | exhausted
 
     STEPS = ("put", "put", "put_delayed", "get", "get", "get_two", "ack", "ack", "nack", "nack_soon", "extend",
-             "advance", "advance_long", "requeue", "reopen", "check", "put_many", "urgent")
+             "advance", "advance_long", "requeue", "reopen", "check", "put_many", "urgent",
+             # What stays for long, while others are finished, is copied out of its ledger.
+             "put_late", "nack_late", "finish", "finish", "finish", "finish")
 
     def step(self, name, number):
         """One step by its name; `number` chooses among the jobs that are out."""
@@ -240,6 +245,13 @@ class QueueBeside:
                 self.put(priority=(number % 3) - 1)
             case "put_delayed":
                 self.put(delay_s=1 + number % 15)
+            case "put_late":
+                self.put(delay_s=30 + number)
+            case "nack_late":
+                self.nack(number, delay_s=30 + number)
+            case "finish":
+                for _ in self.get(1 + number % 6):
+                    self.ack(-1)
             case "put_many":
                 self.put_many(1 + number % 5, delay_s=(number % 2) * 3)
             case "get":
@@ -266,6 +278,14 @@ class QueueBeside:
                 self.reopen()
             case "check":
                 self.check()
+
+
+def copy_soon(monkeypatch):
+    """Let queues copy what stays for a second only out of its ledger, a few entries at a time, and copies again."""
+    for module in (delayed_index, lane):
+        monkeypatch.setattr(module, "RELOCATE_AHEAD_MS", 900)
+    monkeypatch.setattr(delayed_index, "BOUNDED_BYTES", 100)
+    monkeypatch.setattr(relocated_entries, "TIDY_BYTES", 500)
 
 
 def left_in(path, clock, config=CONFIG, **options):

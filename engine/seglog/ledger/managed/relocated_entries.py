@@ -7,7 +7,7 @@ serves every subscription. Only the cursors count: a copy of an entry that no cu
 import os
 import struct
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 from seglog.errors import CorruptRecordError, NotALogError, SeglogError
 from seglog.fs.aside import make_directories
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
+from seglog.ledger.managed.acknowledgements import bitmap
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.manifest import LEDGER_PREFIX
@@ -23,6 +24,7 @@ from seglog.ledger.stored_entry import StoredEntry
 from seglog.logger import Logger
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap
     from typing_extensions import Buffer
 
 logger = Logger("seglog")
@@ -31,8 +33,10 @@ DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
 # Ledger id, entry id and deliver_at, before the entry's bytes.
 HEADER = struct.Struct(">QQQ")
-# `tidy` looks for copies that no cursor needs at most this often.
+# `tidy` looks for copies that no cursor needs at most this often. It copies those that are needed together, out of
+# ledgers of which at most this share is needed, so many bytes at a time.
 TIDY_EVERY_NS = 1_000_000_000
+TIDY_SHARE, TIDY_BYTES = 0.75, 4 << 20
 
 
 class Copy(NamedTuple):
@@ -98,6 +102,8 @@ class RelocatedEntries:
         self.lock = threading.RLock()
         self._copies: dict[Position, Copy] = {}
         self._ledgers: list[Ledger] = []
+        # By path, the entries whose copies are there: ledger id -> entry ids.
+        self._held: dict[Path, dict[int, BitMap]] = {}
         self._unreadable: list[Path] = []
         # Not right after opening: most topics that are opened are closed soon.
         self._tidied_ns = managed_ledger._clock.monotonic_ns()
@@ -135,8 +141,13 @@ class RelocatedEntries:
 
     def _take_in(self, ledger: Ledger) -> None:
         self._ledgers.append(ledger)
+        held = self._held[ledger.path] = {}
         for entry_id, position, deliver_at in copies_in(ledger):
+            old = self._copies.get(position)
+            if old is not None and old.ledger is not ledger:        # a crash left both
+                self._held[old.ledger.path][position.ledger_id].discard(position.entry_id)
             self._copies[position] = Copy(ledger, entry_id, deliver_at)
+            held.setdefault(position.ledger_id, bitmap()).add(position.entry_id)
 
     def add(self, cursor_name: str, entries: "Iterable[tuple[Position, int, Buffer]]") -> None:
         """Keep copies of entries durably, each given with its position and the due time it was published with; skips
@@ -145,20 +156,26 @@ class RelocatedEntries:
             new = [(position, at, data) for position, at, data in entries if position not in self._copies]
             if not new:
                 return
-            directory = relocated_directory(self._topic.path, cursor_name)
-            make_directories(self._fs, directory)
-            ledger_id = self._topic.new_ledger_id()
-            ledger = Ledger.create(
-                directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic._clock, held=True,
-                properties={FORMAT_PROPERTY: VERSION},
+            self._write(
+                relocated_directory(self._topic.path, cursor_name),
+                [HEADER.pack(*position, at) + bytes(data) for position, at, data in new],
             )
-            try:
-                ledger.add_many([HEADER.pack(*position, at) + bytes(data) for position, at, data in new])
-                ledger.seal()
-            except BaseException:
-                ledger._abandon()
-                raise
-            self._take_in(ledger)
+
+    def _write(self, directory: Path, copies: list[bytes]) -> None:
+        """Keep copies, with their headers, durably, in a new ledger of a directory."""
+        make_directories(self._fs, directory)
+        ledger_id = self._topic.new_ledger_id()
+        ledger = Ledger.create(
+            directory / f"{LEDGER_PREFIX}{ledger_id}", ledger_id, fs=self._fs, clock=self._topic._clock, held=True,
+            properties={FORMAT_PROPERTY: VERSION},
+        )
+        try:
+            ledger.add_many(copies)
+            ledger.seal()
+        except BaseException:
+            ledger._abandon()
+            raise
+        self._take_in(ledger)
 
     @property
     def count(self) -> int:
@@ -176,8 +193,8 @@ class RelocatedEntries:
             return None if copy is None else RelocatedEntry(position, copy.ledger.record(copy.entry_id))
 
     def tidy(self) -> None:
-        """Delete, now and then, the ledgers of which no cursor has an entry set aside. Their acknowledgement is on the
-        disk before."""
+        """Delete, now and then, the ledgers of which no cursor has an entry set aside, and put those together of which
+        a part is needed. Their acknowledgement is on the disk before."""
         now_ns = self._topic._clock.monotonic_ns()
         with self.lock:
             if now_ns - self._tidied_ns < TIDY_EVERY_NS:
@@ -186,23 +203,51 @@ class RelocatedEntries:
             if not self._ledgers and not self._unreadable:
                 return
             cursors = list(self._topic.cursors.values())
-            kept = set()
-            for cursor in cursors:
-                # (No list of what a cursor has set aside: its file may say billions.)
-                count, of_copies = cursor.aside_count, 0
-                for position, copy in self._copies.items() if count else ():
-                    if cursor.is_aside(position):
-                        kept.add(copy.ledger.path)
-                        of_copies += 1
-                if of_copies < count:
-                    kept.update(self._unreadable)
-            paths = [*(ledger.path for ledger in self._ledgers), *self._unreadable]
-            if kept.issuperset(paths):
+            # (No list of what a cursor has set aside: its file may say billions.)
+            asides = [cursor.aside for cursor in cursors]
+            needed = {path: _common(held, asides) for path, held in self._held.items()}
+            gone = {path for path, common in needed.items() if not common}
+            if all(self._copies_of(aside) >= sum(map(len, aside.values())) for aside in asides):
+                gone.update(self._unreadable)
+            sparse = self._sparse(needed)
+            if not gone and not sparse:
                 return
             for cursor in cursors:
                 if not cursor.closed:       # otherwise it was deleted
                     cursor.flush()
-            self._remove(set(paths) - kept)
+            if sparse:
+                self._write(sparse[0].parent, [copy for path in sparse for copy in self._raw_in(needed[path])])
+            self._remove({*gone, *sparse})
+
+    def _copies_of(self, aside: "dict[int, BitMap]") -> int:
+        """How many of these entries have a copy that can be read."""
+        return sum(
+            ids.intersection_cardinality(aside[at])
+            for held in self._held.values() for at, ids in held.items() if at in aside
+        )
+
+    def _sparse(self, needed: "dict[Path, dict[int, BitMap]]") -> list[Path]:
+        """The first ledgers, all of one directory, of which only a part is needed, as many as are put together now."""
+        found: list[Path] = []
+        size_bytes = 0
+        for ledger in self._ledgers:
+            path, count = ledger.path, sum(map(len, needed[ledger.path].values()))
+            if not 0 < count <= TIDY_SHARE * ledger.entry_count or (found and path.parent != found[0].parent):
+                continue
+            try:
+                part_bytes = sum(map(len, self._raw_in(needed[path])))
+            except CorruptRecordError:      # it stays
+                continue
+            if found and size_bytes + part_bytes > TIDY_BYTES:
+                break
+            found.append(path)
+            size_bytes += part_bytes
+        return found
+
+    def _raw_in(self, needed: "dict[int, BitMap]") -> list[bytes]:
+        """These copies of a ledger, with their headers."""
+        copies = [self._copies[Position(at, entry_id)] for at, ids in needed.items() for entry_id in ids]
+        return [bytes(copy.ledger.read(copy.entry_id)) for copy in copies]
 
     def _remove(self, paths: Collection[Path]) -> None:
         self._copies = {at: copy for at, copy in self._copies.items() if copy.ledger.path not in paths}
@@ -211,6 +256,7 @@ class RelocatedEntries:
             if ledger.path in paths:
                 ledger.retire()
         self._ledgers = [ledger for ledger in self._ledgers if ledger.path not in paths]
+        self._held = {path: held for path, held in self._held.items() if path not in paths}
         for path in sorted(paths):
             delete_ledger(path, self._fs)
 
@@ -218,6 +264,16 @@ class RelocatedEntries:
         """Close it. Idempotent; what was read stays readable."""
         for ledger in self._ledgers:
             ledger.close()
+
+
+def _common(held: "dict[int, BitMap]", asides: "Sequence[dict[int, BitMap]]") -> "dict[int, BitMap]":
+    """Of these entries, by ledger, those that one of the cursors has set aside."""
+    found = {}
+    for at, ids in held.items():
+        needed = [ids & aside[at] for aside in asides if at in aside]
+        if any(needed):
+            found[at] = bitmap().union(*needed)
+    return found
 
 
 def copies_in(ledger: Ledger) -> Iterator[tuple[int, Position, int]]:
