@@ -2,13 +2,15 @@
 
     python -m support.killed_backup DIRECTORY KILLS SEED
 
-Each life appends, backs up, sometimes forgets, prunes or restores, and says through a pipe what has finished. What a
-finished run said it had must be there, whole, and nothing else may look like a snapshot.
+Each life appends, backs up, sometimes follows the log for some runs, forgets, prunes or restores, and says through a
+pipe what has finished. What a finished run said it had must be there, whole, and nothing else may look like a snapshot.
+While it follows, a run may remove the snapshot of the one before, but the last one has what that one had.
 """
 import os
 import random
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -39,10 +41,30 @@ def live(top, rng, tell):
             if rng.random() < 0.3:
                 seglog.restore(top / "store", top / "back")
                 tell(b"restored %s\n" % snapshot.id.encode())
+            if rng.random() < 0.3:
+                follow(backups, top / "data", log, rng, tell)
 
 
-def check(top, known, number):
-    """`known`: {snapshot: log end offset when its run began} of those that must be there."""
+def follow(backups, data, log, rng, tell):
+    """Some runs of one `create --every`, with appends in between."""
+    stop, left, end = threading.Event(), rng.randrange(1, 12), log.log_end_offset
+
+    def on_run(run):
+        nonlocal left, end
+        tell(b"followed %d\n" % end)
+        for _ in range(rng.randrange(9)):
+            log.append(b"%d" % log.log_end_offset)
+        end = log.log_end_offset
+        left -= 1
+        if not left:
+            stop.set()
+
+    backups.follow(data, every_s=0.0005, stop=stop, on_run=on_run)
+
+
+def check(top, known, followed, number):
+    """`known`: {snapshot: log end offset when its run began} of those that must be there. `followed`: the log end
+    offset when the last run began that followed the log."""
     if not (top / "store/seglog-backup.json").exists():
         assert not known
         return
@@ -51,6 +73,8 @@ def check(top, known, number):
     for snapshot_id, end in known.items():
         assert snapshot_id in found, f"life {number}: the snapshot {snapshot_id} is lost"
         assert found[snapshot_id].partitions[0].next_offset >= end
+    last = max((snapshot.partitions[0].next_offset for snapshot in found.values()), default=0)
+    assert last >= followed, f"life {number}: offsets {last} to {followed - 1} are lost"
     result = backups.check(read_data=number % 8 == 0)
     assert result.ok, f"life {number}: {result.findings}"
     if number % 16 == 0 and known:
@@ -68,7 +92,7 @@ def main():
     rng, known = random.Random(seed), {}
     # A child imports nothing: or it would be killed at that.
     assert all((seglog.BackupStore, seglog.backup, seglog.open, seglog.open_partition, seglog.restore))
-    finished = 0
+    finished = followed = 0
     for number in range(kills):
         reading, writing = os.pipe()
         child = os.fork()
@@ -93,9 +117,12 @@ def main():
             if what == "has":
                 known[rest[0]] = int(rest[1])
                 finished += 1
+            elif what == "followed":
+                followed = int(rest[0])
+                finished += 1
             elif what == "keeps":
                 known = {snapshot_id: end for snapshot_id, end in known.items() if snapshot_id in rest}
-        check(top, known, number)
+        check(top, known, followed, number)
     print(f"{kills} kills, {finished} finished runs, {len(known)} snapshots known")
     assert finished
 
