@@ -40,7 +40,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
 
 
 # Where the job is: for the queue itself.
-INNER = {"fs", "clock", "chance", "at", "batch_size", "is_settled", "put_all", "release"}
+INNER = {"fs", "clock", "chance", "at", "batch_size", "is_settled", "release"}
 NAMES = sorted(({
     name for public in (seglog.Queue, seglog.Job, seglog.DeadJob, DeadJobs) for name in dir(public)
     if not name.startswith("_")

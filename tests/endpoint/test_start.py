@@ -288,7 +288,7 @@ def test_what_a_broker_wrote_into_its_own_topics_is_not_deleted_for_its_age(in_m
 def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkeypatch):
     """The start opened it while the groups were read: one of the two found the other's file gone, and no group was
     served."""
-    made, real = [], LogDir.create_partitions
+    made, real = [], LogDir._create_partitions
 
     def slowly(log_dir, files):
         made.extend(files)
@@ -297,7 +297,7 @@ def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkey
 
     with seglog.serve(in_memory) as server, WireClient(server) as client:
         find(client, "g")
-        monkeypatch.setattr(LogDir, "create_partitions", slowly)
+        monkeypatch.setattr(LogDir, "_create_partitions", slowly)
         with ThreadPoolExecutor() as pool:
             one, other = pool.map(lambda _: server.log("__consumer_offsets", 7), range(2))
         assert one is other
@@ -308,7 +308,7 @@ def test_two_threads_that_need_the_same_partition_make_it_once(in_memory, monkey
 def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_with_it(in_memory, monkeypatch, held_at):
     """An empty directory stayed, of which the next start made a topic again, or the request failed."""
     arrived, goes_on = threading.Event(), threading.Event()
-    make, has = LogDir.create_partitions, Topics.has
+    make, has = LogDir._create_partitions, Topics.has
 
     def hold(function, *arguments):
         done = function(*arguments)
@@ -322,7 +322,7 @@ def test_a_coordinators_partition_that_is_needed_as_its_topic_is_deleted_goes_wi
         if held_at == "before it is made":
             monkeypatch.setattr(Topics, "has", lambda *arguments: hold(has, *arguments))
         else:
-            monkeypatch.setattr(LogDir, "create_partitions", lambda *arguments: hold(make, *arguments))
+            monkeypatch.setattr(LogDir, "_create_partitions", lambda *arguments: hold(make, *arguments))
         with ThreadPoolExecutor(2, "asks") as asks, ThreadPoolExecutor(1, "deletes") as deletes:
             asked = asks.submit(server.log, "__consumer_offsets", 7)
             assert arrived.wait(20)

@@ -192,7 +192,7 @@ def test_entries_that_are_too_old_are_acknowledged(tmp_path, key):
         clock.set(10**6)
         cursor.acknowledge(at("1:1"))
         assert cursor.expire() == 3
-        assert cursor.backlog() == 0
+        assert cursor.backlog == 0
         assert not cursor.is_oldest_message_expired()
         assert cursor.expire() == 0
 

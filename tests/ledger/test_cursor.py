@@ -56,7 +56,7 @@ def test_a_cursor_begins_where_it_is_told(topic):
     for n, (initial, first) in enumerate(begins.items()):
         cursor = topic.open_cursor(f"c{n}", initial)
         assert numbers(cursor.read()) == list(range(first, 9)), initial
-        assert cursor.backlog() == 9 - first
+        assert cursor.backlog == 9 - first
     for bad in ("first", 5, None, (0, 0)):
         with pytest.raises(InvalidArgumentError):
             topic.open_cursor("bad", bad)
@@ -100,7 +100,7 @@ def test_a_deleted_cursor_is_gone_and_may_be_made_again(path, topic, cursor):
     with pytest.raises(InvalidArgumentError):
         topic.delete_cursor("one")
     assert not cursor_path(path, "one").exists()
-    assert topic.open_cursor("one", "earliest").backlog() == 9
+    assert topic.open_cursor("one", "earliest").backlog == 9
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_read_ends_when_it_has_its_bytes(cursor):
 def test_what_is_acknowledged_is_not_read(cursor):
     cursor.acknowledge_many([at("0:1"), at("0:2"), at("1:0"), at("2:2")])
     assert positions(cursor.read()) == ["0:0", "1:1", "1:2", "2:0", "2:1"]
-    assert cursor.backlog() == 5
+    assert cursor.backlog == 5
 
 
 # --- acknowledging -----------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def test_the_mark_delete_position_goes_over_what_is_acknowledged_without_a_gap(c
     for position, mark_delete in steps.items():
         cursor.acknowledge(at(position))
         assert str(cursor.mark_delete_position) == mark_delete, position
-    assert cursor.backlog() == 2
+    assert cursor.backlog == 2
     cursor.acknowledge(at("0:1"))
-    assert cursor.backlog() == 2
+    assert cursor.backlog == 2
     assert [cursor.is_acknowledged(at(p)) for p in ("0:1", "2:0", "2:1")] == [True, True, False]
 
 
@@ -154,7 +154,7 @@ def test_marking_acknowledges_all_before_and_never_goes_back(cursor):
     assert cursor.mark_delete_position == at("1:2")
     cursor.mark_delete(at("0:0"))
     assert cursor.mark_delete_position == at("1:2")
-    assert cursor.backlog() == 3
+    assert cursor.backlog == 3
     cursor.mark_delete(at("2:1"))
     assert positions(cursor.read()) == ["2:2"]
 
@@ -168,7 +168,7 @@ def test_what_is_not_there_cannot_be_acknowledged(cursor):
     for position in (at("2:3"), at("3:0"), LATEST):
         with pytest.raises(OffsetOutOfRangeError):
             cursor.mark_delete(position)
-    assert cursor.backlog() == 9
+    assert cursor.backlog == 9
 
 
 def test_skip_and_clear(cursor):
@@ -176,7 +176,7 @@ def test_skip_and_clear(cursor):
     assert cursor.skip(2) == 2
     assert cursor.mark_delete_position == at("0:2")
     cursor.clear_backlog()
-    assert (cursor.backlog(), cursor.skip(5), cursor.mark_delete_position) == (0, 0, at("2:2"))
+    assert (cursor.backlog, cursor.skip(5), cursor.mark_delete_position) == (0, 0, at("2:2"))
 
 
 def test_messages_of_a_batch_are_acknowledged_one_by_one(path):
@@ -188,7 +188,7 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(path):
         cursor.acknowledge(at("0:0"), [2], batch_size=4)
         assert cursor.acknowledged_batch_indexes(at("0:0")) == {0, 2}
         assert not cursor.is_acknowledged(at("0:0"))
-        assert cursor.backlog() == 2
+        assert cursor.backlog == 2
         assert positions(cursor.read()) == ["0:0", "0:1"]
         for bad, size in (([4], None), ([-1], None), ([], None), (["0"], None), ([1], 5)):
             with pytest.raises(InvalidArgumentError):
@@ -202,7 +202,7 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(path):
         assert cursor.acknowledged_batch_indexes(at("0:0")) == frozenset()
         cursor.acknowledge(at("0:1"))
         assert cursor.acknowledged_batch_indexes(at("0:1")) == frozenset()
-        assert cursor.backlog() == 0
+        assert cursor.backlog == 0
 
 
 # --- seeking -----------------------------------------------------------------------------------
@@ -212,10 +212,10 @@ def test_seeking_forgets_what_was_acknowledged_behind_it(cursor):
     cursor.acknowledge_many([at("0:0"), at("1:1"), at("2:0")])
     cursor.seek(at("1:0"))
     assert positions(cursor.read()) == ["1:0", "1:1", "1:2", "2:0", "2:1", "2:2"]
-    assert (cursor.mark_delete_position, cursor.backlog()) == (at("0:2"), 6)
+    assert (cursor.mark_delete_position, cursor.backlog) == (at("0:2"), 6)
     for position, backlog in ((EARLIEST, 9), (LATEST, 0), (at("0:7"), 6), (at("2:2"), 1)):
         cursor.seek(position)
-        assert cursor.backlog() == backlog
+        assert cursor.backlog == backlog
         assert len(cursor.read()) == backlog
 
 
@@ -225,7 +225,7 @@ def test_a_seek_is_durable_at_once(path, tmp_path, topic, cursor):
     cursor.seek(at("0:1"))
     shutil.copytree(path, tmp_path / "killed")
     with ManagedLedger(tmp_path / "killed", config=CONFIG) as copy:
-        assert copy.open_cursor("one").backlog() == 8
+        assert copy.open_cursor("one").backlog == 8
 
 
 def test_find_newest_matching_looks_behind_the_mark_delete_position(topic, cursor):
@@ -327,8 +327,8 @@ def test_acknowledged_entries_that_a_crash_took_count_for_nothing(path, tmp_path
     log.write_bytes(log.read_bytes()[:size])
     with ManagedLedger(copy) as topic:
         one, two = topic.open_cursor("one"), topic.open_cursor("two")
-        assert (one.mark_delete_position, one.backlog()) == (at("0:1"), 0)
-        assert (two.backlog(), positions(two.read())) == (1, ["0:0"])
+        assert (one.mark_delete_position, one.backlog) == (at("0:1"), 0)
+        assert (two.backlog, positions(two.read())) == (1, ["0:0"])
         topic.add_entry(message(5))
         assert positions(one.read()) == positions(two.read()) == ["1:0"]
         assert two.acknowledged_batch_indexes(at("0:3")) == frozenset()
@@ -408,7 +408,7 @@ def test_threads_add_read_acknowledge_and_trim_at_once(path):
         assert failed == []
         for cursor in cursors:
             assert sorted(seen[cursor.name]) == list(range(120))
-            assert cursor.backlog() == 0
+            assert cursor.backlog == 0
         assert len(topic.ledgers) <= 2
 
 
@@ -474,8 +474,8 @@ def test_clearing_the_backlog_acknowledges_what_was_set_aside_also_if_no_ledger_
         topic.roll()
         topic.trim()
         assert topic.last_position is None
-        assert cursor.backlog() == 1
+        assert cursor.backlog == 1
         cursor.clear_backlog()
-        assert cursor.backlog() == 0
+        assert cursor.backlog == 0
     with ManagedLedger(path) as topic:
-        assert topic.cursors["one"].backlog() == 0
+        assert topic.cursors["one"].backlog == 0

@@ -104,7 +104,7 @@ def test_a_cursor_of_a_failed_managed_ledger_can_be_read_and_not_moved(tmp_path)
         cursor.mark_delete(topic.last_position)
     topic.close()
     with ManagedLedger(tmp_path / "orders") as topic:
-        assert topic.cursors["one"].backlog() == 3
+        assert topic.cursors["one"].backlog == 3
 
 
 @pytest.mark.parametrize("what", ["the sync of entries", "the write of a cursor"])
@@ -154,7 +154,7 @@ def test_closing_tells_that_acknowledgements_were_not_stored(tmp_path):
     assert topic.closed
     topic.close()
     with ManagedLedger(tmp_path / "orders") as topic:
-        assert topic.cursors["one"].backlog() == topic.entry_count      # delivered again
+        assert topic.cursors["one"].backlog == topic.entry_count      # delivered again
 
 
 def test_who_changes_it_while_it_is_closed_finds_a_closed_one_and_fails_nothing(tmp_path, monkeypatch):

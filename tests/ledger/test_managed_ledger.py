@@ -397,7 +397,7 @@ def test_after_closing_everything_is_refused_and_what_was_read_stays(path):
         lambda: topic.add_entry(message(0)), lambda: topic.read(at("0:0")), lambda: list(topic), topic.roll, topic.trim,
         topic.flush, topic._keep_house, lambda: topic.update_properties({}), lambda: topic.open_cursor("one"),
         lambda: topic.delete_cursor("one"), cursor.read, lambda: cursor.mark_delete(at("0:0")), lambda: topic.ledgers,
-        cursor.backlog, topic.new_ledger_id,
+        lambda: cursor.backlog, topic.new_ledger_id,
     ]
     for call in calls:
         with pytest.raises(LogClosedError):

@@ -117,7 +117,7 @@ def test_who_cannot_be_told_of_aborted_transactions_any_more_gets_an_error(tmp_p
         segment.files()
         index = segment.path.with_suffix(names.TRANSACTION_INDEX_SUFFIX)
         index.write_bytes(b"no whole entry")
-        segment.supersede()
+        segment._supersede()
         index.unlink()
         with pytest.raises(OffsetOutOfRangeError):
             segment.transaction_index  # noqa: B018

@@ -154,4 +154,4 @@ def test_an_acknowledgement_whose_sync_failed_is_durable_when_the_next_opening_t
     fault = Fault("sync", 2, pattern="topic/cursors")
     for path in states_behind(ACKNOWLEDGES_TWICE, fault, "acknowledged: True\n", in_memory, recorder, 8):
         with ManagedLedger(path) as topic:
-            assert topic.cursors["one"].backlog() == 0
+            assert topic.cursors["one"].backlog == 0

@@ -214,7 +214,7 @@ def test_values_without_bytes_and_with_gaps_are_values(jobs):
 
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes", "text", object(), float("nan")])
 def test_what_is_no_list_is_refused(jobs, wrong):
-    for call in (jobs.put_many, jobs.put_all, jobs.ack, jobs.release):
+    for call in (jobs.put_many, jobs._put_all, jobs.ack, jobs.release):
         with pytest.raises(InvalidArgumentError):
             call(wrong)
     if wrong is not None:
@@ -224,7 +224,7 @@ def test_what_is_no_list_is_refused(jobs, wrong):
 
 @pytest.mark.parametrize("wrong", [None, 5, b"v", (), (b"k", b"v"), (b"v", None, None, None, None, 0), "sixlet"])
 def test_items_of_the_wrong_kind_are_refused_one_by_one(jobs, wrong):
-    good, bad = jobs.put_all([PutCall(b"good"), wrong])
+    good, bad = jobs._put_all([PutCall(b"good"), wrong])
     assert isinstance(bad, InvalidArgumentError)
     for call in (jobs.ack, jobs.release):
         with pytest.raises(InvalidArgumentError):
@@ -663,7 +663,7 @@ def test_every_door_sees_the_acknowledgements_of_the_journal(path, clock):
     for _ in range(2):
         with ManagedLedger(copy) as topic:
             cursor = topic.cursors["queue"]
-            assert cursor.backlog() == 1
+            assert cursor.backlog == 1
             [entry] = cursor.read()
             assert entry.value == b"d"
     with ManagedLedger(copy) as topic:

@@ -152,11 +152,11 @@ def test_a_put_that_fails_drops_nothing_and_takes_no_room(path, clock):
 def test_calls_together_take_the_room_there_is_and_answer_each(path, clock):
     with opened(path, clock=clock) as jobs:
         jobs.put(b"0")
-        answers = jobs.put_all([PutCall(b"1"), PutCall("wrong"), PutCall(b"2"), PutCall(b"3"), PutCall(b"4")])
+        answers = jobs._put_all([PutCall(b"1"), PutCall("wrong"), PutCall(b"2"), PutCall(b"3"), PutCall(b"4")])
         assert [type(answer) for answer in answers] == [str, InvalidArgumentError, str, QueueFullError, QueueFullError]
         assert values(jobs) == [b"0", b"1", b"2"]
     with opened(path, "drop", clock=clock) as jobs:
-        assert all(isinstance(answer, str) for answer in jobs.put_all([PutCall(b"%d" % n) for n in range(5, 12)]))
+        assert all(isinstance(answer, str) for answer in jobs._put_all([PutCall(b"%d" % n) for n in range(5, 12)]))
         assert values(jobs) == [b"9", b"10", b"11"]
 
 

@@ -254,7 +254,7 @@ def test_recover_makes_a_manifest_from_the_ledgers(topic):
         with ManagedLedger(topic, config=CONFIG) as opened:
             assert numbers(opened) == list(range(5))
             assert opened.last_index == 9
-            assert opened.cursors["billing"].backlog() == 3
+            assert opened.cursors["billing"].backlog == 3
 
 
 def test_no_id_is_given_out_again_by_a_manifest_made_anew(topic):

@@ -252,7 +252,7 @@ def test_a_shared_message_is_cancelled_for_all(topic):
     assert topic["one"].cancel(positions[0])
     topic.clock.set(NOW + 1000)
     assert topic.consume("one") == topic.consume("other") == [1]
-    assert topic["other"].cursor.backlog() == 0
+    assert topic["other"].cursor.backlog == 0
 
 
 @of_kind("shared")
@@ -536,7 +536,7 @@ def test_a_message_may_be_cancelled_as_soon_as_it_is_published(topic):
     topic.clock.set(NOW + 1000)
     assert topic.consume("one") == []
     assert topic.consume("other") == ([] if topic.kind == "shared" else [0])
-    assert topic["one"].cursor.backlog() == 0
+    assert topic["one"].cursor.backlog == 0
 
 
 @of_kind(*KINDS)
@@ -598,7 +598,7 @@ def test_the_last_millisecond_is_listed_and_dropped(topic):
     assert tracker.count(2**63 - 1, 2**63) == tracker.count(2**63 - 1, 10**30) == 1
     assert tracker.histogram([0, 2**62, 2**63]) == [12, 2]
     assert topic.delayed.index(topic["one"].cursor).clear(acknowledge=True) == 14
-    assert topic["one"].cursor.backlog() == 0
+    assert topic["one"].cursor.backlog == 0
 
 
 @of_kind(*KINDS)

@@ -45,7 +45,7 @@ def test_kills_lose_nothing_and_bring_nothing_that_was_cancelled(in_memory):
             drained.update(numbers(entries))
             dispatcher.cursor.acknowledge_many(entry.position for entry in entries)
         tracker = delivery.tracker(dispatcher.cursor)
-        assert tracker.count(0, 2**63) == tracker.number_of_delayed_messages == dispatcher.cursor.backlog() == 0
+        assert tracker.count(0, 2**63) == tracker.number_of_delayed_messages == dispatcher.cursor.backlog == 0
         delivery.close()
         log.close()
         journal = Journal(directory)

@@ -229,7 +229,7 @@ class Program:
                 self.dispatchers[name].cursor.acknowledge_many(entry.position for entry in entries)
             missing = self.due.keys() - self.got[name] - self.cancelled[name]
             assert not missing, f"{name} never got {sorted(missing)}"
-            assert self.dispatchers[name].cursor.backlog() == 0
+            assert self.dispatchers[name].cursor.backlog == 0
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, BATCH))

@@ -173,7 +173,7 @@ def test_a_cancelled_message_is_acknowledged(topic):
     topic.cursor.acknowledge(positions[1])
     assert topic.dispatcher.cancel(positions[0])
     assert not topic.dispatcher.cancel(positions[0])
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic.clock.set(NOW + 1000)
     assert topic.read() == []
 
@@ -183,7 +183,7 @@ def test_a_message_that_was_cancelled_before_a_crash_is_acknowledged_when_it_is_
     topic.tracker.add_message(*position, NOW + 1000)
     topic.tracker.cancel(*position)
     assert topic.read() == []
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
 
 
 def test_what_is_in_the_log_is_delivered_however_many_messages_may_be_delayed(tmp_path):
@@ -342,5 +342,5 @@ def test_adding_and_reading_threads_lose_and_repeat_nothing(tmp_path):
     for consumer in consumers:
         consumer.join(60)
     assert sorted(got) == list(range(total))
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic.close()

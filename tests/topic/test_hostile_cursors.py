@@ -75,7 +75,7 @@ print(test.consumed(path, eval(sys.argv[4])))
 """
 ACKNOWLEDGED = """
 with test.ManagedLedger(path, config=test.LEDGERS) as log:
-    print(tuple(log.cursors["one"].mark_delete_position), log.cursors["one"].backlog())
+    print(tuple(log.cursors["one"].mark_delete_position), log.cursors["one"].backlog)
 """
 
 
@@ -178,9 +178,9 @@ def test_a_mark_delete_position_in_a_ledger_that_never_was_hides_nothing_that_is
     rewrite(path, mark_delete=mark)
     with ManagedLedger(path) as log:
         cursor = log.cursors["one"]
-        assert (cursor.backlog(), cursor.mark_delete_position) == (0, Position(0, 0))
+        assert (cursor.backlog, cursor.mark_delete_position) == (0, Position(0, 0))
         log.add_entry(message(1))
-        assert cursor.backlog() == 1
+        assert cursor.backlog == 1
         assert numbers(cursor.read(10)) == [1]
 
 

@@ -99,7 +99,7 @@ def test_its_ledger_and_those_after_it_are_trimmed_and_it_is_delivered_when_it_i
     assert len(topic.consume()) == 39
     assert topic.pass_a_second() == []
     assert ledgers(topic) == []
-    assert topic.cursor.backlog() == 1
+    assert topic.cursor.backlog == 1
     topic.cursor.flush()
     told = seglog_json("ledger", "ls", topic.path)
     assert sum(line["backlog"] for line in told if line["type"] == "cursor") == 1
@@ -113,7 +113,7 @@ def test_its_ledger_and_those_after_it_are_trimmed_and_it_is_delivered_when_it_i
     assert (entry.position, numbers([entry])) == (PINNED, [6])
     topic.cursor.acknowledge(entry.position)
     assert topic.cursor.is_acknowledged(PINNED)
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic.pass_a_second()
     assert list(topic.path.glob("relocated/*/*")) == [], "its copy goes"
 
@@ -132,7 +132,7 @@ def test_it_is_known_after_a_restart_by_either_kind(topic):
     assert topic.consume() == [6]
     topic.__dict__.update(topic.reopened().__dict__)
     assert topic.consume() == []
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
 
 
 def damage_copy(topic):
@@ -186,7 +186,7 @@ def test_it_is_cancelled_and_rescheduled_by_its_position(topic):
     assert topic.consume() == []
     topic.__dict__.update(topic.reopened().__dict__)
     assert topic.consume() == []
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
 
 
 def test_a_rescheduled_message_is_relocated_with_its_time(topic):
@@ -209,7 +209,7 @@ def test_clearing_the_backlog_acknowledges_it_and_seeking_back_keeps_it(topic):
     assert topic.tracker.count(0, 2**63) == 1
     topic.log.add_entry(message(40))
     topic.cursor.clear_backlog()
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic.clock.set(NOW + DAY)
     assert topic.consume() == []
 
@@ -243,7 +243,7 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(tmp_path):
     assert (entry.position, entry.message_count, numbers([entry])) == (PINNED, 4, [6])
     topic.cursor.acknowledge(PINNED, [3])
     assert topic.cursor.is_acknowledged(PINNED)
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic = topic.reopened()
     assert topic.consume() == []
     topic.pass_a_second()
@@ -261,7 +261,7 @@ def test_a_seek_back_brings_every_message_of_a_batch_again(tmp_path):
     topic = topic.reopened()
     assert topic.cursor.acknowledged_batch_indexes(PINNED) == frozenset()
     topic.cursor.acknowledge(PINNED, [0, 1, 2, 3])
-    assert topic.cursor.backlog() == 0
+    assert topic.cursor.backlog == 0
     topic.close()
 
 
@@ -287,7 +287,7 @@ def test_each_subscription_of_a_shared_index_gets_it_once(tmp_path):
     other.cursor.acknowledge(PINNED, [0])
     topic.pass_a_second()
     assert ledgers(topic) == []
-    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [1, 1]
+    assert [cursor.backlog for cursor in (topic.cursor, other.cursor)] == [1, 1]
     late = topic.delayed.dispatcher(topic.log.open_cursor("late", "earliest"))     # its ledger was gone before
     topic.clock.set(NOW + DAY)
     assert topic.consume() == [6]
@@ -305,7 +305,7 @@ def test_what_one_subscription_has_done_with_is_relocated_for_the_other(tmp_path
     other.cursor.acknowledge(PINNED)
     topic.pass_a_second()
     assert ledgers(topic) == []
-    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [1, 0]
+    assert [cursor.backlog for cursor in (topic.cursor, other.cursor)] == [1, 0]
     topic.clock.set(NOW + DAY)
     assert (topic.consume(), given(other)) == ([6], [])
     topic.close()
@@ -329,7 +329,7 @@ def test_cancelling_in_a_shared_index_is_for_all_that_had_it(tmp_path):
     topic.pass_a_second()
     topic.log.open_cursor("late", "earliest")
     assert other.cancel(PINNED)
-    assert [cursor.backlog() for cursor in (topic.cursor, other.cursor)] == [0, 0]
+    assert [cursor.backlog for cursor in (topic.cursor, other.cursor)] == [0, 0]
     topic.clock.set(NOW + DAY)
     assert topic.consume() == given(other) == []
     topic.close()
@@ -364,7 +364,7 @@ def test_crash_states_where_only_one_of_two_cursors_has_set_it_aside(tmp_path):
             assert ledgers(again) == [], state.story()
             again.clock.set(NOW + DAY)
             assert (again.consume(), given(audit)) == ([6], [6]), state.story()
-            assert [cursor.backlog() for cursor in cursors] == [0, 0]
+            assert [cursor.backlog for cursor in cursors] == [0, 0]
             again.close()
     assert apart
 
@@ -430,7 +430,7 @@ def test_crash_states_of_cancelling_what_was_relocated(tmp_path, kind):
             again = Topic(root / "orders", kind, ManualClock(NOW + DAY))
             found = again.consume()
             assert found == [] or (found == [6] and "cancelled" not in state.marks), state.story()
-            assert again.cursor.backlog() == 0, state.story()
+            assert again.cursor.backlog == 0, state.story()
             again.close()
 
 
@@ -522,7 +522,7 @@ def test_crash_states_of_relocation(tmp_path, kind, is_written_just_now):
             assert found == ([] if "done" in state.marks else [6]) or (found == [] and known == 0), state.story()
             assert again.consume() == []
             again.pass_a_second()
-            assert again.cursor.backlog() == 0, state.story()
+            assert again.cursor.backlog == 0, state.story()
             again.close()
             assert not list(root.glob("orders/relocated/*/*")), state.story()
 

@@ -39,7 +39,7 @@ class Topic:
     def state(self):
         cursor = self.cursor
         return (
-            self.log.entry_count, cursor.backlog(), cursor.mark_delete_position, cursor.acknowledged_batch_indexes(P),
+            self.log.entry_count, cursor.backlog, cursor.mark_delete_position, cursor.acknowledged_batch_indexes(P),
             cursor.properties, self.log.properties, self.tracker.list(0, 2**63), list(self.log.cursors),
         )
 

@@ -410,7 +410,7 @@ def test_other_cursors_do_not_notice(tmp_path):
         cursor.acknowledge(Position(0, 2))
         PulsarTopicCompactionService(topic).compact()
         assert [entry.position.entry_id for entry in cursor.read()] == [0, 1, 3, 4, 5]
-        assert cursor.backlog() == 5
+        assert cursor.backlog == 5
 
 
 def test_the_house_keeper_compacts_by_the_threshold(tmp_path):

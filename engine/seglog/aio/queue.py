@@ -103,7 +103,7 @@ class AsyncQueue:
         queue: Queue = await open_by_thread(home, lambda: Queue(self._path, **self._options))
         self._home = home
         self._opened = queue
-        self._puts = _Together(home, queue.put_all)
+        self._puts = _Together(home, queue._put_all)
         self._acks: _Together[Job, None] = _Together(home, lambda jobs: _for_all(jobs, queue.ack))
         self._taker = _Taker(home, queue)
         return self

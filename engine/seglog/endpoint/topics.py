@@ -491,7 +491,7 @@ class Topics:
             for some in _pieces(list(wanted.items())):
                 if self._is_closing:
                     raise LogClosedError(f"the server was stopped before topic {creations[0].topic} was created")
-                self._log_dir.create_partitions({where: self._files(of) for where, of in some})
+                self._log_dir._create_partitions({where: self._files(of) for where, of in some})
         except BaseException:
             self._unmake(made)
             raise
@@ -513,7 +513,7 @@ class Topics:
         the rest instead."""
         try:
             left: list[Callable[[], None]] = []
-            self._log_dir.delete_partitions([where for where in made if self._directory(*where).is_dir()], left)
+            self._log_dir._delete_partitions([where for where in made if self._directory(*where).is_dir()], left)
             for remove in left:
                 remove()
             if self._unsynced:
@@ -533,8 +533,8 @@ class Topics:
         """Make a partition of an internal topic that is used for the first time, durably."""
         where = topic.name, partition
         files = self._files(Creation(topic.name, topic.topic_id, partition, partition + 1, settings))
-        self._log_dir.create_partitions({where: files})
-        for _ in self._log_dir.sync_partitions({where: files}):
+        self._log_dir._create_partitions({where: files})
+        for _ in self._log_dir._sync_partitions({where: files}):
             pass
         return self._open(topic.name, partition, create=True)
 
@@ -562,7 +562,7 @@ class Topics:
         try:
             for one in creations:
                 files = {(one.topic, partition): self._files(one) for partition in range(one.first, one.end)}
-                for _ in self._log_dir.sync_partitions(files):
+                for _ in self._log_dir._sync_partitions(files):
                     if self._is_closing:
                         return      # the mark stays for the next start
             is_done = True
@@ -611,8 +611,8 @@ class Topics:
                         for partition in some:
                             self._remove_torn_files(one, partition)
                         files = {(one.topic, partition): self._files(one) for partition in some}
-                        self._log_dir.create_partitions(files)
-                        for _ in self._log_dir.sync_partitions(files):
+                        self._log_dir._create_partitions(files)
+                        for _ in self._log_dir._sync_partitions(files):
                             pass
                     topic.partitions = max(topic.partitions, one.end)
                     self._show(topic)
@@ -663,11 +663,11 @@ class Topics:
         removals: list[Callable[[], None]] = []
         try:
             # Gathered, so that there is one sync; where that fails, each for itself.
-            self._log_dir.delete_partitions([where for topic in topics for where in self._taken(topic)], removals)
+            self._log_dir._delete_partitions([where for topic in topics for where in self._taken(topic)], removals)
         except SeglogError:
             for topic in topics:
                 try:
-                    self._log_dir.delete_partitions(self._taken(topic), removals)
+                    self._log_dir._delete_partitions(self._taken(topic), removals)
                 except SeglogError as error:
                     failed[topic.name] = error
         try:

@@ -137,11 +137,11 @@ class LogDir(OpenHandle):
             )
             return log
 
-    def create_partitions(self, files: Mapping[TopicPartition, Mapping[str, bytes]]) -> None:
+    def _create_partitions(self, files: Mapping[TopicPartition, Mapping[str, bytes]]) -> None:
         """Make the directories of partitions with these files in them, and open no log. A directory that is there gets
         the files that it lacks.
 
-        The names of the directories are durable then, by one sync; `sync_partitions` makes the files durable. Raises
+        The names of the directories are durable then, by one sync; `_sync_partitions` makes the files durable. Raises
         StorageError, and leaves what it made.
         """
         self._check()
@@ -159,7 +159,7 @@ class LogDir(OpenHandle):
                         file.append(content)
         self._fs.sync_directory(self.path)
 
-    def sync_partitions(self, files: Mapping[TopicPartition, Iterable[str]]) -> Iterator[None]:
+    def _sync_partitions(self, files: Mapping[TopicPartition, Iterable[str]]) -> Iterator[None]:
         """Make these files in partitions durable, one partition at each step. What was deleted meanwhile is left out.
         Raises StorageError."""
         for where, file_names in files.items():
@@ -173,7 +173,7 @@ class LogDir(OpenHandle):
                     raise
             yield
 
-    def delete_partitions(self, partitions: Sequence[TopicPartition], left: list[Callable[[], None]]) -> None:
+    def _delete_partitions(self, partitions: Sequence[TopicPartition], left: list[Callable[[], None]]) -> None:
         """As `delete`, for several partitions, with one sync. `left` gets functions that remove the files of each, now,
         later, or at the next start. If an error ends it, the first ones are deleted."""
         before = len(left)

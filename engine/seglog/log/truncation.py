@@ -207,7 +207,7 @@ class LogTruncator:
             _rename_all(tail.fs, target, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
         tail.fs.sync_directory(tail.path)
         for segment in old:
-            segment.supersede()
+            segment._supersede()
         remove_segments(tail.fs, tail.path, [segment.path for segment in old])
         for target in targets:
             _rename_all(tail.fs, target, names.SWAP_SUFFIX, "")

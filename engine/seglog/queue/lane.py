@@ -161,7 +161,7 @@ class Lane:
                 self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
                 self.leases = Leases()
                 self.unique = UniqueKeys()
-                contents = read_journal(path) if self._cursor.journal is not None else None
+                contents = read_journal(path) if self._cursor._journal is not None else None
                 for record in contents.records if contents is not None else ():
                     if record.subscription == SUBSCRIPTION:
                         self.leases.replay(record)
@@ -176,7 +176,7 @@ class Lane:
                 try:
                     # (A list: the cursor must not keep this alive.)
                     covered = self._covered = [(self._journal.journal_id, self._journal.position)]
-                    self._cursor.keep_in_journal(lambda: covered[0])
+                    self._cursor._keep_in_journal(lambda: covered[0])
                     self._dispatcher = self.delayed.dispatcher(
                         self._cursor, keeper=weak_keeper(self), unreadable=weak_burier(self)
                     )
@@ -207,7 +207,7 @@ class Lane:
         """Reading finds entries that were copied out of their ledgers by their copies only. Raises CorruptManifestError
         if more of them are gone than any queue has copied: then the file of the cursor lies, and may say billions."""
         count = self._cursor.aside_count
-        if count > _LOST_MAX + self.managed_ledger.entry_count + self._dispatcher.copies_count:
+        if count > _LOST_MAX + self.managed_ledger.entry_count + self._dispatcher._copies_count:
             raise CorruptManifestError(
                 f"the cursor has set aside {count} entries, more than the queue has ever had",
                 file=cursor_path(self.managed_ledger.path, self._cursor.name))
@@ -247,7 +247,7 @@ class Lane:
         with self._lock, self._repairing:
             if len(self._ready) >= READ_AHEAD or self._is_torn or self.managed_ledger.closed:
                 return
-            if self._dispatcher.hand_over(position):
+            if self._dispatcher._hand_over(position):
                 self._ready.append(Job(self, (*position, -1), 0, Entry(entry), None))
 
     # --- keys of which there is one job ------------------------------------------------------
@@ -406,7 +406,7 @@ class Lane:
         is_due = due_ms is not None and due_ms <= self._clock.now_ms()
         if is_due or now_ns - self._read_ns >= RELOCATE_EVERY_NS:
             self._read_ns = now_ns
-            for entry in self._dispatcher.read_due(max(wanted, READ_AHEAD)):
+            for entry in self._dispatcher._take_due(max(wanted, READ_AHEAD)):
                 self._due.extend(self._jobs_of(entry))
 
     def _look_at_the_clock(self) -> None:
@@ -753,7 +753,7 @@ class Lane:
             size - len(self._cursor.acknowledged_batch_indexes(position)) - 1
             for position, size in self._batches().items()
         )
-        return self._cursor.backlog() + of_batches
+        return self._cursor.backlog + of_batches
 
     def living(self) -> int:
         """Count the messages that are neither acknowledged nor dead, with the lock."""
@@ -836,7 +836,7 @@ class Lane:
         """Raise LogClosedError, or ForkedHandleError in a forked child."""
         if self.managed_ledger.closed:      # in the words of who opened a queue
             raise LogClosedError("the queue was closed", file=self.managed_ledger.path)
-        self.managed_ledger.check()
+        self.managed_ledger._check()
 
     def close(self) -> None:
         """Close it; what is out is delivered again by the next opening. Idempotent."""

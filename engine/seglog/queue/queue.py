@@ -351,7 +351,7 @@ class Queue(OpenHandle):
         assert reservation is not None
         return reservation
 
-    def put_all(self, calls: "Sequence[PutCall]") -> list[str | BaseException]:
+    def _put_all(self, calls: "Sequence[PutCall]") -> list[str | BaseException]:
         """Put several jobs, each with its own arguments, by one write and one sync for each priority; return the id of
         each, or the error because of which it was not put."""
         listed = _listed("calls", calls)
@@ -385,7 +385,7 @@ class Queue(OpenHandle):
     def _built(self, call: PutCall) -> tuple[Lane, bytes]:
         """Where a call's job goes, and its entry."""
         if not isinstance(call, PutCall):
-            raise InvalidArgumentError(f"put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
+            raise InvalidArgumentError(f"_put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
         value, key, delay, at, properties, priority = call
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         return lane, lane.delayed.build(

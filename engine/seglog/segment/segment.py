@@ -335,7 +335,7 @@ class Segment:
         """
         self._retired = True
 
-    def supersede(self) -> None:
+    def _supersede(self) -> None:
         """Like `retire`, for a segment that others replace: a reader that began before continues in the old files.
 
         They stay open, in addition to those that OPEN_SEGMENTS counts, as long as the segment is referenced.

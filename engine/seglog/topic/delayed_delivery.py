@@ -367,7 +367,7 @@ class DelayedDelivery(OpenHandle):
             return
         building = building or self._managed_ledger.open_cursor(BUILDING_CURSOR, "earliest")
         shared = _decided(building).moved
-        home = self._managed_ledger.shared(RelocatedHome)
+        home = self._managed_ledger._shared(RelocatedHome)
         relocated = dict(home.join(self._managed_ledger).times())
         home.leave()
         for position in map(Position._make, positions):

@@ -140,7 +140,7 @@ class DelayedIndex:
                     "another index uses this tracker", hint="make one dispatcher for each subscription, and share it"
                 )
             tracker.source = self
-        self._home = managed_ledger.shared(RelocatedHome)
+        self._home = managed_ledger._shared(RelocatedHome)
         self._relocated = self._home.join(managed_ledger)
         self._is_closed = False
         # The first relocation waits for a while after opening: most topics are soon closed again.

@@ -135,12 +135,12 @@ class Dispatcher:
                     return entries
                 self._sleep(seen, left_s)
 
-    def read_due(self, max_entries: int) -> list[StoredEntry]:
+    def _take_due(self, max_entries: int) -> list[StoredEntry]:
         """Read at most `max_entries` entries that were delayed and are due now, and no others."""
         with self._lock:
             return self._take(max_entries, reads_on=False)
 
-    def hand_over(self, position: Position) -> bool:
+    def _hand_over(self, position: Position) -> bool:
         """Count an entry that was just added, not delayed, as dispatched if it is the one that would be read next;
         return whether it is. The caller then need not read it back."""
         with self._lock:
@@ -179,7 +179,7 @@ class Dispatcher:
                     self._take_read(entries, max_entries)
         except SeglogError:
             if not entries:
-                self._managed_ledger.heard()
+                self._managed_ledger._heard()
                 raise
             # Return the entries found before the error; the next read meets it again.
         except BaseException:
@@ -267,7 +267,7 @@ class Dispatcher:
             return self._index.relocated_entry(position) if self._cursor.is_aside(position) else None
 
     @property
-    def copies_count(self) -> int:
+    def _copies_count(self) -> int:
         """How many entries of the topic have a copy beside its ledgers."""
         return self._index.copies_count
 

@@ -201,7 +201,7 @@ class PulsarTopicCompactionService(TopicCompactionService):
             raise InvalidArgumentError(f"a service needs a ManagedLedger, not {managed_ledger!r}")
         self._topic = managed_ledger
         self._name = managed_ledger.path.name if name is None else name
-        self._shared = shared = managed_ledger.shared(_Shared)
+        self._shared = shared = managed_ledger._shared(_Shared)
         self._is_closed = False
         self.error: SeglogError | None = None
         with shared.swapping:

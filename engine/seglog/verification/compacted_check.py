@@ -48,7 +48,7 @@ def check_compacted_ledger(compacted: CompactedLedger) -> Iterator[Finding]:
     log = compacted.path / LOG_NAME
     check = check_ledger(log)
     for damage in check.damages:
-        yield Finding.of_damage("compacted_damaged", log, damage)
+        yield Finding._of_damage("compacted_damaged", log, damage)
     if check.damages:
         return
     before, last, number = EARLIEST, MessagePosition.EARLIEST, -1

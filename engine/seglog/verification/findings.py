@@ -314,7 +314,7 @@ class Finding:
     advice: str = ""
 
     @classmethod
-    def of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
+    def _of_damage(cls, code: str, log: Path, damage: Damage) -> Self:
         """A finding for bytes of a ledger's .log that are not whole batches."""
         return cls(
             code, os.fspath(log), damage.start, damage.first_offset, damage.stop - damage.start, found=damage.reason

@@ -131,7 +131,7 @@ def _check_ledger(
     check = check_ledger(log)
     for damage in check.damages:
         is_tail = check.is_torn_tail and metadata.end is None
-        found.append(Finding.of_damage("ledger_tail" if is_tail else "ledger_damaged", log, damage))
+        found.append(Finding._of_damage("ledger_tail" if is_tail else "ledger_damaged", log, damage))
     for batch in Segment(log, is_last=True).batches(on_lost=lambda _: None):
         try:
             for record in batch:

@@ -96,7 +96,7 @@ def _check(path: Path, copies: set[Position]) -> Iterator[Finding]:
         yield Finding("relocated_damaged", os.fspath(path), found=f"version {version}", expected=f"version {VERSION}")
         return
     for damage in check_ledger(log).damages:
-        yield Finding.of_damage("relocated_damaged", log, damage)
+        yield Finding._of_damage("relocated_damaged", log, damage)
     number = -1
     try:
         with Ledger.open(path, held=True, read_only=True) as ledger:

@@ -116,7 +116,7 @@ class Topic:
                 while entries := dispatcher.read(1000):
                     got.update(numbers(entries))
                     dispatcher.cursor.acknowledge_many(entry.position for entry in entries)
-            assert log.open_cursor("one").backlog() == 0
+            assert log.open_cursor("one").backlog == 0
         missing = self.published.keys() - got - self.acknowledged - self.cancelling
         assert not missing, f"never given: {sorted(missing)}"
         assert not got & self.cancelled, f"given though cancelled: {sorted(got & self.cancelled)}"

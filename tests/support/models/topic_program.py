@@ -191,7 +191,7 @@ class TopicProgram:
         for name, subscription in self.subscriptions.items():
             cursor = topic.cursors[name]
             live = subscription.live(positions)
-            assert cursor.backlog() == len(live)
+            assert cursor.backlog == len(live)
             cursor.rewind()
             assert [entry.position for entry in cursor.read(10**6)] == live
             marked = subscription.mark_delete(positions, cursor.mark_delete_position)
@@ -304,4 +304,4 @@ def check_cursor(cursor, found, last, following):
             assert position not in last.done or position not in following.done, position
         parts = cursor.acknowledged_batch_indexes(position)
         assert parts <= last.parts.get(position, set()) | following.parts.get(position, set())
-    assert cursor.backlog() == sum(not cursor.is_acknowledged(position) for position in found)
+    assert cursor.backlog == sum(not cursor.is_acknowledged(position) for position in found)

@@ -25,9 +25,9 @@ def judge(task, note, number):
         entries, cursors = contents(topic, stored)
         note("has", entries, cursors)
         for name, cursor in topic.cursors.items():
-            if name in cursors and cursor.backlog() != len(entries) - len(cursors[name]):
+            if name in cursors and cursor.backlog != len(entries) - len(cursors[name]):
                 done = len(cursors[name])
-                wrong.append(f"{name} has a backlog of {cursor.backlog()}, of {len(entries)} entries {done} are done")
+                wrong.append(f"{name} has a backlog of {cursor.backlog}, of {len(entries)} entries {done} are done")
         indexes = [entry.index for entry in stored]
         if indexes != sorted(set(indexes)) or (indexes and topic.last_index < indexes[-1]):
             wrong.append(f"message indexes {indexes}, the last one is {topic.last_index}")

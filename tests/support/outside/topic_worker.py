@@ -82,7 +82,7 @@ def positions_in(topic):
 
 def _aside(topic):
     """Entries that were relocated, by their positions."""
-    home = topic.shared(RelocatedHome)
+    home = topic._shared(RelocatedHome)
     relocated = home.join(topic)
     found = {
         position: relocated.read(position) for cursor in topic.cursors.values() for position in positions_aside(cursor)

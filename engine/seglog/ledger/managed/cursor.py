@@ -119,8 +119,9 @@ class ManagedCursor:
             self._properties = changed
             self._write()
 
+    @property
     def backlog(self) -> int:
-        """Count the entries that are not fully acknowledged."""
+        """The number of entries that are not fully acknowledged."""
         with self._lock:
             return self._acknowledged.backlog(self._extent())
 
@@ -550,9 +551,9 @@ class ManagedCursor:
             last = extent.position(end - 1)
             if last is None or end <= begin:
                 return 0
-            backlog = self.backlog()
+            backlog = self.backlog
             self._mark_delete(last)
-            expired = backlog - self.backlog()
+            expired = backlog - self.backlog
         self._tell()
         return expired
 
@@ -606,12 +607,12 @@ class ManagedCursor:
         return self._is_closed
 
     @property
-    def journal(self) -> tuple[int, int] | None:
+    def _journal(self) -> tuple[int, int] | None:
         """The id of the journal that has its acknowledgements, and the position up to which the cursor has them, too;
         or None if there is no journal."""
         return self._covers()
 
-    def keep_in_journal(self, covers: Callable[[], tuple[int, int]]) -> None:
+    def _keep_in_journal(self, covers: Callable[[], tuple[int, int]]) -> None:
         """From now on, acknowledgements are made durable in a journal first: this is written when it is flushed
         or closed, not after acknowledgements. `covers`: the id of the journal, and up to where its acknowledgements are
         in this. The file refers to a journal at return."""

@@ -257,7 +257,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         """Stop calling `chore`; has no effect if it is not registered."""
         self._chores = tuple(kept for kept in self._chores if kept != chore)
 
-    def shared(self, kind: type[T]) -> T:
+    def _shared(self, kind: type[T]) -> T:
         """Return the object of this class that all users of this managed ledger share; the first call makes it."""
         found: T = self._shared_parts.setdefault(kind, kind())  # type: ignore[assignment]
         return found
@@ -270,7 +270,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     # --- closing -----------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise LogClosedError if it was closed, ForkedHandleError in a forked child."""
         self._current()
         self._tail.held.check()
@@ -301,7 +301,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             tail.tell()
             self._cursors.tell()
 
-    def heard(self) -> None:
+    def _heard(self) -> None:
         """Note that the caller raises a failure in `shield.unheard` itself: closing need not raise it again."""
         self._tail.heard()
 

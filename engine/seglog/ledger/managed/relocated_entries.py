@@ -63,8 +63,7 @@ def relocated_directory(managed_ledger: Path, cursor_name: str) -> Path:
 
 
 class RelocatedHome:
-    """What all users of one managed ledger share of its relocated entries (ManagedLedger.shared): open while there is a
-    user."""
+    """What all users of one managed ledger share of its relocated entries: open while there is a user."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
