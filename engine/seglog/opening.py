@@ -152,7 +152,8 @@ def serve(
     _check_access(users, tls)
     if topics is not None and not isinstance(topics, Mapping):
         raise InvalidArgumentError(
-            f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
+            f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}",
+            hint='for example topics={"orders": 3}')
     server_config = ServerConfig.of(server)
     listeners = listeners_of(
         listen, advertise, protocols_of(server_config.listener_security_protocol_map), has_users=users is not None,

@@ -8,7 +8,7 @@ import pytest
 import seglog
 from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
 from seglog.endpoint.topics import Topics
-from seglog.errors import StorageError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.state.kept_settings import read_settings
 from seglog.state.partition_metadata import PartitionMetadata
@@ -101,6 +101,12 @@ def crashes(in_memory, monkeypatch):
         return copies
 
     return made
+
+
+def test_an_error_names_the_topic_whose_name_is_refused(tmp_path):
+    refused = pytest.raises(InvalidArgumentError, match="Topic name is invalid: 'a b': it may contain only ASCII")
+    with seglog.serve(tmp_path / "data", fsync="never") as server, refused:
+        server.create_topic("a b")
 
 
 def test_a_crash_during_create_topics_leaves_the_whole_topic_or_nothing(crashes):

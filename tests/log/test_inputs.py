@@ -152,6 +152,7 @@ def test_a_field_of_another_type_gets_the_hint_that_mends_it(in_memory, record, 
             with pytest.raises(InvalidArgumentError) as refused:
                 append()
             assert hint in refused.value.hint
+            assert refused.value.__suppress_context__       # a traceback says it once
         assert log.append(b"good") == 0
 
 

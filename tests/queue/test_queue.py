@@ -196,6 +196,17 @@ def test_wrong_values_are_refused(jobs):
     assert jobs.stats().backlog == 0
 
 
+def test_a_value_and_a_delay_of_another_type_get_a_hint_that_mends_them(jobs):
+    for put in (lambda: jobs.put({"a": 1}), lambda: jobs.put_many([b"good", {"a": 1}])):
+        with pytest.raises(InvalidArgumentError, match="must be bytes") as refused:
+            put()
+        assert "json.dumps(value).encode()" in refused.value.hint
+    for wait in (lambda: jobs.put(b"x", delay="10s"), lambda: jobs.get(lease="10s", timeout=0)):
+        with pytest.raises(InvalidArgumentError, match="must be seconds or a timedelta, not '10s'") as refused:
+            wait()
+        assert "timedelta(seconds=10)" in refused.value.hint
+
+
 def test_purge_counts_jobs_not_entries(jobs):
     jobs.put_many([b"%d" % n for n in range(5)])
     jobs.put(b"single")

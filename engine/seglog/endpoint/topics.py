@@ -278,7 +278,7 @@ class Topics:
         """Why a topic with this name cannot be created, or None if it can. (Topic.validate, Topic.hasCollision)"""
         why = names.topic_fault(name)
         if why is not None:
-            return why
+            return f"Topic name is invalid: {repr(name)[:80]}: {why}"
         # A copy: the worker creates and deletes topics meanwhile.
         twin = next((other for other in tuple(self._alike.get(_flat(name), ())) if other != name), None)
         return twin and f"Topic '{name}' collides with existing topics: {twin}"

@@ -117,7 +117,7 @@ def build_batch(
             is_transactional=transactional, is_control=control, delete_horizon_ms=delete_horizon_ms,
         ))
     except TypeError as error:
-        raise InvalidArgumentError(str(error), hint="a record must be (key, value[, headers[, timestamp]])") from error
+        raise InvalidArgumentError(str(error), hint="a record must be (key, value[, headers[, timestamp]])") from None
 
 
 def _check_field(name: str, value: int) -> None:

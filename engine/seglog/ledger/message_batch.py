@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_INT32 = (1 << 31) - 1
 # The size of its metadata, and their one required field: payload_size.
 _MESSAGE_BYTES_MIN = 4 + 2
+HINT_OF_VALUE = "encode text by value.encode(), and other values by json.dumps(value).encode()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +153,6 @@ def _contiguous(value: "Buffer") -> "Buffer":
     try:
         return value if memoryview(value).c_contiguous else bytes(value)
     except TypeError:
-        raise InvalidArgumentError(f"a message's value must be bytes, not {type(value).__name__}") from None
+        raise InvalidArgumentError(
+            f"the value must be bytes-like, not {type(value).__name__}",
+            hint=HINT_OF_VALUE) from None

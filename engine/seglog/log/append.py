@@ -144,7 +144,7 @@ class LogAppender:
                 timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
             made = encoder.one(now_ms, key, value, headers, timestamp)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
+            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from None
         appended = self._append_made(encoder, (made,), now_ms, True, wait)
         return self.append(value, key, headers, timestamp, wait) if appended is None else appended
 
@@ -164,7 +164,7 @@ class LogAppender:
             else:
                 made = split(listed, encoder, self._tail.config, now_ms)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint=hint_of_records(listed)) from error
+            raise InvalidArgumentError(str(error), hint=hint_of_records(listed)) from None
         appended = self._append_made(encoder, made, now_ms, atomic, wait)
         return self.append_many(listed, atomic, wait) if appended is None else appended
 
@@ -275,7 +275,7 @@ class LogAppender:
             if offset < 0:
                 return self.append(value, key, headers, timestamp, wait)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from error
+            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from None
         return offset if wait else PendingAppend(offset, number)
 
     def _append_made(

@@ -83,7 +83,7 @@ class LogTransactions:
         try:
             made = tail.encoder.of_producer(records, now_ms, producer_id, epoch, sequence)
         except TypeError as error:
-            raise InvalidArgumentError(str(error), hint=hint_of_records(records)) from error
+            raise InvalidArgumentError(str(error), hint=hint_of_records(records)) from None
         try:
             # The marker's sync covers it: until then, readers of committed data do not see it.
             written = self._appender.append_batch(made, True, None, False)

@@ -40,7 +40,10 @@ def duration_ns(what: str, value: timedelta | float) -> int:
         else:
             raise TypeError
     except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"{what} must be seconds or a timedelta, not {repr(value)[:80]}") from None
+        raise InvalidArgumentError(
+            f"{what} must be seconds or a timedelta, not {repr(value)[:80]}",
+            hint="for example 10, or timedelta(seconds=10)",
+        ) from None
     if not 0 <= found <= _LONGEST_NS:
         raise InvalidArgumentError(f"{what} must be from 0 seconds to a hundred years, not {repr(value)[:80]}")
     return found

@@ -36,6 +36,7 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
+from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.metrics import PROCESS
 from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
@@ -667,8 +668,7 @@ def _size_of(value: object) -> int:
         return memoryview(value).nbytes     # type: ignore[arg-type]
     except TypeError:
         raise InvalidArgumentError(
-            f"a job must be bytes, or (key, bytes), not {repr(value)[:80]}"
-        ) from None
+            f"a job must be bytes, or (key, bytes), not {repr(value)[:80]}", hint=HINT_OF_VALUE) from None
 
 
 def _least(one: float | None, other: float) -> float:

@@ -466,7 +466,9 @@ def _delay_ns(delay: timedelta | float) -> int:
             seconds = float(delay)
             delay_ns = round(seconds * 1e9)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"delay must be seconds or a timedelta, not {delay!r}") from None
+        raise InvalidArgumentError(
+            f"delay must be seconds or a timedelta, not {delay!r}", hint="for example 10, or timedelta(seconds=10)",
+        ) from None
     if not 0 <= delay_ns < 2**62 * 1_000_000:
         raise InvalidArgumentError(f"delay must be at least 0 and less than 2**62 ms, not {seconds} s")
     return delay_ns
