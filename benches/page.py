@@ -305,7 +305,7 @@ def _ms(seconds: float) -> str:
 
 # --- the chart ---------------------------------------------------------------------------------------
 
-WIDTH, LEFT, RIGHT, LINE, TOP_MARGIN = 860, 330, 90, 40, 64
+WIDTH, LEFT, RIGHT, LINE, TOP_MARGIN = 420, 24, 54, 44, 70      # narrow: it must be readable on a phone
 SCALE = 20.0    # the longest bar's end, with a logarithmic axis from 0.5
 
 
@@ -316,27 +316,28 @@ def chart(run: Mapping[str, Any]) -> str:
     def x(ratio: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * log(ratio / 0.5) / log(SCALE / 0.5)
 
-    height = TOP_MARGIN + LINE * len(BARS) + 44
+    height = TOP_MARGIN + LINE * len(BARS) + 58
     at = run["machine"]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="system-ui, sans-serif" '
-        'role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * 5 // 4}" height="{height * 5 // 4}" '
+        f'viewBox="0 0 {WIDTH} {height}" font-family="system-ui, sans-serif" role="img">',
         "  <title>CPU time: how many times the peer's rate seglog reaches</title>",
         f'  <rect x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10" fill="#fbfcfc" stroke="#cfd8dc"/>',
-        '  <text x="24" y="32" font-size="17" font-weight="600" fill="#0d3640">How many times its peer\'s rate seglog '
-        "reaches, for the same CPU time</text>",
+        f'  <text x="{LEFT}" y="28" font-size="14" font-weight="600" fill="#0d3640">'
+        "How many times its peer's rate seglog reaches</text>",
+        f'  <text x="{LEFT}" y="46" font-size="12" fill="#546e7a">for the same CPU time</text>',
     ]
     bottom = TOP_MARGIN + LINE * len(BARS)
+    parts += [line for number, bar in enumerate(BARS) for line in _bar(x, number, bar[0], rows[bar[1]])]
     for tick in (0.5, 1, 2, 5, 10, 20):
         stroke, at_x = ("#546e7a" if tick == 1 else "#cfd8dc"), f"{x(tick):.1f}"
         parts += [
-            f'  <line x1="{at_x}" y1="{TOP_MARGIN - 8}" x2="{at_x}" y2="{bottom}" stroke="{stroke}"/>',
-            f'  <text x="{at_x}" y="{bottom + 18}" font-size="12" text-anchor="middle" fill="#546e7a">'
+            f'  <line x1="{at_x}" y1="{bottom}" x2="{at_x}" y2="{bottom + 6}" stroke="{stroke}"/>',
+            f'  <text x="{at_x}" y="{bottom + 20}" font-size="12" text-anchor="middle" fill="#546e7a">'
             f"{tick:g} ×</text>",
         ]
-    parts += [line for number, bar in enumerate(BARS) for line in _bar(x, number, bar[0], rows[bar[1]])]
     parts += [
-        f'  <text x="24" y="{bottom + 18}" font-size="12" fill="#546e7a">{escape(at["processor"])}, {at["date"]}, '
+        f'  <text x="{LEFT}" y="{bottom + 44}" font-size="12" fill="#546e7a">{escape(at["processor"])}, {at["date"]}, '
         f'{at["commit"]}</text>',
         "</svg>",
     ]
@@ -347,12 +348,11 @@ def _bar(x: Callable[[float], float], number: int, label: str, row: Row) -> Iter
     """From 1 to the right where seglog is ahead, to the left where the peer is."""
     y, one, end = TOP_MARGIN + LINE * number, x(1), x(row["ratio"])
     assert 0.5 < row["ratio"] < SCALE, "wider than the axis"
-    yield (f'  <text x="{LEFT - 14}" y="{y + 15}" font-size="14" text-anchor="end" fill="#0d3640">{escape(label)}'
-           "</text>")
-    yield (f'  <text x="{LEFT - 14}" y="{y + 31}" font-size="12" text-anchor="end" fill="#607d8b">beside '
-           f"{escape(_peer(row))}</text>")
+    yield (f'  <text x="{LEFT}" y="{y + 10}" font-size="13" fill="#0d3640">{escape(label)} '
+           f'<tspan font-size="12" fill="#546e7a">beside {escape(_peer(row))}</tspan></text>')
     fill = "#14505c" if row["ratio"] >= 1 else "#b35f00"
-    yield (f'  <rect x="{min(one, end):.1f}" y="{y + 7}" width="{abs(end - one):.1f}" height="22" rx="3" '
+    yield (f'  <rect x="{min(one, end):.1f}" y="{y + 16}" width="{abs(end - one):.1f}" height="18" rx="3" '
            f'fill="{fill}"/>')
-    yield (f'  <text x="{max(one, end) + 8:.1f}" y="{y + 23}" font-size="14" font-weight="600" fill="{fill}">'
+    yield f'  <line x1="{one:.1f}" y1="{y + 14}" x2="{one:.1f}" y2="{y + 36}" stroke="#546e7a"/>'
+    yield (f'  <text x="{max(one, end) + 8:.1f}" y="{y + 30}" font-size="13" font-weight="600" fill="{fill}">'
            f"{_ratio(row)}</text>")

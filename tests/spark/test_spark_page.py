@@ -26,7 +26,7 @@ def test_the_blocks_run(spark, tmp_path, monkeypatch, capsys):
     assert len(blocks) == 5
     names = {"spark": spark}
     for block in blocks:
-        exec(block.replace("/data", str(tmp_path)), names)
+        exec(block.replace("/data", str(tmp_path)).replace('"try', f'"{tmp_path}/try'), names)
     shown = capsys.readouterr().out
     assert "value 49" in shown or "value 19" in shown
     assert spark.read.parquet(str(tmp_path / "lake")).count() == 100
