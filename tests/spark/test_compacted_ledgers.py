@@ -42,6 +42,7 @@ def test_every_topic_is_converted_by_a_task_of_its_own(topics):
     for form in ("old", "retained-only", "new"):
         rows = convert_compacted_ledgers(spark, topics, form)
         assert [row.status for row in rows] == ["converted"] * COUNT + ["skipped"]
+        assert [row.what for row in rows] == [None] * COUNT + ["it was never compacted"]
         assert [row.path for row in rows] == [str(path) for path in topics]
         assert all(row.messages == 4 and row.sha256 for row in rows[:COUNT])
         assert [state_of(path) for path in topics[:COUNT]] == [(FORMS[form], messages) for _, messages in before]
@@ -52,6 +53,7 @@ def test_every_topic_is_converted_by_a_task_of_its_own(topics):
 def test_a_task_that_runs_again_finds_it_done(topics):
     rows = convert_compacted_ledgers(SparkDouble(twice), topics, "old")
     assert [row.status for row in rows] == ["skipped"] * len(topics)
+    assert [row.what for row in rows] == ["it is old already"] * COUNT + ["it was never compacted"]
     assert {state_of(path)[0] for path in topics[:COUNT]} == {FORMS["old"]}
 
 

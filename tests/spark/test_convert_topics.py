@@ -250,6 +250,7 @@ def test_another_conversion_into_the_same_target_is_refused(log_dir, tmp_path):
     # The same options and more topics are the same conversion.
     report = spark_convert(log_dir, tmp_path / "new")
     assert [row.status for row in report.rows] == ["skipped", "skipped", "converted"]
+    assert [row.what for row in report.rows] == ["converted by an earlier run"] * 2 + [None]
     assert content(tmp_path / "new") == by_cli(log_dir, tmp_path / "cli")
 
 

@@ -71,7 +71,9 @@ def test_another_run_finds_what_is_final(convert, tmp_path, log_dir):
     assert [row.status for row in report.rows] == ["skipped", "skipped", "converted"]
     whole = convert_topics(SparkDouble(), log_dir, tmp_path / "other", task_bytes=1, fs=UnsyncedFs())
     assert [(row.records, row.digest) for row in report.rows] == [(row.records, row.digest) for row in whole.rows]
-    assert [row.status for row in convert().rows] == ["skipped"] * 3
+    again = convert().rows
+    assert [row.status for row in again] == ["skipped"] * 3
+    assert {row.what for row in again} == {"converted by an earlier run, and final"}
     assert not convert.workplace.exists()
 
 

@@ -17,6 +17,10 @@ from seglog.reading.listing import settled_log_files
 VERSION = 1
 _FORMAT = "seglog-conversion-report"
 
+# Why a partition is skipped by a later run.
+DONE_BEFORE = "converted by an earlier run"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
     """One partition. Sizes are those of .log files; for a plan, `bytes_out` is its forecast.
@@ -71,7 +75,7 @@ class PartitionRow:
         return cls(
             source.name, "skipped", segments=len(files), records=proof.records,
             bytes_in=_size_of(settled_log_files(source)), bytes_out=_size_of(files), digest=proof.sha256,
-            what="converted by an earlier run",
+            what=DONE_BEFORE,
         )
 
     @classmethod

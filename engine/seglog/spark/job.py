@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.conversion.log_dir import choose_partitions, is_topics_name
 from seglog.conversion.losses import Losses, loss_kinds
-from seglog.conversion.report import PartitionRow
+from seglog.conversion.report import DONE_BEFORE, PartitionRow
 from seglog.errors import InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.compression import Codec
@@ -454,7 +454,10 @@ class _Job:
             )
         if outcome.plan != shard.identity:
             raise changed_since(workplace, partition, "undo the conversion with --rollback, and convert again")
-        return replace(row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0)
+        return replace(
+            row_of(outcome.row), status="skipped", skipped=len(shard.segments), retried=0, seconds=0.0,
+            what=DONE_BEFORE,
+        )
 
     def _finalized_before(self, goal: Target, partition: str, shard: Shard) -> PartitionRow:
         proof = goal.kept(partition)
@@ -466,6 +469,7 @@ class _Job:
         return PartitionRow(
             partition, "skipped", segments=len(logs), records=proof.records, bytes_in=shard.size_bytes,
             bytes_out=sum(file.size_bytes for file in logs), digest=proof.sha256, skipped=len(shard.segments),
+            what=f"{DONE_BEFORE}, and final",
         )
 
     # --- the stages ----------------------------------------------------------------------------

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedLedger:
-    """The result for the topic at `path`. `status`: "converted", "skipped" (it has the form already, or was never
-    compacted) or "failed"; then `error` is the error's code, and `what` its message. `messages`: how many it has;
-    `sha256`: of these messages. `bytes_in`, `bytes_out`: the size of the ledger before and after."""
+    """The result for the topic at `path`. `status`: "converted", "skipped" (then `what` says why) or "failed" (then
+    `error` is the error's code, and `what` its message). `messages`: how many it has; `sha256`: of these messages.
+    `bytes_in`, `bytes_out`: the size of the ledger before and after."""
 
     path: str
     status: str
@@ -65,7 +65,7 @@ def convert_one(path: str, form: str) -> ConvertedLedger:
             service = PulsarTopicCompactionService(topic)
             before = service.compacted_ledger
             if before is None:
-                return ConvertedLedger(path, "skipped")
+                return ConvertedLedger(path, "skipped", what="it was never compacted")
             bytes_in = before.size_bytes
             ledger_id = service.convert(FORMS[form])
             after = service.compacted_ledger
@@ -73,7 +73,7 @@ def convert_one(path: str, form: str) -> ConvertedLedger:
             proof = digest_of(after)
             return ConvertedLedger(
                 path, "skipped" if ledger_id is None else "converted", proof.messages, proof.sha256, bytes_in,
-                after.size_bytes,
+                after.size_bytes, what=f"it is {form} already" if ledger_id is None else None,
             )
     except StorageError:
         raise
