@@ -6,6 +6,7 @@ import click
 
 from seglog.errors import NotALogError
 from seglog.format import names
+from seglog.fs.staging import leftovers
 from seglog.upkeep.tidy import Litter, holds_backups, tidy
 
 from . import report
@@ -67,4 +68,6 @@ def _log_dirs(path: Path) -> Sequence[Path]:
             return [path]
         if found := log_dirs(path):
             return found
+        if leftovers(path):     # of a run that was killed before there was a partition
+            return [path]
     raise NotALogError("not a log dir", file=path, hint="pass the directory that has partition directories in it")

@@ -6,6 +6,7 @@ import pytest
 
 import seglog as engine
 from support.command import seglog, seglog_json
+from support.killed_command import killed
 
 KIND = "v2-none-ct-k411--flip-earlier-seg"
 
@@ -76,6 +77,24 @@ def test_a_copy_is_recovered_and_the_source_stays(damaged, tmp_path, mode, kept)
     assert (target / "quarantine").exists() == (mode == "quarantine")
     # What was recovered has nothing to lose.
     seglog("recover", target, "--mode", mode)
+
+
+@pytest.mark.parametrize(("method", "part"), [
+    ("create", ".log"), ("create", ".index"), ("sync_directory", ".seglog-staging"), ("rename", "new/orders-0"),
+])
+def test_a_copy_that_was_killed_is_made_by_the_next_run(damaged, tmp_path, method, part):
+    command = "recover", damaged, "--mode", "quarantine", "--out"
+    seglog(*command, tmp_path / "whole/orders-0", status=1)
+    before, target = contents(damaged), tmp_path / "new/orders-0"
+    target.parent.mkdir()
+    killed(method, part, 1, *command, target)
+    assert contents(damaged) == before
+    assert not target.exists()
+    assert [line["kind"] for line in seglog_json("tidy", target.parent, status=1)[:-1]] == ["staging"]
+    seglog(*command, target, status=1)
+    assert contents(target) == contents(tmp_path / "whole/orders-0")
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "whole"}
+    assert {path.name for path in target.parent.iterdir()} == {"orders-0", ".lock"}
 
 
 def test_the_indexes_are_made_by_the_topic_s_settings(damaged, tmp_path):

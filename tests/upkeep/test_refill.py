@@ -440,3 +440,60 @@ def test_a_run_that_ends_at_any_step_loses_nothing_and_the_next_run_completes(di
         if not fs.failed:
             break
     assert fail_at > 40
+
+
+# --- the same into a copy ------------------------------------------------------------------------
+
+
+def copied(disk, replica, fs=None):
+    return recover_with(
+        disk / "broker/orders-0", disk / "new/orders-0", mode="quarantine", sources=[replica], config=CONFIG, fs=fs
+    )
+
+
+def check_copy(disk, replica, damaged):
+    """Whatever a run that ended early left: the source as it was, and a whole copy or none, which the next run makes.
+    Returns whether there was one."""
+    assert logs_of(disk) == damaged
+    target = disk / "new/orders-0"
+    was_there = target.exists()
+    if not was_there:
+        copied(disk, replica)
+    assert logs_of(disk) == damaged
+    assert content(target) == EXPECTED
+    assert [one.code for one in verify(target, config=CONFIG).findings] == ["quarantined"]
+    assert {path.name for path in target.parent.iterdir()} - {".lock"} == {"orders-0"}
+    assert {path.name for path in disk.iterdir()} == {"broker", "new"}      # no staging
+    return was_there
+
+
+def test_a_power_cut_at_any_step_of_a_copy_leaves_a_whole_one_or_none(disk):
+    disk, replica = disk
+    damaged = logs_of(disk)
+    recording = RecordingFs(disk)
+    copied(disk, replica, recording)
+    check_copy(disk, replica, damaged)
+    found = []
+    for state in recording.crash_states(limit=2000 if FULL else 40, seed=2, shuffled=not FULL):
+        with state.materialise() as crashed:
+            found.append(check_copy(crashed, replica, damaged))
+    assert found.count(False) > 20
+
+
+@pytest.mark.parametrize("how", ["full disk", "killed", "interrupted"])
+def test_a_copy_that_ends_at_any_step_is_whole_or_not_there(disk, tmp_path, how):
+    disk, replica = disk
+    damaged = logs_of(disk)
+    for fail_at in itertools.count(0, 1 if FULL else 9):
+        run = shutil.copytree(disk, tmp_path / f"run{fail_at}")
+        make = InterruptedFs if how == "interrupted" else FailingFs
+        fs = make(
+            OsFileSystem(), fail_at=fail_at, error=errno.ENOSPC, once=how == "interrupted", short=how == "full disk"
+        )
+        with contextlib.suppress(StorageError, KeyboardInterrupt):
+            copied(run, replica, fs)
+        check_copy(run, replica, damaged)
+        shutil.rmtree(run)
+        if not fs.failed:
+            break
+    assert fail_at > 30
