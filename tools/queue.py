@@ -171,11 +171,13 @@ def create(path: Path, dry_run: bool, as_json: bool) -> int:
 @click.option("--at", "at_ms", type=TimeType(), help="Do not deliver them before this time: ISO 8601, ms since 1970.")
 @click.option("--priority", type=NumberType(), metavar="N", default=0, show_default=True,
               help=f"From {LOWEST} to {HIGHEST}; jobs of a higher one are delivered first.")
+@click.option("--unique-for", metavar="SECONDS", type=float,
+              help="Put one job with this --key in so many seconds; otherwise print the id of the first.")
 @dry_run_option
 @json_option
 def put(
     path: Path, values: Sequence[str], lines: bool, key: str | None, pairs: Sequence[str], delay: float | None,
-    at_ms: int | None, priority: int, dry_run: bool, as_json: bool,
+    at_ms: int | None, priority: int, unique_for: float | None, dry_run: bool, as_json: bool,
 ) -> int:
     """Put each VALUE as a job, and print its id. Without VALUE, all of standard input is one job.
 
@@ -189,6 +191,10 @@ def put(
         raise click.UsageError("pass --delay or --at, not both")
     if delay is not None:
         duration_ns("--delay", delay)
+    if unique_for is not None:
+        duration_ns("--unique-for", unique_for)
+        if key is None or lines or len(values) > 1:
+            raise click.UsageError("--unique-for is for one job, with a --key")
     if not LOWEST <= priority <= HIGHEST:
         raise click.UsageError(f"--priority must be from {LOWEST} to {HIGHEST}, not {priority}")
     at, properties = _time_of(at_ms), _properties_of(pairs)
@@ -197,13 +203,18 @@ def put(
         _check_queue(path)
     given = iter(_values_of(values, lines))
     number = 0
+    job_key = None if key is None else _text_or_bytes(key)
     if dry_run:
         number = sum(1 for _ in given)
+        if unique_for is not None and not is_new:
+            with _opened(path) as jobs:
+                number -= jobs._has_key(job_key)
     else:
-        job_key = None if key is None else _text_or_bytes(key)
         with Queue(path, create=is_new) as jobs:
             while chunk := list(islice(given, AT_ONCE)):
-                rest: dict[str, Any] = {"delay": delay, "at": at, "properties": properties, "priority": priority}
+                rest: dict[str, Any] = {
+                    "delay": delay, "at": at, "properties": properties, "priority": priority, "unique_for": unique_for,
+                }
                 if len(chunk) == 1:
                     ids = [jobs.put(chunk[0], key=job_key, **rest)]
                 else:

@@ -50,6 +50,55 @@ def test_of_a_key_one_job_is_put_until_its_window_is_over(jobs, clock):
     assert backlog(jobs) == 4
 
 
+def test_of_many_each_key_gets_one_job_and_the_ids_are_in_order(jobs, path, clock):
+    first = jobs.put(b"a", key="u1", unique_for=60)
+    ids = jobs.put_many([("u2", b"b"), ("u1", b"c"), ("u2", b"d"), (b"u2", b"e")], unique_for=60, properties={"x": "y"})
+    assert ids[1] == first
+    assert ids[0] == ids[2]
+    assert len(set(ids)) == 3
+    assert jobs.put_many([("u1", b"f"), ("u2", b"g")], unique_for=60) == [first, ids[0]]
+    assert jobs.put_many([], unique_for=60) == []
+    found = jobs.get_many(9, timeout=0)
+    assert [(job.value, job.key, job.id) for job in found] == [
+        (b"a", "u1", first), (b"b", "u2", ids[0]), (b"e", b"u2", ids[3]),
+    ]
+    assert [job.properties for job in found] == [{}, {"x": "y"}, {"x": "y"}]
+    jobs.ack(found)
+    jobs.close()
+    with seglog.Queue(path, clock=clock, config=CONFIG) as again:
+        assert again.put_many([("u2", b"h")], unique_for=60) == [ids[0]]
+        clock.advance(60_000)
+        assert len(again.put_many([("u1", b"i"), ("u2", b"j")], unique_for=60)) == 2
+        assert backlog(again) == 2
+
+
+def test_of_many_none_is_put_if_one_has_no_key(jobs):
+    with pytest.raises(InvalidArgumentError, match="unique_for needs a key"):
+        jobs.put_many([("u1", b"a"), b"b"], unique_for=60)
+    assert backlog(jobs) == 0
+    jobs.put_many([("u1", b"a")], unique_for=60)
+    assert backlog(jobs) == 1
+
+
+def test_threads_that_put_many_with_the_same_keys_put_each_once(jobs):
+    keys = [f"u{n}" for n in range(20)]
+    answers = []
+
+    def put(turn):
+        turned = keys[turn:] + keys[:turn]
+        answers.append(dict(zip(turned, jobs.put_many([(key, b"x") for key in turned], unique_for=60), strict=True)))
+
+    threads = [threading.Thread(target=put, args=[turn]) for turn in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert len(answers) == 6
+    assert all(answer == answers[0] for answer in answers)
+    assert backlog(jobs) == 20
+
+
 @pytest.mark.parametrize("wrong", [{}, {"key": None}, {"key": "\udc80"}, {"key": 5}, {"key": "a", "unique_for": -1},
                                    {"key": "a", "unique_for": "x"}])
 def test_a_key_that_is_none_and_a_wrong_window_are_refused(jobs, wrong):
@@ -215,10 +264,16 @@ def crash_states(disk, seed, limit):
         out = []
         for _ in range(40):
             if chance.random() < 0.5:
-                key = f"u{chance.randrange(12)}"
-                begun.add(key)
+                keys = [f"u{chance.randrange(15)}" for _ in range(chance.choice([1, 1, 3]))]
+                begun.update(keys)
                 tell()
-                put.setdefault(key, jobs.put(key.encode(), key=key, unique_for=10**6, priority=chance.randrange(2)))
+                options = {"unique_for": 10**6, "priority": chance.randrange(2)}
+                if len(keys) > 1:
+                    ids = jobs.put_many([(key, key.encode()) for key in keys], **options)
+                else:
+                    ids = [jobs.put(keys[0].encode(), key=keys[0], **options)]
+                for key, id_ in zip(keys, ids, strict=True):
+                    assert put.setdefault(key, id_) == id_
             elif chance.random() < 0.5:
                 out += jobs.get_many(2, timeout=0)
             elif out:

@@ -55,6 +55,19 @@ def test_put_creates_a_queue_and_prints_ids(tmp_path):
         ]
 
 
+def test_put_with_unique_for_puts_one_job_of_a_key(tmp_path):
+    words = ["queue", "put", tmp_path / "q", "--key", "k", "--unique-for", "3600"]
+    assert run(*words, "a", "--dry-run", status=1).stdout == "1 job to put: nothing was changed\n"
+    first = run(*words, "a").stdout
+    assert first == "0:0\n"
+    assert run(*words, "b", "--dry-run").stdout == "0 jobs to put: nothing was changed\n"
+    assert run(*words, "b").stdout == first
+    assert counts(tmp_path / "q") == [1, 0, 0, 0, 1]
+    for wrong in (["a", "b"], ["--lines"]):
+        assert "--unique-for is for one job, with a --key" in run(*words, *wrong, status=2).stderr
+    assert "with a --key" in run("queue", "put", tmp_path / "q", "a", "--unique-for", "5", status=2).stderr
+
+
 @pytest.mark.parametrize(("words", "given", "wanted"), [
     ([], HOSTILE, [HOSTILE]), ([], b"", [b""]), (["--lines"], b"", []),
     (["--lines"], b"".join(b"%d\n" % n for n in range(250)) + b"\xff", [*(b"%d" % n for n in range(250)), b"\xff"]),

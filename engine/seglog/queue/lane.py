@@ -262,6 +262,27 @@ class Lane:
             number = self._journal.number
         self._journal.await_number(number)
 
+    def put_unique(self, jobs: "Mapping[bytes, tuple[str | bytes | None, Buffer]]", until_ms: int, *,
+                   delay: timedelta | float | None, deliver_at_ms: int | None,
+                   properties: Mapping[str, str] | None) -> dict[bytes, str]:
+        """Add jobs that have their keys alone, by `key_bytes`, with one sync; return their ids."""
+        if len(jobs) == 1:
+            [(name, (key, value))] = jobs.items()
+            return {name: self.put(
+                value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties, unique=(name, until_ms)
+            )}
+        properties = {**(properties or {}), UNIQUE_UNTIL: str(until_ms)}
+        positions = self.managed_ledger.add_entries([
+            self.delayed.build(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)[0]
+            for key, value in jobs.values()
+        ])
+        claims = [(name, Claim(until_ms, *position)) for name, position in zip(jobs, positions, strict=True)]
+        with self._lock:
+            self._journal.append(change_of(claims))
+            for name, claim in claims:
+                self.unique.add(name, claim, self._clock.now_ms())
+        return {name: self.id_of((*position, -1)) for name, position in zip(jobs, positions, strict=True)}
+
     def claim(self, name: bytes, until_ms: int, position: Position) -> None:
         """Note that a job has a key alone, with the lock."""
         claim = Claim(until_ms, *position)

@@ -271,47 +271,65 @@ class Queue(OpenHandle):
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         if unique_for is not None:
-            return self._put_unique(
-                lane, value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties,
-                unique_for=unique_for, timeout=timeout,
+            [id_] = self._put_unique(
+                lane, [(key, value)], delay=delay, deliver_at_ms=deliver_at_ms, properties=properties,
+                window_ns=duration_ns("unique_for", unique_for), timeout=timeout,
             )
+            return id_
         if self._backlog.limit is None:
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
         with self._reserved(1, timeout):
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
 
     def _put_unique(
-        self, lane: Lane, value: "Buffer", *, delay: timedelta | float | None, deliver_at_ms: int | None,
-        key: str | bytes | None, properties: Mapping[str, str] | None, unique_for: timedelta | float,
+        self, lane: Lane, jobs: "Sequence[tuple[str | bytes | None, Buffer]]", *, delay: timedelta | float | None,
+        deliver_at_ms: int | None, properties: Mapping[str, str] | None, window_ns: int,
         timeout: timedelta | float | None,
-    ) -> str:
-        name, window_ns = key_bytes(key), duration_ns("unique_for", unique_for)
+    ) -> list[str]:
+        names = [key_bytes(key) for key, _ in jobs]
         with self._claimed:
             while True:
                 seen = self._claimed.number
                 self._check()
-                now_ms = self._clock.now_ms()
-                for other in self._in_order:
-                    if (claim := other.unique.find(name, now_ms)) is not None:
-                        return other.id_of((claim.ledger_id, claim.entry_id, -1))
-                if not any(name in other.unique.under_way for other in self._in_order):
+                ids = {name: id_ for name in names if (id_ := self._job_of(name)) is not None}
+                # (Of several with one key, the first.)
+                new = {name: job for name, job in zip(reversed(names), reversed(jobs), strict=True) if name not in ids}
+                if not any(name in other.unique.under_way for other in self._in_order for name in new):
                     break
                 self._claimed.wait(seen, None)
-            lane.unique.under_way.add(name)
+            if not new:
+                return [ids[name] for name in names]
+            lane.unique.under_way.update(new)
         try:
             lane.begin_unique()
-            unique = name, -(-(now_ns(self._clock) + window_ns) // 1_000_000)
-            with self._reserved(1, timeout):
-                return lane.put(
-                    value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties, unique=unique
+            until_ms = -(-(now_ns(self._clock) + window_ns) // 1_000_000)
+            with self._reserved(len(new), timeout):
+                ids |= lane.put_unique(
+                    {name: new[name] for name in names if name in new}, until_ms, delay=delay,
+                    deliver_at_ms=deliver_at_ms, properties=properties,
                 )
+            return [ids[name] for name in names]
         except BaseException:
             lane.unique.is_unsure = True
             raise
         finally:
             with self._lock:
-                lane.unique.under_way.discard(name)
+                lane.unique.under_way.difference_update(new)
                 self._claimed.notify()
+
+    def _has_key(self, key: str | bytes | None) -> bool:
+        """Whether a job has the key alone now. For `seglog queue put --dry-run`."""
+        with self._lock:
+            self._check()
+            return self._job_of(key_bytes(key)) is not None
+
+    def _job_of(self, name: bytes) -> str | None:
+        """The id of the job that has a key (`key_bytes`) alone now, with the lock."""
+        now_ms = self._clock.now_ms()
+        for lane in self._in_order:
+            if (claim := lane.unique.find(name, now_ms)) is not None:
+                return lane.id_of((claim.ledger_id, claim.entry_id, -1))
+        return None
 
     def put_many(
         self,
@@ -321,6 +339,7 @@ class Queue(OpenHandle):
         at: datetime | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
+        unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
     ) -> list[str]:
         """Put jobs, each its value, or (key, value), and return their ids. The other arguments are for all of them.
@@ -328,6 +347,9 @@ class Queue(OpenHandle):
         They are written and synced together, a thousand or a MiB at a time: after a crash, each such part is there as a
         whole or not at all. Each job is delivered, and fails, by itself. With max_backlog, they are put once there is
         room for all of them. Raises what `put` raises.
+
+        `unique_for`: as for `put`, for the key of each job. Then each is written by itself: after a crash, some jobs of
+        a part may be there. Room for one part at a time is enough.
         """
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         parts: list[list[tuple[str | bytes | None, Buffer]]] = []
@@ -341,6 +363,17 @@ class Queue(OpenHandle):
             size_bytes += size_of_value
             parts[-1].append((key, value))
         ids: list[str] = []
+        if unique_for is not None:
+            window_ns = duration_ns("unique_for", unique_for)
+            for part in parts:
+                for key, _ in part:
+                    key_bytes(key)      # before the first one is put
+            for part in parts:
+                ids += self._put_unique(
+                    lane, part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties, window_ns=window_ns,
+                    timeout=timeout,
+                )
+            return ids
         with self._reserved(sum(map(len, parts)), timeout):
             for part in parts:
                 ids += lane.put_many(part, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties)
