@@ -36,7 +36,7 @@ PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
 raw_option = click.option(
-    "--raw", is_flag=True, help="Print only the values, byte for byte, a newline behind each."
+    "--raw", is_flag=True, help="Print only the values, byte for byte, each followed by a newline."
 )
 
 
@@ -124,7 +124,7 @@ def _age_of(stats: "QueueStats") -> str:
 @raw_option
 @json_option
 def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
-    """Show the first jobs, due or not, without taking them. `attempt` is how often a job was delivered until now."""
+    """Show the first jobs, due or not, without taking them. `attempt` is how often a job was delivered so far."""
     _check_form(raw, as_json)
     with _opened(path) as jobs:
         found: Sequence[Job] = []
@@ -167,8 +167,9 @@ def create(path: Path, dry_run: bool, as_json: bool) -> int:
 @click.option("--key", metavar="KEY", help="A key: the jobs get it.")
 @click.option("--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property of the jobs. May be "
               "repeated.")
-@click.option("--delay", metavar="SECONDS", type=float, help="Do not deliver them before so many seconds have passed.")
-@click.option("--at", "at_ms", type=TimeType(), help="Do not deliver them before this time: ISO 8601, ms since 1970.")
+@click.option("--delay", metavar="SECONDS", type=float, help="Deliver the jobs after this many seconds, not before.")
+@click.option("--at", "at_ms", type=TimeType(),
+              help="Deliver the jobs at this time, not before: ISO 8601, ms since 1970.")
 @click.option("--priority", type=NumberType(), metavar="N", default=0, show_default=True,
               help=f"From {LOWEST} to {HIGHEST}; jobs of a higher one are delivered first.")
 @click.option("--unique-for", metavar="SECONDS", type=float,
@@ -234,7 +235,7 @@ def put(
 
 @command.command(cls=Command)
 @path_argument
-@click.option("--count", type=NumberType(1), metavar="N", default=1, show_default=True, help="Take so many jobs.")
+@click.option("--count", type=NumberType(1), metavar="N", default=1, show_default=True, help="Take up to N jobs.")
 @click.option("--timeout", metavar="SECONDS", type=float, default=0.0, show_default=True,
               help="Wait this long for each job that is not in the queue yet.")
 @raw_option
@@ -311,7 +312,7 @@ def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int
 
 @command.command(cls=Command)
 @path_argument
-@click.option("--dead", is_flag=True, help="The dead jobs, and no others.")
+@click.option("--dead", is_flag=True, help="Remove the dead jobs, and no others.")
 @dry_run_option
 @json_option
 def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> int:
@@ -336,7 +337,7 @@ def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> int:
 @dry_run_option
 @json_option
 def pause(path: Path, dry_run: bool, as_json: bool) -> int:
-    """Let programs take no jobs from now on, until `resume`. They can put, acknowledge and refuse jobs as before."""
+    """Hand out no jobs until `resume`. They can put, acknowledge and refuse jobs as before."""
     return _set_paused(path, True, dry_run, as_json)
 
 

@@ -61,9 +61,9 @@ def ls(directory: Path, as_json: bool) -> int:
 @directory_argument
 @click.argument("name")
 @click.option("--mechanism", "mechanisms", type=click.Choice(list(_NAMES)), multiple=True, default=list(_NAMES),
-              show_default=True, help="By which the user may log in. May be repeated.")
+              show_default=True, help="A mechanism by which the user may log in. May be repeated.")
 @click.option("--iterations", type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX), default=ITERATIONS_MIN,
-              show_default=True, help="How costly it is to try passwords with a stolen file.")
+              show_default=True, help="Rounds of hashing: more of them make stolen passwords harder to guess.")
 @dry_run_option
 @json_option
 def add(

@@ -1,4 +1,4 @@
-"""docs/serve.md and docs/delayed.md: their examples run, and print what stands below them."""
+"""Guides with examples of their own: they run, and print what stands below them."""
 from pathlib import Path
 
 import pytest
@@ -8,11 +8,11 @@ from support.pages import run_examples
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["serve.md", "delayed.md"])
-def test_the_example_prints_what_the_page_says(tmp_path, monkeypatch, capsys, page):
+@pytest.mark.parametrize(("page", "examples"), [("serve.md", 1), ("delayed.md", 1), ("backup.md", 2)])
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, page, examples):
     monkeypatch.chdir(tmp_path)
     count, _ = run_examples(DOCS / page, capsys)
-    assert count == 1
+    assert count == examples
 
 
 GUIDES = ["delayed.md", "managed_ledger.md", "serve.md", "spark.md", "spark_tables.md", "tables.md"]
