@@ -103,4 +103,4 @@ def _text(name: str, found: Difference) -> Iterable[str]:
     shown = sum(one.records for one in found.ranges)
     total = sum(found.records.values())
     if shown < total:
-        yield f"  and {report.count_of(total - shown, 'record')} more, behind the first {RANGES_MAX} ranges"
+        yield f"  and {report.count_of(total - shown, 'record')} more, after the first {RANGES_MAX} ranges"

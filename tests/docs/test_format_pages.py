@@ -752,7 +752,7 @@ def live_ends():
             walk.take("q", number)
     for n in range(truncations):
         walk.heading(f"truncation {n}")
-        walk.take("q", "epoch", "" if n else "the opening, behind whose end nothing was")
+        walk.take("q", "epoch", "" if n else "an opening that found nothing beyond the end")
         walk.take("q", "log end offset")
     walk.skip(len(walk.raw) - walk.pos, "zeros")
     text = "".join(f"    {line}\n" for line in walk.done())
