@@ -454,8 +454,8 @@ class LogConfig(Settings):
     message_format_version: int | None = setting(
         None, "message.format.version", "record format",
         "the record format to write: records are stored in it, and encoded batches in another format are converted; "
-        "the log keeps this setting, and `Log.configure` raises or lowers it; unset: records are stored in format 2, a "
-        "encoded batch in the format that it came in",
+        "the log keeps this setting, and `Log.configure` raises or lowers it; unset: records are stored in format 2, "
+        "an encoded batch in the format that it came in",
         "TopicConfig.MESSAGE_FORMAT_VERSION_CONFIG of Kafka 3 (KIP-31, KIP-32; Kafka 4 knows format 2 only)",
         may_be_unset=True,
     )

@@ -77,3 +77,10 @@ def test_the_page_holds_the_names_that_a_broker_has_for_settings():
     lines += [f"| {theirs} | {ours} |" for theirs, ours in broker_keys.table()]
     begin = "<!-- made from engine/seglog/endpoint/broker_keys.py by tests/docs/test_config_doc.py -->\n"
     check_part(DOC, begin, "\n".join(lines) + "\n", "<!-- end of a broker's names -->\n")
+
+
+def test_another_page_says_what_each_of_seglogs_own_keys_is_for():
+    pages = "".join(page.read_text() for page in DOC.parent.rglob("*.md") if page != DOC)
+    own = {key.name for config, *_ in TABLES for _, key in keys(config) if key.name.startswith("seglog.")}
+    assert len(own) > 30
+    assert {name for name in own if f"`{name}" not in pages and f'"{name}"' not in pages} == set()
