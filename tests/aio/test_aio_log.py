@@ -415,6 +415,7 @@ def test_an_interrupt_where_the_pool_starts_a_thread_leaves_nothing_open(in_memo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
+    gc.collect()        # of earlier tests
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         with pytest.raises(KeyboardInterrupt):
