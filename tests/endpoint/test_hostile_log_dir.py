@@ -9,8 +9,10 @@ import time
 import pytest
 
 import seglog
-from seglog.errors import InvalidArgumentError
+from seglog.endpoint.broker_keys import STANDARD_AUTHORIZER
+from seglog.errors import CorruptSettingsError, InvalidArgumentError, UnsupportedVersionError
 from seglog.format.checked_json import format_json
+from seglog.state.acls import FILE_NAME
 from seglog.wire import messages as m
 from seglog.wire.error_codes import Errors
 from support.wire_client import WireClient
@@ -86,6 +88,71 @@ def test_a_file_with_wrong_types_does_not_end_the_start(log_dir, file, kind, mem
         assert len(os.listdir(log_dir)) < 20
         if not (log_dir / "orders-0").is_dir():
             seglog.open(log_dir / "orders-0").close()
+
+
+ACL = {"resource_type": "TOPIC", "resource_name": "orders", "pattern_type": "LITERAL", "principal": "User:alice",
+       "host": "*", "operation": "READ", "permission": "ALLOW"}
+# What else of ours may lie beside it, all of it with a right checksum, and wrong.
+OTHERS = {
+    ".seglog.creation": ("seglog-topic-creation", "topics"),
+    ".seglog.deletion": ("seglog-topic-deletion", "topics"),
+    ".seglog.producer_ids": ("seglog-producer-ids", "next_block"),
+    ".seglog.users": ("seglog-users", "users"),
+    ".seglog.cluster_id": ("seglog-cluster-id", "cluster_id"),
+    "orders-0/.seglog.config": ("seglog-log-settings", "settings"),
+}
+
+
+def hostile_acls():
+    """Contents of `.seglog.acls` with a right checksum, of which none is a list of ACLs."""
+    for wrong in WRONG:
+        if wrong != []:
+            yield format_json("seglog-acls", 1, acls=wrong)
+        yield format_json("seglog-acls", 1, acls=[wrong])
+        if wrong is not True:      # equal to 1
+            yield format_json("seglog-acls", wrong, acls=[ACL])
+        for name in ACL:
+            if not (isinstance(wrong, str) and wrong and name in ("resource_name", "host")):
+                yield format_json("seglog-acls", 1, acls=[{**ACL, name: wrong}])
+    for name in ACL:
+        yield format_json("seglog-acls", 1, acls=[{other: ACL[other] for other in ACL if other != name}])
+        yield format_json("seglog-acls", 1, acls=[{**ACL, name: "x" * 1025}])
+    yield format_json("seglog-acls", 1, acls=[{**ACL, "more": 1}])
+    yield format_json("seglog-acls", 1, acls=[ACL] * 10_001)
+    yield from (b"", b"\xff", b"[" * 100_000)
+
+
+def link_to(path):
+    def make(file):
+        file.symlink_to(path)
+    return make
+
+
+@pytest.mark.parametrize("others", [None, *WRONG[:4], "x", [], {}], ids=str)
+def test_hostile_acls_end_the_start_by_their_name_and_nothing_is_served(log_dir, others):
+    """Whatever lies beside them: a server that took them for none would let everybody do everything, or nobody."""
+    config = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+    if others is not None:
+        for name, (kind, member) in OTHERS.items():
+            (log_dir / name).write_bytes(format_json(kind, 1, **{member: others}))
+    contents = list(hostile_acls())
+    for content in contents if others is None else contents[::40]:
+        (log_dir / FILE_NAME).write_bytes(content)
+        with pytest.raises((CorruptSettingsError, UnsupportedVersionError)) as refused, \
+                seglog.serve(log_dir, config=config):
+            pass
+        assert refused.value.file.startswith(str(log_dir)), content[:200]
+        assert others is not None or refused.value.file == str(log_dir / FILE_NAME)
+        assert (log_dir / FILE_NAME).read_bytes() == content
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, link_to("/etc/passwd"), link_to("/dev/zero"), link_to(FILE_NAME)],
+                         ids=["pipe", "directory", "link", "link to a device", "link to itself"])
+def test_acls_that_are_no_regular_file_end_the_start_at_once(log_dir, make):
+    make(log_dir / FILE_NAME)
+    config = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+    with pytest.raises(CorruptSettingsError, match="in a regular file"), seglog.serve(log_dir, config=config):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

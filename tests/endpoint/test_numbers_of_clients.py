@@ -2,6 +2,7 @@
 import pytest
 
 import seglog
+from seglog.endpoint import produce
 from seglog.wire import messages as m
 from seglog.wire.error_codes import Errors
 from support.waiting import wait_for
@@ -201,3 +202,27 @@ def test_a_partition_remembers_no_more_producers_than_the_operator_allows(client
     assert produce(0) == 0      # the same batch again
     plain = client.ask(produce_request("orders", 0, seglog.build_batch([(b"k", b"v")])), 9)
     assert not plain.responses[0].partition_responses[0].error_code
+
+
+def produce_as(client, partition, producer_id):
+    batch = seglog.build_batch([(b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    return client.ask(produce_request("wide", partition, batch), 9).responses[0].partition_responses[0]
+
+
+def test_all_partitions_remember_no_more_producers_than_the_operator_allows(in_memory, monkeypatch):
+    """Each could have as many as one may: 20 000 partitions, 40 MiB each."""
+    monkeypatch.setattr(produce, "_COUNTS_EVERY_S", 0.02)
+    with seglog.serve(in_memory, topics={"wide": 9}, config={"seglog.max.producers": FEW}, fsync="never") as server, \
+            WireClient(server) as client:
+        assert [produce_as(client, n, n).error_code for n in range(FEW)] == [0] * FEW
+        wait_for(lambda: server._server._produce._is_full_of_producers)
+        for partition in (0, FEW):      # one with producers, and one without
+            refused = produce_as(client, partition, 7)
+            assert refused.error_code == Errors.POLICY_VIOLATION
+            assert refused.error_message == "All partitions remember as many producers as they may."
+        assert produce_as(client, 0, 0).error_code == 0     # a known one goes on
+        plain = client.ask(produce_request("wide", FEW, seglog.build_batch([(b"k", b"v")])), 9)
+        assert not plain.responses[0].partition_responses[0].error_code
+        client.ask(m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="wide")]), 6)
+        assert not create(client, "wide", 9).error_code
+        wait_for(lambda: produce_as(client, 0, 7).error_code == 0)

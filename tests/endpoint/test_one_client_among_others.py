@@ -19,6 +19,7 @@ import pytest
 
 import seglog
 from seglog.coordinators.group_offsets import CommittedOffset
+from seglog.log.log import Log
 from seglog.wire import messages as m
 from seglog.wire.codec import API_VERSIONS, encode_request, new_header
 from seglog.wire.error_codes import Errors
@@ -382,6 +383,32 @@ def test_the_memory_of_a_server_is_bounded(in_memory, frames):
     figures = attacked(in_memory / "data", frames()[:4])
     assert figures.resident_bytes < RESIDENT_BYTES_MAX
     assert figures.wait_s(0.99) < 5         # it was 18 s, and 6 s
+
+
+def test_many_connections_together_have_the_loop_unpack_no_more_than_one(in_memory, monkeypatch):
+    """Each had its turn with up to 2 MiB, so that a hundred of them kept the loop for 900 ms."""
+    size_bytes, connections, each = 1_000_000, 20, 6
+    batch = seglog.build_batch([(None, bytes(size_bytes))], codec="zstd")
+    asked = frame(produce_request("orders", 0, batch), 9)
+    in_loop, append_batch = [], Log.append_batch
+
+    def counted(log, records, **options):
+        if len(records) == len(batch):
+            in_loop.append(size_bytes)
+        return append_batch(log, records, **options)
+
+    monkeypatch.setattr(Log, "append_batch", counted)
+    with seglog.serve(in_memory, topics={"orders": 1}, fsync="never") as server, contextlib.ExitStack() as clients:
+        opened = [clients.enter_context(WireClient(server)) for _ in range(connections)]
+        begin_s = time.monotonic()
+        for client in opened:
+            client.socket.sendall(asked * each)
+        answers = {client.receive_frame()[-30:] for client in opened for _ in range(each)}
+        took_s = time.monotonic() - begin_s
+        log = server.log("orders", 0)
+        assert log.log_end_offset == connections * each, answers
+    assert sum(in_loop) <= (2 << 20) + took_s * (64 << 20)
+    assert in_loop      # a producer alone does not wait for a thread
 
 
 def test_records_are_converted_again_if_their_first_pieces_would_take_too_much_memory(in_memory, monkeypatch):

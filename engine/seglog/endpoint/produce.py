@@ -4,6 +4,7 @@
     acks=1      answered when the batch is written
     acks=all    answered when it is durable by `fsync=`; the connections of a server share syncs (loop.durability)
 """
+import asyncio
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -13,9 +14,11 @@ from typing import NamedTuple, TypeAlias
 from seglog.config import MAX_INT
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of, message_of
+from seglog.coordinators.timer import Paced
 from seglog.endpoint.refused_records import RefusedRecord, refused_records
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS, Topics
+from seglog.endpoint.workload import UNPACKED_BYTES_MAX
 from seglog.errors import ProtocolError, SeglogError
 from seglog.format.batch_layout import (
     CODEC_LZ4,
@@ -58,11 +61,13 @@ _WITHOUT_START = frozenset((Errors.MESSAGE_TOO_LARGE, Errors.CORRUPT_MESSAGE, Er
 # Refusals that may be those of single records.
 _OF_RECORDS = frozenset((Errors.INVALID_RECORD, Errors.INVALID_TIMESTAMP))
 
-# What is checked in the loop: some milliseconds. To build a batch again takes this many times as long.
-_AT_ONCE_BYTES = 2 << 20
+# To build a batch again takes this many times as long as to check it.
 _BUILT_AGAIN = 16
+# A request that unpacks no more than this takes hardly longer than one that unpacks nothing, so it is not counted.
+_UNCOUNTED_BYTES = 128 << 10
 # A request that has taken so much CPU time for its checks gets no more: its other batches are to be sent again.
 _CHECK_CPU_S_MAX = 0.5
+_COUNTS_EVERY_S = 5.0
 
 _Row = ProduceResponse.PartitionProduceResponse
 
@@ -82,14 +87,29 @@ class Produce:
     """Handles Produce requests. `verify`: TransactionCoordinator.verify, or None if there are no transactions."""
 
     def __init__(
-        self, topics: Topics, durability: Durability, verify: Verify | None = None, producers_max: int = MAX_INT
+        self, topics: Topics, durability: Durability, verify: Verify | None = None, producers_max: int = MAX_INT,
+        all_producers_max: int = MAX_INT,
     ) -> None:
-        """`producers_max`: how many a partition remembers before it refuses a new one."""
+        """`producers_max`: how many a partition remembers before it refuses a new one; `all_producers_max`: how many
+        all partitions do together."""
         self._topics = topics
         self._durability = durability
         self._verify = verify
         self._producers_max = producers_max
+        self._all_producers_max = all_producers_max
+        self._is_full_of_producers = False
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
+
+    async def count_producers(self) -> None:
+        """Look, again and again, whether all partitions together remember as many producers as they may."""
+        paced = Paced()
+        while True:
+            count = 0
+            for log in self._topics.open_logs():
+                count += log._producer_count
+                await paced.pause()
+            self._is_full_of_producers = count >= self._all_producers_max
+            await asyncio.sleep(_COUNTS_EVERY_S)
 
     async def produce(
         self, request: ProduceRequest, context: RequestContext
@@ -106,7 +126,9 @@ class Produce:
                     except SeglogError as error:
                         log = error
                 logs.append(log)
-        are_heavy = await context.work.made(_are_heavy, request, logs)
+        weight_bytes, sent_bytes = await context.work.made(_weight_of, request, logs)
+        are_heavy = weight_bytes > UNPACKED_BYTES_MAX or (
+            weight_bytes - sent_bytes > _UNCOUNTED_BYTES and not context.work.has_time_to_unpack(weight_bytes))
         checked = await self._checked(request, context, logs) if are_heavy else None
         responses, done = await self._appended(request, context, logs, checked)
         waits = self._waits(request.acks, done)
@@ -198,9 +220,13 @@ class Produce:
                 if error:
                     _refuse(row, _VERIFIED_LATER.get(error, error))
                     return None
-            if records[MAGIC_POS] == 2 and not log._has_room_for(records, self._producers_max):
-                _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
-                return None
+            if records[MAGIC_POS] == 2:
+                if not log._has_room_for(records, self._producers_max):
+                    _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
+                    return None
+                if self._is_full_of_producers and not log._has_room_for(records, 0):
+                    _refuse(row, Errors.POLICY_VIOLATION, "All partitions remember as many producers as they may.")
+                    return None
             if checked is None:
                 written = log.append_batch(records, wait=False)
             elif isinstance(checked, _TooLate):
@@ -301,17 +327,19 @@ def _check(log: Log, where: str, records: memoryview) -> CheckedBatch | _Refused
         return _RefusedBatch(error, refused_records(log, where, records) if error_of(error) in _OF_RECORDS else [])
 
 
-def _are_heavy(request: ProduceRequest, logs: Sequence[_Found]) -> bool:
-    """Whether checking the batches of a request may take more than some milliseconds, judged by their headers."""
-    weight, found = 0, iter(logs)
+def _weight_of(request: ProduceRequest, logs: Sequence[_Found]) -> tuple[int, int]:
+    """What checking the batches of a request takes, judged by their headers, in bytes to go through, and how many bytes
+    they have; counted until it is more than the loop ever unpacks."""
+    weight_bytes, sent_bytes, found = 0, 0, iter(logs)
     for topic in request.topic_data:
         for data in topic.partition_data:
             log, records = next(found), data.records
             if records and isinstance(log, Log):
-                weight += _weight_bytes(log, memoryview(records))
-                if weight > _AT_ONCE_BYTES:
-                    return True
-    return False
+                weight_bytes += _weight_bytes(log, memoryview(records))
+                sent_bytes += len(records)
+                if weight_bytes > UNPACKED_BYTES_MAX:
+                    return weight_bytes, sent_bytes
+    return weight_bytes, sent_bytes
 
 
 def _weight_bytes(log: Log, records: memoryview) -> int:
@@ -337,8 +365,8 @@ def _inflated_bytes(log: Log, records: memoryview) -> int:
     if not codec:
         return 0
     payload = records[V2_HEADER_SIZE:] if is_v2 else records
-    bound = _lz4_bound(payload) if is_v2 and codec == CODEC_LZ4 else _AT_ONCE_BYTES + 1
-    if bound > _AT_ONCE_BYTES:
+    bound = _lz4_bound(payload) if is_v2 and codec == CODEC_LZ4 else UNPACKED_BYTES_MAX + 1
+    if bound > UNPACKED_BYTES_MAX:
         bound = output_bytes_max(codec, payload)
     return min(bound, log.config.max_decompressed_message_bytes)
 
@@ -349,7 +377,7 @@ def _lz4_bound(payload: memoryview) -> int:
         return 0
     block_bytes_max = 1 << 8 + 2 * (payload[5] >> 4 & 7)
     bound, at, end = 0, _LZ4_HEADER_BYTES + (8 if payload[4] & 8 else 0), len(payload)
-    while at + 4 <= end and bound <= _AT_ONCE_BYTES:
+    while at + 4 <= end and bound <= UNPACKED_BYTES_MAX:
         size = int.from_bytes(payload[at : at + 4], "little") & 0x7FFF_FFFF
         bound += min(block_bytes_max, 255 * size)
         at += 4 + size + (4 if payload[4] & 16 else 0)

@@ -144,10 +144,11 @@ class Server:
         self._answers = RequestMemory(_ANSWERS_BYTES_MAX)
         self._heavy = HeavyWork(self._memory)
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
+        self._produce = Produce(
+            self.topics, self._durability, self.transactions.verify, options.config.max_partition_producers,
+            options.config.max_producers)
         handlers: tuple[Mapping[ApiKey, Handler], ...] = (
-            Produce(
-                self.topics, self._durability, self.transactions.verify, options.config.max_partition_producers,
-            ).HANDLERS,
+            self._produce.HANDLERS,
             Fetch(
                 self.topics, self._polls, self._converters, options.config.fetch_max_bytes,
                 options.config.connections_max_idle_ms,
@@ -204,6 +205,7 @@ class Server:
             loop.create_task(self._load(deleted)),
             loop.create_task(self.topics.open_all()),
             loop.create_task(self._remove_deleted()),
+            loop.create_task(self._produce.count_producers()),
         ]
 
     def _may_see(self, principal: str, host: str) -> bool:

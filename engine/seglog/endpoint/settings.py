@@ -62,6 +62,13 @@ class ServerConfig(Settings):
         "seglog's own: Kafka has no limit",
         low=1,
     )
+    max_producers: int = setting(
+        500_000, "seglog.max.producers", "count",
+        "how many idempotent producers all partitions together remember before a partition refuses a new one with "
+        "POLICY_VIOLATION; they are counted every five seconds",
+        "seglog's own: Kafka has no limit",
+        low=1,
+    )
     delete_topic_enable: bool = setting(
         True, "delete.topic.enable", "boolean", "whether clients may delete topics",
         "ServerConfigs.DELETE_TOPIC_ENABLE_DEFAULT",

@@ -248,6 +248,10 @@ class Topics:
         """The open logs: (topic, partition, log)."""
         return [(*where, log) for where, log in sorted(self._logs.items()) if not log.closed]
 
+    def open_logs(self) -> list[Log]:
+        """As `logs`, in any order."""
+        return [log for log in self._logs.values() if not log.closed]
+
     async def open_all(self) -> None:
         """Open every log, one after another, in the background: retention and compaction act on open logs only."""
         for name, partition in self._found:

@@ -220,6 +220,11 @@ class Log(Followable, Unclosed):
         """The producers that the log remembers, each with its last batch."""
         return self._tail.change(lambda: self._tail.producers.entries())
 
+    @property
+    def _producer_count(self) -> int:
+        """How many producers the log remembers."""
+        return len(self._tail.producers)
+
     def _has_room_for(self, batch: memoryview, producers_max: int) -> bool:
         """Whether the log remembers the producer of a v2 batch, or fewer than so many once those that have expired are
         gone."""
