@@ -11,7 +11,7 @@ from typing import Any, Self
 
 # `KEY:SECRET@` of a URL, which may have become a path with one slash; a secret key may contain slashes. `host:9870/` is
 # no secret.
-_CREDENTIALS = re.compile(r"(:/{1,2})[^/@:\s]+:(?!\d{1,5}(?:/|$))[^@\s]+@")
+_CREDENTIALS = re.compile(r"(:/{1,2})[^/@:\s]*:(?!\d{1,5}(?:/|$))[^@\s]+@")
 
 
 def without_credentials(text: str) -> str:
@@ -44,9 +44,14 @@ class SeglogError(Exception):
         hint: str | None = None,
     ) -> None:
         what = without_credentials(what)
+        self.file = None
+        if file is not None:
+            path = os.fspath(file)
+            self.file = _hidden(path)
+            if self.file != path:       # the name of the file may hold a part of them
+                what = what.replace(os.path.basename(path), os.path.basename(self.file))
         super().__init__(what)
         self.what = what
-        self.file = None if file is None else _hidden(os.fspath(file))
         self.position = position
         self.offset = offset
         if hint is not None:

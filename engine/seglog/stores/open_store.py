@@ -3,7 +3,7 @@ import os
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, without_credentials
 from seglog.fs.files import FileSystem
 from seglog.stores import hdfs_store, object_store
 from seglog.stores.hdfs_store import HdfsStore
@@ -36,6 +36,11 @@ def open_store(
         if key in _NUMBERS and not value.isdecimal():
             raise InvalidArgumentError(f"{key} must be a number, not {value!r}", hint=f"such as {key}=30")
     scheme = scheme_of(path)
+    if scheme not in ("", "file") and without_credentials(str(path)) != str(path):
+        raise InvalidArgumentError(
+            "credentials do not belong in a URL, which shells, logs and lists of processes show", file=path,
+            hint="pass them as options of the store, such as access_key and secret_key, or by the environment",
+        )
     if scheme in hdfs_store.SCHEMES:
         return HdfsStore.open(str(path), _of(options, hdfs_store.OPTIONS), removable)
     if scheme in object_store.SCHEMES:
