@@ -146,8 +146,9 @@ def test_hostile_acls_end_the_start_by_their_name_and_nothing_is_served(log_dir,
         assert (log_dir / FILE_NAME).read_bytes() == content
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, link_to("/etc/passwd"), link_to("/dev/zero"), link_to(FILE_NAME)],
-                         ids=["pipe", "directory", "link", "link to a device", "link to itself"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, link_to("/etc/passwd"), link_to("/dev/zero"), link_to(FILE_NAME)],
+    ids=["pipe", "directory", "link", "link to a device", "link to itself"])
 def test_acls_that_are_no_regular_file_end_the_start_at_once(log_dir, make):
     make(log_dir / FILE_NAME)
     config = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
