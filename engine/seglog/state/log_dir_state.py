@@ -261,7 +261,7 @@ class LogDirState:
 def _refuse_other_kind(path: Path) -> None:
     """A log dir may have the name of a partition, but no segments."""
     with refusals("list", path):
-        refuse_other_kind(path, DirectoryKind.LOG_DIR, "give the log dir a directory of its own")
+        refuse_other_kind(path, DirectoryKind.LOG_DIR, "pass a log dir; a new one needs a directory of its own")
     if names.parse_partition_dir(path.name) is not None:
         with refusals("list", path):
             is_partition = names.has_segments(path)

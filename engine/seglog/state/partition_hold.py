@@ -57,7 +57,10 @@ class PartitionHold:
                 raise missing(self.path)
         else:
             with refusals("list", self.path):
-                refuse_other_kind(self.path, DirectoryKind.PARTITION, "give the log a directory of its own")
+                refuse_other_kind(
+                    self.path, DirectoryKind.PARTITION,
+                    "pass a partition directory; a new log needs a directory of its own",
+                )
         # (A directory that has a lock file was there, durably, before the lock file.)
         if log_dir is None and not os.path.lexists(self.path.parent / lock.LOG_DIR_LOCK):
             make_directories(fs, self.path.parent)

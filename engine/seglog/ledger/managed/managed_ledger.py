@@ -75,7 +75,10 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
         with refusals("list", path):
-            refuse_other_kind(path, DirectoryKind.MANAGED_LEDGER, "give it a directory of its own")
+            refuse_other_kind(
+                path, DirectoryKind.MANAGED_LEDGER,
+                "pass a managed ledger or a queue; a new one needs a directory of its own",
+            )
         if not create and not (path / FILE_NAME).exists():
             raise NotALogError(f"not a managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
         make_directories(fs, path)
