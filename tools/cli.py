@@ -170,6 +170,7 @@ class Command(click.Command):
         except KeyboardInterrupt as e:
             status = report.show_interrupt(e)
         except BrokenPipeError:
+            ctx.close()     # the signal would leave temporary directories behind
             _die_of_sigpipe()
         except Exception as e:
             if os.environ.get("SEGLOG_DEBUG"):

@@ -3,6 +3,9 @@ import os
 import pickle
 import random
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -191,6 +194,24 @@ def test_commands_that_look_say_of_a_backup_what_they_say_of_its_source(data, st
     monkeypatch.setenv("TMPDIR", str(temporary))
     shown = command(*arguments, f"{store}#latest/orders-0").stdout
     assert shown.replace(f"{store}#{snapshot_id}/orders-0", str(data / "orders-0")) == expected
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_leaves_no_copy_of_a_backup_behind(data, store, in_memory):
+    with seglog.open(data / "orders-0") as log:
+        for _ in range(200):
+            log.append(b"x" * 2000)     # more than a pipe holds
+    seglog.backup(data, store)
+    temporary = in_memory / "temporary"
+    temporary.mkdir()
+    arguments = [sys.executable, "-m", "seglog.tools", "dump", "--json", f"{store}#latest/orders-0"]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"TMPDIR": str(temporary)}
+    ) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == -signal.SIGPIPE
     assert list(temporary.iterdir()) == []
 
 
