@@ -312,7 +312,7 @@ def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int
 
 @command.command(cls=Command)
 @path_argument
-@click.option("--dead", is_flag=True, help="Remove the dead jobs, and no others.")
+@click.option("--dead", is_flag=True, help="The dead jobs, and no others.")
 @dry_run_option
 @json_option
 def purge(path: Path, dead: bool, dry_run: bool, as_json: bool) -> int:
