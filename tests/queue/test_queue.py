@@ -779,6 +779,9 @@ def test_when_the_disk_is_full_putting_is_refused_and_jobs_can_be_finished(path,
         for _ in range(2):
             with pytest.raises(seglog.errors.LogFailedError):
                 jobs.put(b"x")
+        with pytest.raises(seglog.errors.LogFailedError):
+            jobs.purge()
+        assert jobs.stats().ready == 2
         jobs.get(timeout=0).ack()
     assert list(left_in(path, clock)[0]) == [b"b"]
 

@@ -797,6 +797,7 @@ class Lane:
         """Acknowledge everything but the dead, durably; return how many messages."""
         with self._lock, self._repairing:
             self.check()
+            self.managed_ledger._check_writable()       # before anything is forgotten
             before = self._messages()
             self._clear_ready()
             if self.leases.dead:

@@ -278,6 +278,11 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         self._current()
         self._tail.held.check()
 
+    def _check_writable(self) -> None:
+        """Raise LogFailedError if a failed write or sync left it read-only, and what `_check` raises."""
+        self._check()
+        self._tail.refuse()
+
     def close(self) -> None:
         """Make everything durable, seal the last ledger, and close. Idempotent; what was read stays readable.
 
