@@ -20,6 +20,7 @@ from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.format.dialect import Dialect, text_beside
 from seglog.fs.mapping import Mapping
+from seglog.fs.refusals import storage_error
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.published_end import End
@@ -63,7 +64,10 @@ class SegmentFiles:
             self.log = Mapping(path, reserve=max(reserve_bytes, 2 * end.position))
             if len(self.log) < end.position:
                 raise replaced(path)
-        self.checked = CheckedBatches(self.log.room)
+        try:
+            self.checked = CheckedBatches(self.log.room)
+        except MemoryError as error:    # as if there were no room for the map itself
+            raise storage_error(OSError(errno.ENOMEM, ""), "map", path) from error
         self._show(end)
 
     def _show(self, end: End | None) -> None:
