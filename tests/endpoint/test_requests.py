@@ -488,14 +488,14 @@ def test_metadata_makes_a_topic_if_the_client_allows_it(client):
 
 def test_metadata_is_answered_while_topics_are_being_created_and_each_is_created_once(served, client, monkeypatch):
     """A producer that named a thousand new topics waited until all of them were made, and gave up."""
-    goes_on, real, times = threading.Event(), LogDir.create_partitions, []
+    goes_on, real, times = threading.Event(), LogDir._create_partitions, []
 
     def slowly(log_dir, files):
         times.append(len(files))
         goes_on.wait(20)
         real(log_dir, files)
 
-    monkeypatch.setattr(LogDir, "create_partitions", slowly)
+    monkeypatch.setattr(LogDir, "_create_partitions", slowly)
     asked = [MetadataRequest.MetadataRequestTopic(name=f"new-{number}") for number in range(200)]
     for _ in range(3):
         rows = client.ask(MetadataRequest(topics=asked), 12).topics
@@ -510,7 +510,7 @@ def test_metadata_is_answered_while_topics_are_being_created_and_each_is_created
 
 
 def test_requests_that_wait_for_the_worker_create_their_topics_together(served, client, monkeypatch):
-    goes_on, real, times = threading.Event(), LogDir.create_partitions, []
+    goes_on, real, times = threading.Event(), LogDir._create_partitions, []
 
     def slowly(log_dir, files):
         times.append(sorted({topic for topic, _ in files}))
@@ -522,7 +522,7 @@ def test_requests_that_wait_for_the_worker_create_their_topics_together(served, 
             return another.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(
                 name=one, num_partitions=2, replication_factor=1) for one in (name, "same", "a.b", "a_b")]), 7).topics
 
-    monkeypatch.setattr(LogDir, "create_partitions", slowly)
+    monkeypatch.setattr(LogDir, "_create_partitions", slowly)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(create, "first")
         wait_for(lambda: times)
