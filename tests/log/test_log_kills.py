@@ -100,7 +100,8 @@ def test_a_killed_writer_loses_nothing_that_it_was_told(in_memory, number):
 
 def test_a_second_process_is_refused_and_harms_nothing(tmp_path):
     path = tmp_path / "data" / "orders-0"
-    command = [sys.executable, "-m", "support.killed_writer", path, "1", "batch", "1"]
+    # With two threads, it never closes the log in between.
+    command = [sys.executable, "-m", "support.killed_writer", path, "1", "batch", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(TESTS)}) as writer:
         assert line_of(writer).startswith(b"open")
         with pytest.raises(LogLockedError):
