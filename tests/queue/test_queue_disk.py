@@ -17,8 +17,8 @@ REST_BYTES = 2 << 20
 
 @pytest.fixture(autouse=True)
 def a_little_at_a_time(monkeypatch):
-    monkeypatch.setattr(delayed_index, "BOUNDED_BYTES", 1 << 18)
-    monkeypatch.setattr(relocated_entries, "TIDY_BYTES", 1 << 18)
+    monkeypatch.setattr(delayed_index, "WORTH_BYTES", 1 << 18)
+    monkeypatch.setattr(relocated_entries, "WORTH_BYTES", 1 << 18)
 
 
 def opened(path, clock, **options):

@@ -418,13 +418,12 @@ class InterruptedFs(FailingFs):
         return KeyboardInterrupt()
 
 
-@pytest.mark.parametrize("is_backed_up", [False, True])
-@pytest.mark.parametrize("how", ["full disk", "killed", "interrupted"])
-def test_a_run_that_ends_at_any_step_loses_nothing_and_the_next_run_completes(disk, tmp_path, how, is_backed_up):
-    """Killed: from a step on nothing is done any more. Full: the same, after half of a write. Interrupted: only what
-    cleans up is done."""
-    disk, replica = disk
-    damaged = logs_of(disk)
+def after_runs(disk, tmp_path, how, run, *, more_steps_than):
+    """Copies of the disk, each after `run(copy, fs)` ended at another step of it, and one after a whole run.
+
+    Killed: from that step on nothing is done any more. Full disk: the same, after half of a write. Interrupted: only
+    what cleans up is done.
+    """
     for fail_at in itertools.count(0, 1 if FULL else 9):
         copy = shutil.copytree(disk, tmp_path / f"run{fail_at}")
         make = InterruptedFs if how == "interrupted" else FailingFs
@@ -432,14 +431,24 @@ def test_a_run_that_ends_at_any_step_loses_nothing_and_the_next_run_completes(di
             OsFileSystem(), fail_at=fail_at, error=errno.ENOSPC, once=how == "interrupted", short=how == "full disk"
         )
         with contextlib.suppress(StorageError, KeyboardInterrupt):
-            refilled(copy, replica, fs, is_backed_up=is_backed_up)
-        check_nothing_lost(copy, intact_in(damaged))
-        refilled(copy, replica, is_backed_up=is_backed_up)
-        check_complete(copy, damaged, is_backed_up=is_backed_up)
+            run(copy, fs)
+        yield copy
         shutil.rmtree(copy)
         if not fs.failed:
             break
-    assert fail_at > 40
+    assert fail_at > more_steps_than
+
+
+@pytest.mark.parametrize("is_backed_up", [False, True])
+@pytest.mark.parametrize("how", ["full disk", "killed", "interrupted"])
+def test_a_run_that_ends_at_any_step_loses_nothing_and_the_next_run_completes(disk, tmp_path, how, is_backed_up):
+    disk, replica = disk
+    damaged = logs_of(disk)
+    for copy in after_runs(disk, tmp_path, how, lambda copy, fs: refilled(copy, replica, fs, is_backed_up=is_backed_up),
+                           more_steps_than=40):
+        check_nothing_lost(copy, intact_in(damaged))
+        refilled(copy, replica, is_backed_up=is_backed_up)
+        check_complete(copy, damaged, is_backed_up=is_backed_up)
 
 
 # --- the same into a copy ------------------------------------------------------------------------
@@ -484,16 +493,5 @@ def test_a_power_cut_at_any_step_of_a_copy_leaves_a_whole_one_or_none(disk):
 def test_a_copy_that_ends_at_any_step_is_whole_or_not_there(disk, tmp_path, how):
     disk, replica = disk
     damaged = logs_of(disk)
-    for fail_at in itertools.count(0, 1 if FULL else 9):
-        run = shutil.copytree(disk, tmp_path / f"run{fail_at}")
-        make = InterruptedFs if how == "interrupted" else FailingFs
-        fs = make(
-            OsFileSystem(), fail_at=fail_at, error=errno.ENOSPC, once=how == "interrupted", short=how == "full disk"
-        )
-        with contextlib.suppress(StorageError, KeyboardInterrupt):
-            copied(run, replica, fs)
-        check_copy(run, replica, damaged)
-        shutil.rmtree(run)
-        if not fs.failed:
-            break
-    assert fail_at > 30
+    for copy in after_runs(disk, tmp_path, how, lambda copy, fs: copied(copy, replica, fs), more_steps_than=30):
+        check_copy(copy, replica, damaged)

@@ -292,8 +292,10 @@ class Queue(OpenHandle):
                 seen = self._claimed.number
                 self._check()
                 ids = {name: id_ for name in names if (id_ := self._job_of(name)) is not None}
-                # (Of several with one key, the first.)
-                new = {name: job for name, job in zip(reversed(names), reversed(jobs), strict=True) if name not in ids}
+                new: dict[bytes, tuple[str | bytes | None, Buffer]] = {}
+                for name, job in zip(names, jobs, strict=True):
+                    if name not in ids:
+                        new.setdefault(name, job)       # of several with one key, the first
                 if not any(name in other.unique.under_way for other in self._in_order for name in new):
                     break
                 self._claimed.wait(seen, None)
@@ -305,8 +307,7 @@ class Queue(OpenHandle):
             until_ms = -(-(now_ns(self._clock) + window_ns) // 1_000_000)
             with self._reserved(len(new), timeout):
                 ids |= lane.put_unique(
-                    {name: new[name] for name in names if name in new}, until_ms, delay=delay,
-                    deliver_at_ms=deliver_at_ms, properties=properties,
+                    new, until_ms, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties
                 )
             return [ids[name] for name in names]
         except BaseException:

@@ -21,7 +21,7 @@ from seglog.late_import import late
 from seglog.ledger.managed.compacted_home import COMPACTION_CURSOR
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
-from seglog.ledger.managed.relocated_entries import RelocatedHome
+from seglog.ledger.managed.relocated_entries import WORTH_BYTES, WORTH_SHARE, RelocatedHome
 from seglog.ledger.position import EARLIEST, Position, checked_position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.logger import Logger
@@ -42,9 +42,9 @@ READ_UP = 1000
 # Limits of `seglog.delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one
 # in this many, or a single one); how soon a message may be due that is not relocated.
 RELOCATE_EVERY_NS, RELOCATE_ONE_OF, RELOCATE_AHEAD_MS = 1_000_000_000, 10, 60_000
-# For a reader that bounds the disk: what is left is copied if it is at most this share of the first ledgers, so many
-# bytes at a time. Then consumers get on: for so many times as long as copying took, or as looking in vain took.
-BOUNDED_SHARE, BOUNDED_BYTES, BOUNDED_PAUSES, BOUNDED_VAIN_PAUSES = 0.75, 4 << 20, 4, 20
+# For a reader that bounds the disk: once something was copied, consumers get on for so many times as long as copying
+# took, or as looking in vain took.
+BOUNDED_PAUSES, BOUNDED_VAIN_PAUSES = 4, 20
 
 
 def weakly(method: Callable[[Sequence[Position], Position], None]) -> Callable[[Sequence[Position], Position], None]:
@@ -479,12 +479,12 @@ class DelayedIndex:
             if left:
                 copied_bytes += info.end.length_bytes * len(left) / info.end.entries
                 lefts.append((info.ledger_id, left))
-            if copied_bytes <= BOUNDED_SHARE * size_bytes:
+            if copied_bytes <= WORTH_SHARE * size_bytes:
                 worth = len(lefts)
         found: list[StoredEntry] = []
         found_bytes = 0
         for ledger_id, left in lefts[:worth]:
-            if found_bytes >= BOUNDED_BYTES:
+            if found_bytes >= WORTH_BYTES:
                 break
             pending, entries = self.tracker.pending_in(ledger_id), []
             for entry_id in left:

@@ -284,8 +284,8 @@ def copy_soon(monkeypatch):
     """Let queues copy what stays for a second only out of its ledger, a few entries at a time, and copies again."""
     for module in (delayed_index, lane):
         monkeypatch.setattr(module, "RELOCATE_AHEAD_MS", 900)
-    monkeypatch.setattr(delayed_index, "BOUNDED_BYTES", 100)
-    monkeypatch.setattr(relocated_entries, "TIDY_BYTES", 500)
+    monkeypatch.setattr(delayed_index, "WORTH_BYTES", 100)
+    monkeypatch.setattr(relocated_entries, "WORTH_BYTES", 500)
 
 
 def left_in(path, clock, config=CONFIG, **options):

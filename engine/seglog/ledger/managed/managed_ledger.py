@@ -279,8 +279,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         self._tail.held.check()
 
     def _check_writable(self) -> None:
-        """Raise LogFailedError if a failed write or sync left it read-only, and what `_check` raises."""
-        self._check()
+        """Raise LogFailedError if a failed write or sync left it read-only."""
         self._tail.refuse()
 
     def close(self) -> None:

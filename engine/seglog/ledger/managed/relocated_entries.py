@@ -33,10 +33,11 @@ DIRECTORY = "relocated"
 FORMAT_PROPERTY, VERSION = "seglog.relocated.version", "1"
 # Ledger id, entry id and deliver_at, before the entry's bytes.
 HEADER = struct.Struct(">QQQ")
-# `tidy` looks for copies that no cursor needs at most this often. It copies those that are needed together, out of
-# ledgers of which at most this share is needed, so many bytes at a time.
+# `tidy` looks for copies that no cursor needs at most this often.
 TIDY_EVERY_NS = 1_000_000_000
-TIDY_SHARE, TIDY_BYTES = 0.75, 4 << 20
+# What is left of ledgers is copied, out of them or out of their copies, if it is at most this share of them; so many
+# bytes at a time.
+WORTH_SHARE, WORTH_BYTES = 0.75, 4 << 20
 
 
 class Copy(NamedTuple):
@@ -215,7 +216,7 @@ class RelocatedEntries:
                 if not cursor.closed:       # otherwise it was deleted
                     cursor.flush()
             if sparse:
-                self._write(sparse[0].parent, [copy for path in sparse for copy in self._raw_in(needed[path])])
+                self._write(next(iter(sparse)).parent, [copy for copies in sparse.values() for copy in copies])
             self._remove({*gone, *sparse})
 
     def _copies_of(self, aside: "dict[int, BitMap]") -> int:
@@ -225,21 +226,23 @@ class RelocatedEntries:
             for held in self._held.values() for at, ids in held.items() if at in aside
         )
 
-    def _sparse(self, needed: "dict[Path, dict[int, BitMap]]") -> list[Path]:
-        """The first ledgers, all of one directory, of which only a part is needed, as many as are put together now."""
-        found: list[Path] = []
+    def _sparse(self, needed: "dict[Path, dict[int, BitMap]]") -> dict[Path, list[bytes]]:
+        """The first ledgers, all of one directory, of which only a part is needed, as many as are put together now; and
+        the copies that are needed, with their headers."""
+        found: dict[Path, list[bytes]] = {}
         size_bytes = 0
         for ledger in self._ledgers:
             path, count = ledger.path, sum(map(len, needed[ledger.path].values()))
-            if not 0 < count <= TIDY_SHARE * ledger.entry_count or (found and path.parent != found[0].parent):
+            if not 0 < count <= WORTH_SHARE * ledger.entry_count or (found and path.parent != next(iter(found)).parent):
                 continue
             try:
-                part_bytes = sum(map(len, self._raw_in(needed[path])))
+                copies = self._raw_in(needed[path])
             except CorruptRecordError:      # it stays
                 continue
-            if found and size_bytes + part_bytes > TIDY_BYTES:
+            part_bytes = sum(map(len, copies))
+            if found and size_bytes + part_bytes > WORTH_BYTES:
                 break
-            found.append(path)
+            found[path] = copies
             size_bytes += part_bytes
         return found
 
