@@ -1,5 +1,5 @@
-"""A long conversation with our server, field by field the one that was held with a broker of Kafka 3.9.1, but for what
-known_differences.py lists with its reason.
+"""A long conversation with our server, field by field the one that was held with a broker of Kafka 3.9.1, and in later
+versions with one of 4.4.0, but for what known_differences.py lists with its reason.
 """
 import re
 
@@ -7,8 +7,9 @@ import pytest
 
 import seglog
 from support.answers import differences
-from support.conversation_golden import read_golden
-from support.known_differences import KNOWN
+from support.conversation_golden import NEWEST, read_golden
+from support.known_differences import KNOWN, KNOWN_440
+from support.newest_conversation import NewestConversation
 from support.whole_conversation import WholeConversation
 
 # As tests/oracle sets up its broker.
@@ -18,15 +19,35 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    with seglog.serve(tmp_path_factory.mktemp("served"), config=CONFIG, fsync="never") as server:
-        held = WholeConversation(server.host, server.port).hold()
-    golden = read_golden()
+def differing(directory, conversation, golden):
+    with seglog.serve(directory, config=CONFIG, fsync="never") as server:
+        held = conversation(server.host, server.port).hold()
     assert held.keys() == golden.keys()
     return [
         " | ".join(map(str, one)) for key, theirs in golden.items() for one in differences(theirs, held[key], key)
     ]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return differing(tmp_path_factory.mktemp("served"), WholeConversation, read_golden())
+
+
+@pytest.fixture(scope="module")
+def found_in_later_versions(tmp_path_factory):
+    return differing(tmp_path_factory.mktemp("served"), NewestConversation, read_golden(NEWEST))
+
+
+def test_every_later_version_answers_as_kafka_440_does(found_in_later_versions):
+    unknown = [one for one in found_in_later_versions if not any(re.search(pattern, one) for pattern, _ in KNOWN_440)]
+    assert unknown == []
+
+
+@pytest.mark.oracle
+def test_every_known_difference_from_kafka_440_is_still_there(found_in_later_versions):
+    assert [
+        pattern for pattern, _ in KNOWN_440 if not any(re.search(pattern, one) for one in found_in_later_versions)
+    ] == []
 
 
 @pytest.mark.long

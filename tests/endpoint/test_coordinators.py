@@ -320,7 +320,7 @@ def test_offsets_are_refused_if_their_group_was_not_added(in_memory):
         producer = await begin(asked)
         answer = await asked(request(
             transactional_id="x", group_id="g", producer_id=producer.id, producer_epoch=producer.epoch,
-            generation_id=-1, topics=[request.TxnOffsetCommitRequestTopic(name="t", partitions=[
+            generation_id_or_member_epoch=-1, topics=[request.TxnOffsetCommitRequestTopic(name="t", partitions=[
                 request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)])],
         ), 3)
         assert answer.topics[0].partitions[0].error_code == Errors.INVALID_TXN_STATE

@@ -509,7 +509,7 @@ async def _describe_groups(asked: Asked) -> Any:
     answer = await _of_each(asked, _Each(Operation.DESCRIBE, GROUP, "groups", "groups", name=None))
     if asked.request.include_authorized_operations:
         for row in answer.groups:
-            if row.error_code != Errors.GROUP_AUTHORIZATION_FAILED:
+            if not row.error_code:
                 row.authorized_operations = asked.operations(row.authorized_operations, GROUP, row.group_id)
     return answer
 

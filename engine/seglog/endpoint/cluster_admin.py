@@ -41,6 +41,7 @@ from seglog.wire.messages import (
 _NO_QUOTAS = "This server has no quotas."
 _NO_CONTROLLER = "This server is a single node without a controller, and has no quorum."
 _NO_FEATURES = "This server is a single node without a controller, and has no features."
+_WITH_ONE_RESULT = 2            # the first version of UpdateFeatures that has no result of each feature
 _MATCH_TYPES = (0, 1, 2)        # exact, default, specified (DescribeClientQuotasRequest)
 _QUOTA_ENTITIES = frozenset(("user", "client-id", "ip"))
 _ELECTION_TYPES = (0, 1)        # preferred, unclean (ElectionType)
@@ -116,7 +117,9 @@ class ClusterAdmin:
                     partition_index=part.partition_index, error_code=error, error_message=_WORDS.get(error)))
             responses.append(AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
                 name=topic.name, partitions=rows))
-        return AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change, error_message=None,
+            responses=responses)
 
     async def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext
@@ -196,7 +199,11 @@ class ClusterAdmin:
         return DescribeQuorumResponse(topics=topics)
 
     async def update_features(self, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-        """ApiVersions tells of no features, so each one is unknown."""
+        """ApiVersions tells of no features, so each one is unknown. Since version 2 there is one error for all."""
+        if context.version >= _WITH_ONE_RESULT:
+            return UpdateFeaturesResponse(
+                error_code=Errors.INVALID_UPDATE_VERSION, error_message=_NO_FEATURES,
+            ) if request.feature_updates else UpdateFeaturesResponse(error_message=None)
         results = []
         for update in request.feature_updates:
             await context.work.step()

@@ -18,6 +18,7 @@ _CLASSIC = "classic"
 # AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE, as bits.
 _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 _UNKNOWN_OPERATIONS = -(1 << 31)
+_WITH_NOT_FOUND = 6     # the first version of DescribeGroups in which an unknown group is an error (KIP-1043)
 
 
 class GroupAdministration:
@@ -36,18 +37,22 @@ class GroupAdministration:
         groups = []
         for group_id in dict.fromkeys(request.groups):
             await context.work.step()
-            row = self._describe(group_id, operations)
+            row = self._describe(group_id, operations, context.version)
             await context.work.step(len(row.members), size_bytes=sum(
                 len(member.member_metadata) + len(member.member_assignment) for member in row.members))
             groups.append(row)
         return DescribeGroupsResponse(groups=groups)
 
-    def _describe(self, group_id: str, operations: int) -> DescribeGroupsResponse.DescribedGroup:
+    def _describe(self, group_id: str, operations: int, version: int) -> DescribeGroupsResponse.DescribedGroup:
         described = DescribeGroupsResponse.DescribedGroup
         error = self._coordinator.check(group_id, may_be_empty=True)
         if error is not None:
-            return described(group_id=group_id, error_code=error, authorized_operations=operations)
+            return described(group_id=group_id, error_code=error)
         group = self._coordinator.get(group_id)
+        if group is None and version >= _WITH_NOT_FOUND:
+            return described(
+                group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} not found.",
+                group_state=GroupState.DEAD.value)
         if group is None:
             return described(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
         # Subscriptions and assignments mean something only while the group is stable.

@@ -134,7 +134,8 @@ class GroupCommits:
         if group is None:
             return None, Errors.POLICY_VIOLATION
         return group, coordinator.rebalancing.check_commit(
-            group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
+            group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch,
+            is_transactional=True,
         )
 
     async def _commit(

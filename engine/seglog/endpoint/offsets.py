@@ -21,9 +21,9 @@ from seglog.wire.messages import (
 )
 
 # Special times of ListOffsets (ListOffsetsRequest.java). All records are local: there is no remote tier.
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-# The versions that first know the last three.
-_FIRST_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The versions that first know the last four.
+_FIRST_WITH = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _READ_COMMITTED = 1
 _HIGH_WATERMARK = -1        # as the offset of DeleteRecords
 
@@ -87,8 +87,8 @@ class Offsets:
             row.offset = log.last_stable_offset if is_committed else log.high_watermark
             row.leader_epoch = log.leader_epoch
             return
-        if timestamp == LATEST_TIERED:
-            return      # nothing is in a tier: -1, as from a broker without one
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return      # nothing is in a tier, nor on its way there: -1, as from a broker without one
         found = log._offset_for_ms(EARLIEST if timestamp == EARLIEST_LOCAL else timestamp)
         if found is None or (is_committed and timestamp >= 0 and found.offset >= log.last_stable_offset):
             return

@@ -28,6 +28,8 @@ _LOG = Logger(__name__)
 
 # So many different ones are counted, so that a client that sends nonsense cannot fill the memory.
 _LACKING_MAX = 100
+# The first version of ApiVersions with the cluster and the node to which a client means to speak; no node.
+_WITH_IDENTITY, _NO_NODE = 5, -1
 
 
 class DroppedError(Exception):
@@ -58,10 +60,12 @@ class Requests:
     """
 
     def __init__(
-        self, *handlers: Mapping[ApiKey, Handler], heavy: HeavyWork, answers: RequestMemory,
+        self, *handlers: Mapping[ApiKey, Handler], heavy: HeavyWork, answers: RequestMemory, cluster_id: str,
+        node_id: int,
     ) -> None:
-        """`answers`: the memory of large answers."""
+        """`answers`: the memory of large answers. `cluster_id`, `node_id`: who we are, which clients may ask."""
         self._heavy = heavy
+        self._cluster_id, self._node_id = cluster_id, node_id
         self.answers = answers
         self.handlers: dict[int, Handler] = {key: handler for each in handlers for key, handler in each.items()}
         self.counts: dict[tuple[int, int], int] = {}
@@ -149,6 +153,12 @@ class Requests:
             return authentication.authenticate(request.auth_bytes)
         if version >= 3 and not (_is_name(request.client_software_name) and _is_name(request.client_software_version)):
             return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
+        if version >= _WITH_IDENTITY and (request.cluster_id is not None or request.node_id != _NO_NODE):
+            if request.cluster_id is None or request.node_id == _NO_NODE:
+                return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
+            if (request.cluster_id, request.node_id) != (self._cluster_id, self._node_id):
+                # The client forgets its addresses and begins anew, instead of writing to another cluster (KIP-1242).
+                return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
         if version >= 3:
             authentication.software = f"{request.client_software_name} {request.client_software_version}"
         return ApiVersionsResponse(api_keys=[

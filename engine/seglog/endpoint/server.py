@@ -171,7 +171,8 @@ class Server:
             guarded = Authorization(
                 self._authorizer, self.topics, creates_topics=options.config.auto_create_topics_enable).guarded
             handlers = tuple(guarded(each) for each in handlers)
-        self.requests = Requests(*handlers, heavy=self._heavy, answers=self._answers)
+        self.requests = Requests(
+            *handlers, heavy=self._heavy, answers=self._answers, cluster_id=known_as, node_id=options.config.node_id)
         self.traffic.requests, self.traffic.lacking = self.requests.counts, self.requests.lacking
         try:
             await self._open()

@@ -15,7 +15,7 @@ from seglog.wire.structs import KafkaMessage
 M = TypeVar("M", bound=KafkaMessage)
 Frame = bytes | bytearray | memoryview
 
-# The answer to ApiVersions: each API that we serve, with the versions of Kafka 3.9.1.
+# The answer to ApiVersions: each API that we serve, with the versions of proto/kafka/messages.txt.
 API_VERSIONS = {key: (request.MIN_VERSION, request.MAX_VERSION) for key, request in REQUESTS.items()}
 
 # API, version, correlation id, length of the client id.

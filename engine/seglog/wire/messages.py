@@ -245,7 +245,7 @@ class ProduceResponse(KafkaMessage):
 
 class FetchRequest(KafkaMessage):
     API_KEY = 1
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 17, 12
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 18, 12
     __slots__ = (
         "cluster_id", "replica_id", "replica_state", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level",
         "session_id", "session_epoch", "topics", "forgotten_topics_data", "rack_id",
@@ -314,7 +314,7 @@ class FetchRequest(KafkaMessage):
     class FetchPartition(KafkaStruct):
         __slots__ = (
             "partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset",
-            "partition_max_bytes", "replica_directory_id",
+            "partition_max_bytes", "replica_directory_id", "high_watermark",
         )
         FIELDS = (
             "Partition int32 0+|"
@@ -323,13 +323,14 @@ class FetchRequest(KafkaMessage):
             "LastFetchedEpoch int32 12+ = -1|"
             "LogStartOffset int64 5+ = -1|"
             "PartitionMaxBytes int32 0+|"
-            "ReplicaDirectoryId uuid 17+ tag 0"
+            "ReplicaDirectoryId uuid 17+ tag 0|"
+            "HighWatermark int64 18+ tag 1 = 9223372036854775807"
         )
 
         def __init__(
             self, partition: int = 0, current_leader_epoch: int = -1, fetch_offset: int = 0,
             last_fetched_epoch: int = -1, log_start_offset: int = -1, partition_max_bytes: int = 0,
-            replica_directory_id: bytes = ZERO_UUID,
+            replica_directory_id: bytes = ZERO_UUID, high_watermark: int = 9223372036854775807,
         ) -> None:
             self.partition = partition
             self.current_leader_epoch = current_leader_epoch
@@ -338,6 +339,7 @@ class FetchRequest(KafkaMessage):
             self.log_start_offset = log_start_offset
             self.partition_max_bytes = partition_max_bytes
             self.replica_directory_id = replica_directory_id
+            self.high_watermark = high_watermark
 
     class ForgottenTopic(KafkaStruct):
         __slots__ = ("topic", "topic_id", "partitions")
@@ -355,7 +357,7 @@ class FetchRequest(KafkaMessage):
 
 class FetchResponse(KafkaMessage):
     API_KEY = 1
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 17, 12
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 18, 12
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
     FIELDS = (
         "ThrottleTimeMs int32 1+|"
@@ -493,20 +495,23 @@ class FetchResponse(KafkaMessage):
 
 class ListOffsetsRequest(KafkaMessage):
     API_KEY = 2
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 6
-    __slots__ = ("replica_id", "isolation_level", "topics")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 11, 6
+    __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms")
     FIELDS = (
         "ReplicaId int32 0+|"
         "IsolationLevel int8 2+|"
-        "Topics []ListOffsetsTopic 0+"
+        "Topics []ListOffsetsTopic 0+|"
+        "TimeoutMs int32 10+"
     )
 
     def __init__(
         self, replica_id: int = 0, isolation_level: int = 0, topics: list[ListOffsetsRequest.ListOffsetsTopic] = UNSET,
+        timeout_ms: int = 0,
     ) -> None:
         self.replica_id = replica_id
         self.isolation_level = isolation_level
         self.topics = [] if topics is UNSET else topics
+        self.timeout_ms = timeout_ms
 
     class ListOffsetsTopic(KafkaStruct):
         __slots__ = ("name", "partitions")
@@ -540,7 +545,7 @@ class ListOffsetsRequest(KafkaMessage):
 
 class ListOffsetsResponse(KafkaMessage):
     API_KEY = 2
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 6
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 11, 6
     __slots__ = ("throttle_time_ms", "topics")
     FIELDS = (
         "ThrottleTimeMs int32 2+|"
@@ -591,7 +596,7 @@ class ListOffsetsResponse(KafkaMessage):
 
 class MetadataRequest(KafkaMessage):
     API_KEY = 3
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 12, 9
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
     __slots__ = (
         "topics", "allow_auto_topic_creation", "include_cluster_authorized_operations",
         "include_topic_authorized_operations",
@@ -626,9 +631,10 @@ class MetadataRequest(KafkaMessage):
 
 class MetadataResponse(KafkaMessage):
     API_KEY = 3
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 12, 9
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
     __slots__ = (
         "throttle_time_ms", "brokers", "cluster_id", "controller_id", "topics", "cluster_authorized_operations",
+        "error_code",
     )
     FIELDS = (
         "ThrottleTimeMs int32 3+|"
@@ -636,13 +642,15 @@ class MetadataResponse(KafkaMessage):
         "ClusterId string 2+ null = null|"
         "ControllerId int32 1+ = -1|"
         "Topics []MetadataResponseTopic 0+|"
-        "ClusterAuthorizedOperations int32 8-10 = -2147483648"
+        "ClusterAuthorizedOperations int32 8-10 = -2147483648|"
+        "ErrorCode int16 13+"
     )
 
     def __init__(
         self, throttle_time_ms: int = 0, brokers: list[MetadataResponse.MetadataResponseBroker] = UNSET,
         cluster_id: str | None = None, controller_id: int = -1,
         topics: list[MetadataResponse.MetadataResponseTopic] = UNSET, cluster_authorized_operations: int = -2147483648,
+        error_code: int = 0,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.brokers = [] if brokers is UNSET else brokers
@@ -650,6 +658,7 @@ class MetadataResponse(KafkaMessage):
         self.controller_id = controller_id
         self.topics = [] if topics is UNSET else topics
         self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
 
     class MetadataResponseBroker(KafkaStruct):
         __slots__ = ("node_id", "host", "port", "rack")
@@ -1305,7 +1314,7 @@ class SyncGroupResponse(KafkaMessage):
 
 class DescribeGroupsRequest(KafkaMessage):
     API_KEY = 15
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 5
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 5
     __slots__ = ("groups", "include_authorized_operations")
     FIELDS = (
         "Groups []string 0+|"
@@ -1319,7 +1328,7 @@ class DescribeGroupsRequest(KafkaMessage):
 
 class DescribeGroupsResponse(KafkaMessage):
     API_KEY = 15
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 5
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 5
     __slots__ = ("throttle_time_ms", "groups")
     FIELDS = (
         "ThrottleTimeMs int32 1+|"
@@ -1332,11 +1341,12 @@ class DescribeGroupsResponse(KafkaMessage):
 
     class DescribedGroup(KafkaStruct):
         __slots__ = (
-            "error_code", "group_id", "group_state", "protocol_type", "protocol_data", "members",
+            "error_code", "error_message", "group_id", "group_state", "protocol_type", "protocol_data", "members",
             "authorized_operations",
         )
         FIELDS = (
             "ErrorCode int16 0+|"
+            "ErrorMessage string 6+ null = null|"
             "GroupId string 0+|"
             "GroupState string 0+|"
             "ProtocolType string 0+|"
@@ -1346,11 +1356,13 @@ class DescribeGroupsResponse(KafkaMessage):
         )
 
         def __init__(
-            self, error_code: int = 0, group_id: str = "", group_state: str = "", protocol_type: str = "",
-            protocol_data: str = "", members: list[DescribeGroupsResponse.DescribedGroupMember] = UNSET,
+            self, error_code: int = 0, error_message: str | None = None, group_id: str = "", group_state: str = "",
+            protocol_type: str = "", protocol_data: str = "",
+            members: list[DescribeGroupsResponse.DescribedGroupMember] = UNSET,
             authorized_operations: int = -2147483648,
         ) -> None:
             self.error_code = error_code
+            self.error_message = error_message
             self.group_id = group_id
             self.group_state = group_state
             self.protocol_type = protocol_type
@@ -1460,21 +1472,28 @@ class SaslHandshakeResponse(KafkaMessage):
 
 class ApiVersionsRequest(KafkaMessage):
     API_KEY = 18
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 3
-    __slots__ = ("client_software_name", "client_software_version")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
+    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
     FIELDS = (
         "ClientSoftwareName string 3+|"
-        "ClientSoftwareVersion string 3+"
+        "ClientSoftwareVersion string 3+|"
+        "ClusterId string 5+ null = null|"
+        "NodeId int32 5+ = -1"
     )
 
-    def __init__(self, client_software_name: str = "", client_software_version: str = "") -> None:
+    def __init__(
+        self, client_software_name: str = "", client_software_version: str = "", cluster_id: str | None = None,
+        node_id: int = -1,
+    ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
 
 
 class ApiVersionsResponse(KafkaMessage):
     API_KEY = 18
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 3
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 3
     __slots__ = (
         "error_code", "api_keys", "throttle_time_ms", "supported_features", "finalized_features_epoch",
         "finalized_features", "zk_migration_ready",
@@ -2135,7 +2154,7 @@ class TxnOffsetCommitRequest(KafkaMessage):
     API_KEY = 28
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 3
     __slots__ = (
-        "transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id",
+        "transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id_or_member_epoch", "member_id",
         "group_instance_id", "topics",
     )
     FIELDS = (
@@ -2143,7 +2162,7 @@ class TxnOffsetCommitRequest(KafkaMessage):
         "GroupId string 0+|"
         "ProducerId int64 0+|"
         "ProducerEpoch int16 0+|"
-        "GenerationId int32 3+ = -1|"
+        "GenerationIdOrMemberEpoch int32 3+ = -1|"
         "MemberId string 3+|"
         "GroupInstanceId string 3+ null = null|"
         "Topics []TxnOffsetCommitRequestTopic 0+"
@@ -2151,14 +2170,14 @@ class TxnOffsetCommitRequest(KafkaMessage):
 
     def __init__(
         self, transactional_id: str = "", group_id: str = "", producer_id: int = 0, producer_epoch: int = 0,
-        generation_id: int = -1, member_id: str = "", group_instance_id: str | None = None,
+        generation_id_or_member_epoch: int = -1, member_id: str = "", group_instance_id: str | None = None,
         topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = UNSET,
     ) -> None:
         self.transactional_id = transactional_id
         self.group_id = group_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics = [] if topics is UNSET else topics
@@ -2758,7 +2777,7 @@ class AlterReplicaLogDirsResponse(KafkaMessage):
 
 class DescribeLogDirsRequest(KafkaMessage):
     API_KEY = 35
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 2
     __slots__ = ("topics",)
     FIELDS = (
         "Topics []DescribableLogDirTopic 0+ null"
@@ -2781,7 +2800,7 @@ class DescribeLogDirsRequest(KafkaMessage):
 
 class DescribeLogDirsResponse(KafkaMessage):
     API_KEY = 35
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 5, 2
     __slots__ = ("throttle_time_ms", "error_code", "results")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
@@ -2798,25 +2817,27 @@ class DescribeLogDirsResponse(KafkaMessage):
         self.results = [] if results is UNSET else results
 
     class DescribeLogDirsResult(KafkaStruct):
-        __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes")
+        __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
         FIELDS = (
             "ErrorCode int16 0+|"
             "LogDir string 0+|"
             "Topics []DescribeLogDirsTopic 0+|"
             "TotalBytes int64 4+ = -1|"
-            "UsableBytes int64 4+ = -1"
+            "UsableBytes int64 4+ = -1|"
+            "IsCordoned bool 5+"
         )
 
         def __init__(
             self, error_code: int = 0, log_dir: str = "",
             topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = UNSET, total_bytes: int = -1,
-            usable_bytes: int = -1,
+            usable_bytes: int = -1, is_cordoned: bool = False,
         ) -> None:
             self.error_code = error_code
             self.log_dir = log_dir
             self.topics = [] if topics is UNSET else topics
             self.total_bytes = total_bytes
             self.usable_bytes = usable_bytes
+            self.is_cordoned = is_cordoned
 
     class DescribeLogDirsTopic(KafkaStruct):
         __slots__ = ("name", "partitions")
@@ -3180,7 +3201,7 @@ class DescribeDelegationTokenResponse(KafkaMessage):
 
 class DeleteGroupsRequest(KafkaMessage):
     API_KEY = 42
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
     __slots__ = ("groups_names",)
     FIELDS = (
         "GroupsNames []string 0+"
@@ -3192,7 +3213,7 @@ class DeleteGroupsRequest(KafkaMessage):
 
 class DeleteGroupsResponse(KafkaMessage):
     API_KEY = 42
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 2
     __slots__ = ("throttle_time_ms", "results")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
@@ -3206,15 +3227,17 @@ class DeleteGroupsResponse(KafkaMessage):
         self.results = [] if results is UNSET else results
 
     class DeletableGroupResult(KafkaStruct):
-        __slots__ = ("group_id", "error_code")
+        __slots__ = ("group_id", "error_code", "error_message")
         FIELDS = (
             "GroupId string 0+|"
-            "ErrorCode int16 0+"
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 3+ null = null"
         )
 
-        def __init__(self, group_id: str = "", error_code: int = 0) -> None:
+        def __init__(self, group_id: str = "", error_code: int = 0, error_message: str | None = None) -> None:
             self.group_id = group_id
             self.error_code = error_code
+            self.error_message = error_message
 
 
 class ElectLeadersRequest(KafkaMessage):
@@ -3373,17 +3396,20 @@ class IncrementalAlterConfigsResponse(KafkaMessage):
 
 class AlterPartitionReassignmentsRequest(KafkaMessage):
     API_KEY = 45
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-    __slots__ = ("timeout_ms", "topics")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics")
     FIELDS = (
         "TimeoutMs int32 0+ = 60000|"
+        "AllowReplicationFactorChange bool 1+ = true|"
         "Topics []ReassignableTopic 0+"
     )
 
     def __init__(
-        self, timeout_ms: int = 60000, topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = UNSET,
+        self, timeout_ms: int = 60000, allow_replication_factor_change: bool = True,
+        topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = UNSET,
     ) -> None:
         self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.topics = [] if topics is UNSET else topics
 
     class ReassignableTopic(KafkaStruct):
@@ -3413,20 +3439,23 @@ class AlterPartitionReassignmentsRequest(KafkaMessage):
 
 class AlterPartitionReassignmentsResponse(KafkaMessage):
     API_KEY = 45
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
+        "AllowReplicationFactorChange bool 1+ = true|"
         "ErrorCode int16 0+|"
         "ErrorMessage string 0+ null|"
         "Responses []ReassignableTopicResponse 0+"
     )
 
     def __init__(
-        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = "",
+        self, throttle_time_ms: int = 0, allow_replication_factor_change: bool = True, error_code: int = 0,
+        error_message: str | None = "",
         responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = UNSET,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is UNSET else responses
@@ -4092,7 +4121,7 @@ class DescribeQuorumResponse(KafkaMessage):
 
 class UpdateFeaturesRequest(KafkaMessage):
     API_KEY = 57
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
     __slots__ = ("timeout_ms", "feature_updates", "validate_only")
     FIELDS = (
         "timeoutMs int32 0+ = 60000|"
@@ -4128,13 +4157,13 @@ class UpdateFeaturesRequest(KafkaMessage):
 
 class UpdateFeaturesResponse(KafkaMessage):
     API_KEY = 57
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
         "ErrorCode int16 0+|"
         "ErrorMessage string 0+ null|"
-        "Results []UpdatableFeatureResult 0+"
+        "Results []UpdatableFeatureResult 0-1"
     )
 
     def __init__(
@@ -4162,21 +4191,26 @@ class UpdateFeaturesResponse(KafkaMessage):
 
 class DescribeClusterRequest(KafkaMessage):
     API_KEY = 60
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
-    __slots__ = ("include_cluster_authorized_operations", "endpoint_type")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
+    __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers")
     FIELDS = (
         "IncludeClusterAuthorizedOperations bool 0+|"
-        "EndpointType int8 1+ = 1"
+        "EndpointType int8 1+ = 1|"
+        "IncludeFencedBrokers bool 2+"
     )
 
-    def __init__(self, include_cluster_authorized_operations: bool = False, endpoint_type: int = 1) -> None:
+    def __init__(
+        self, include_cluster_authorized_operations: bool = False, endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
+    ) -> None:
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
 
 
 class DescribeClusterResponse(KafkaMessage):
     API_KEY = 60
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
     __slots__ = (
         "throttle_time_ms", "error_code", "error_message", "endpoint_type", "cluster_id", "controller_id", "brokers",
         "cluster_authorized_operations",
@@ -4208,19 +4242,23 @@ class DescribeClusterResponse(KafkaMessage):
         self.cluster_authorized_operations = cluster_authorized_operations
 
     class DescribeClusterBroker(KafkaStruct):
-        __slots__ = ("broker_id", "host", "port", "rack")
+        __slots__ = ("broker_id", "host", "port", "rack", "is_fenced")
         FIELDS = (
             "BrokerId int32 0+|"
             "Host string 0+|"
             "Port int32 0+|"
-            "Rack string 0+ null = null"
+            "Rack string 0+ null = null|"
+            "IsFenced bool 2+"
         )
 
-        def __init__(self, broker_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+        def __init__(
+            self, broker_id: int = 0, host: str = "", port: int = 0, rack: str | None = None, is_fenced: bool = False,
+        ) -> None:
             self.broker_id = broker_id
             self.host = host
             self.port = port
             self.rack = rack
+            self.is_fenced = is_fenced
 
 
 class DescribeProducersRequest(KafkaMessage):

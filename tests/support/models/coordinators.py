@@ -104,7 +104,7 @@ class Asked:
         request = TxnOffsetCommitRequest
         answer = await self(request(
             transactional_id=transactional_id, group_id=group, producer_id=producer.id, producer_epoch=producer.epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             topics=[request.TxnOffsetCommitRequestTopic(name=topic, partitions=[
                 request.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
             ]) for (topic, partition), offset in offsets.items()],

@@ -99,7 +99,7 @@ class TransactionalLoad(ServerLoad):
         answer = client.ask(AddOffsetsToTxnRequest(**whose, group_id=self.name), 3)
         self.check("AddOffsetsToTxn", answer.error_code)
         request = TxnOffsetCommitRequest
-        answer = client.ask(request(**whose, group_id=self.name, generation_id=-1, topics=[
+        answer = client.ask(request(**whose, group_id=self.name, generation_id_or_member_epoch=-1, topics=[
             request.TxnOffsetCommitRequestTopic(name="orders", partitions=[
                 request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.next + 1)])]), 3)
         self.check("TxnOffsetCommit", answer.topics[0].partitions[0].error_code)

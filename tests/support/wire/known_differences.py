@@ -1,4 +1,5 @@
-"""Where our server answers otherwise than a broker of Kafka 3.9.1, and why: patterns of `path | theirs | ours`."""
+"""Where our server answers otherwise than a broker of Kafka 3.9.1, and of 4.4.0 in later versions, and why: patterns of
+`path | theirs | ours`."""
 
 KNOWN = [
     # --- on purpose
@@ -7,6 +8,7 @@ KNOWN = [
         r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",
         "APIs that the server does not have: brokers among themselves, quotas, …",
     ),
+    (r"^ApiVersions .*\.api_keys\.\d+\.max_version \|", "versions that came after 3.9.1: newest_conversation.py"),
     (r"^ApiVersions .*_features", "no features of a cluster's metadata: there is no controller that clients could ask"),
     (
         r"\.configs\.[\w.]+ \|.*<nothing>",
@@ -70,4 +72,16 @@ KNOWN = [
         r"^Produce v\d+: sequence 0 again\..*log_append_time_ms",
         "Kafka gives a repeated batch its largest time though it has CreateTime",
     ),
+]
+
+KNOWN_440 = [
+    (r"message \|.*<error_message>", "the texts of errors are our own"),
+    (
+        r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",
+        "APIs that the server does not have: brokers among themselves, KIP-848, share groups, streams, …",
+    ),
+    (r"^ApiVersions .*\.api_keys\.\d+\.min_version \| [124] \| 0$", "versions that 4.0 dropped stay for old clients"),
+    (r"^ApiVersions .*\.api_keys\.(0|8|9|26|28|66|74)\.max_version", "BEHIND in tests/oracle/test_protocol.py"),
+    (r"^ApiVersions .*_features", "no features of a cluster's metadata: there is no controller that clients could ask"),
+    (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
 ]

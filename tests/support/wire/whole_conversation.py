@@ -4,7 +4,7 @@ import time
 
 from seglog.wire import codec
 from seglog.wire import messages as m
-from support.conversation import PATIENCE_S, UNKNOWN_ID, Conversation, batch, fetch, produce, versions
+from support.conversation import PATIENCE_S, UNKNOWN_ID, Conversation, batch, fetch, last_version, produce, versions
 
 TOPIC, BROKER = 2, 4
 
@@ -21,7 +21,7 @@ class WholeConversation(Conversation):
             self.talk_without_members(step)
 
     def at(self, step, label, request):
-        last = type(request).MAX_VERSION
+        last = last_version(type(request))
         return self.say(f"{label} ({step})" if step > last else label, request, min(step, last))
 
     def talk_as_member(self, step):
@@ -280,7 +280,7 @@ class WholeConversation(Conversation):
         at("a group", offsets())
         at("an offset", commit())
         if step >= 3:
-            at("an offset of an unknown member", commit(generation_id=4, member_id="nobody"))
+            at("an offset of an unknown member", commit(generation_id_or_member_epoch=4, member_id="nobody"))
         if step % 2:
             # It makes Kafka forget the offset that is pending.
             at("an offset of an old epoch", commit(epoch=epoch - 1))

@@ -1,0 +1,147 @@
+"""The conversation in the versions that Kafka 3.9.1 does not have, with a broker of 4.4.0."""
+
+from seglog.wire import messages as m
+from support.conversation import LAST_OF_391, T0, UNKNOWN_ID, Conversation, batch, fetch, list_offsets
+
+
+def later(request):
+    """The versions of an API that came after 3.9.1."""
+    return range(LAST_OF_391[request] + 1, request.MAX_VERSION + 1)
+
+
+class NewestConversation(Conversation):
+    def hold(self, parts=None):
+        return super().hold(parts or [name for name in dir(self) if name.startswith("newest_")])
+
+    def newest_metadata(self):
+        M = m.MetadataRequest
+        self.topic("described", 3)
+
+        def of(*names, **how):
+            topics = [M.MetadataRequestTopic(name=name) for name in names]
+            return M(topics=topics, allow_auto_topic_creation=False, **how)
+
+        for version in later(M):
+            self.say("one topic", of("described"), version)
+            self.say("an unknown topic", of("nowhere"), version)
+            self.say("a bad name", of("a b"), version)
+            self.say("both", of("described", "nowhere"), version)
+            self.say("no topic", of(), version)
+            self.say("what is allowed", of("described", include_topic_authorized_operations=True), version)
+            by_id = [M.MetadataRequestTopic(name=None, topic_id=one) for one in (self.id_of("described"), UNKNOWN_ID)]
+            self.say("by ids", M(topics=by_id), version)
+
+    def newest_cluster(self):
+        D = m.DescribeClusterRequest
+        for version in later(D):
+            self.say("plain", D(), version)
+            self.say("fenced brokers", D(include_fenced_brokers=True), version)
+            self.say("controllers", D(endpoint_type=2), version)
+            self.say("fenced brokers of controllers", D(endpoint_type=2, include_fenced_brokers=True), version)
+            self.say("an unknown type", D(endpoint_type=9), version)
+
+    def newest_api_versions(self):
+        A = m.ApiVersionsRequest
+        cluster_id = self.client.ask(m.MetadataRequest(topics=[]), 12).cluster_id
+        who = {"client_software_name": "wire", "client_software_version": "1.0"}
+        for version in later(A):
+            self.say("a client", A(**who), version)
+            self.say("no name", A(), version)
+            self.say("of this node", A(**who, cluster_id=cluster_id, node_id=1), version)
+            self.say("of another cluster", A(**who, cluster_id="another", node_id=1), version)
+            self.say("of another node", A(**who, cluster_id=cluster_id, node_id=7), version)
+            self.say("of another cluster and node", A(**who, cluster_id="another", node_id=7), version)
+            self.say("of another cluster, without a node", A(**who, cluster_id="another"), version)
+            self.say("of another node, without a cluster", A(**who, node_id=7), version)
+            self.say("of no cluster", A(**who, cluster_id="", node_id=1), version)
+            self.say("of a bootstrap server", A(**who, cluster_id=cluster_id, node_id=-1), version)
+
+    def newest_log_dirs(self):
+        D = m.DescribeLogDirsRequest
+        self.topic("measured", 2)
+        self.produced("measured", batch())
+        for version in later(D):
+            asked = [D.DescribableLogDirTopic(topic="measured", partitions=[0, 1])]
+            self.say("two partitions", D(topics=asked), version)
+            self.say("none", D(topics=[]), version)
+
+    def newest_groups(self):
+        self.topic("committed", 2)
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        C = m.OffsetCommitRequest
+        part = C.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="of mine")
+        self.settled(C(group_id="simple", topics=[C.OffsetCommitRequestTopic(name="committed", partitions=[part])]), 8)
+        member = self.joined("busy")
+        for version in later(m.DescribeGroupsRequest):
+            for group in ("simple", "busy", "nowhere", ""):
+                self.say(f"{group or 'no id'}", m.DescribeGroupsRequest(groups=[group]), version)
+            self.say("two unknown ones", m.DescribeGroupsRequest(
+                groups=["nowhere", "neither"], include_authorized_operations=True), version)
+        for version in later(m.DeleteGroupsRequest):
+            self.say("groups", m.DeleteGroupsRequest(groups_names=["simple", "busy", "nowhere", ""]), version)
+        L = m.LeaveGroupRequest
+        self.settled(L(group_id="busy", members=[L.MemberIdentity(member_id=member)]), 5)
+
+    def joined(self, group):
+        """The id of the only member of a group."""
+        J, S = m.JoinGroupRequest, m.SyncGroupRequest
+        how = {
+            "group_id": group, "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000,
+            "protocol_type": "consumer", "protocols": [J.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        }
+        first = self.settled(J(**how), 7)
+        joined = self.settled(J(**how, member_id=first.member_id), 7)
+        assert not joined.error_code, joined
+        self.answers.name(joined.member_id, f"member of {group}")
+        self.settled(S(
+            group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, protocol_type="consumer",
+            protocol_name="range",
+            assignments=[S.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"yours")]), 5)
+        return joined.member_id
+
+    def newest_fetch(self):
+        self.fetched_topic()
+        topic_id = self.id_of("fetched")
+        for version in later(m.FetchRequest):
+            for label, which, *offsets in (
+                ("from the beginning", topic_id, 0), ("from within a batch", topic_id, 7), ("at the end", topic_id, 18),
+                ("behind the end", topic_id, 19), ("an unknown topic", UNKNOWN_ID, 0),
+                ("two partitions and an unknown one", topic_id, 0, 0, 0),
+            ):
+                self.say(label, fetch("", *offsets, topic_id=which), version)
+            self.say("what is committed", fetch("", 0, topic_id=topic_id, isolation=1), version)
+            known = fetch("", 18, topic_id=topic_id)
+            known.topics[0].partitions[0].high_watermark = 5
+            self.say("with a high watermark, as replicas tell", known, version)
+
+    def newest_list_offsets(self):
+        self.topic("listed", 2)
+        self.produced("listed", batch(0, 5), batch(5, 4), batch(20, 2))
+        for version in later(m.ListOffsetsRequest):
+            for label, timestamp in (
+                ("latest", -1), ("earliest", -2), ("largest time", -3), ("earliest here", -4), ("tiered", -5),
+                ("earliest that is not yet tiered", -6), ("unknown", -7), ("a time", T0 + 6),
+                ("a time after all", T0 + 1000),
+            ):
+                asked = list_offsets("listed", [(0, timestamp), (1, timestamp)])
+                asked.timeout_ms = 1000
+                self.say(label, asked, version)
+
+    def newest_administration(self):
+        self.topic("administered", 2)
+        of = m.AlterPartitionReassignmentsRequest
+        for version in later(of):
+            for label, replicas in (
+                ("where it is", [1]), ("to another", [2]), ("to two", [1, 2]), ("to none", []), ("no more", None),
+            ):
+                for may_change in (True, False):
+                    topics = [of.ReassignableTopic(name=name, partitions=[
+                        of.ReassignablePartition(partition_index=index, replicas=replicas) for index in (0, 7)])
+                        for name in ("administered", "nowhere")]
+                    self.say(f"reassigned {label}, {may_change}", of(
+                        allow_replication_factor_change=may_change, topics=topics), version)
+        of = m.UpdateFeaturesRequest
+        for version in later(of):
+            self.say("an unknown one", of(feature_updates=[of.FeatureUpdateKey(
+                feature="wire.version", max_version_level=1)]), version)
+            self.say("none", of(), version)
