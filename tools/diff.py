@@ -76,7 +76,8 @@ def _print_json(name: str, a: Place, b: Place, found: Difference) -> None:
         "partition", partition=name, a=a.path, b=b.path, same=found.is_same, first_offset=found.first_offset,
         equal_records=found.compared, same_bytes=found.same_bytes, different=found.records["different"],
         only_in_a=found.records["only in A"], only_in_b=found.records["only in B"], epoch_offset=found.epoch_offset,
-        epochs=found.epochs, log_start_offsets=found.starts, log_end_offsets=found.ends, only_in=None,
+        epochs=found.epochs, cut_records=found.cut_records, log_start_offsets=found.starts,
+        log_end_offsets=found.ends, only_in=None,
     )
 
 
@@ -94,6 +95,11 @@ def _text(name: str, found: Difference) -> Iterable[str]:
     if found.epoch_offset is not None and found.epochs is not None:
         yield (
             f"  leader epochs part at offset {found.epoch_offset:,}: {found.epochs[0]} in A, {found.epochs[1]} in B"
+        )
+        a, b = found.cut_records
+        yield (
+            f"  as replicas, the one that follows the other is cut there: A would lose {report.count_of(a, 'record')}, "
+            f"B {b:,}"
         )
     yield report.table(
         ("offsets", "records", ""),

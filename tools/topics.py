@@ -121,6 +121,9 @@ def _print_json(
             replicas=None if state is None else state.replicas, isr=None if state is None else state.isr,
             leader=None if state is None else state.leader,
             leader_epoch=None if state is None else state.leader_epoch,
+            eligible_leaders=None if state is None else state.eligible_leaders,
+            last_known_leaders=None if state is None else state.last_known_leaders,
+            leader_is_unclean=None if state is None else state.is_unclean,
             problem=_problem(topic_id, number, here.get(number), state),
         )
 
@@ -140,8 +143,7 @@ def _text(
         state, problem = partitions.get(number), _problem(topic_id, number, here.get(number), partitions.get(number))
         rows.append([
             str(number), *(["unknown"] * 4 if state is None else [
-                "none" if state.leader < 0 else str(state.leader), str(state.leader_epoch), _ids(state.replicas),
-                _ids(state.isr) + (", too few" if len(state.isr) < len(state.replicas) else ""),
+                _leader(state), str(state.leader_epoch), _ids(state.replicas), _in_sync(state),
             ]), problem or ("yes" if number in here else "no"),
         ])
     yield report.table(
@@ -157,5 +159,22 @@ def _text(
             yield f"  {key}: unknown (server.properties, or else Kafka's default)"
 
 
+def _leader(state: PartitionReplicas) -> str:
+    if state.leader < 0:
+        return "none"
+    return f"{state.leader}, unclean" if state.is_unclean else str(state.leader)
+
+
+def _in_sync(state: PartitionReplicas) -> str:
+    """The replicas in sync; without any, those that may lead, which are the disks to look at."""
+    shown = [_ids(state.isr)]
+    if state.eligible_leaders:
+        shown.append(f"{_ids(state.eligible_leaders)} may lead")
+    led_last = [node for node in state.last_known_leaders if node not in state.eligible_leaders]
+    if led_last:
+        shown.append(f"{_ids(led_last)} led last")
+    return ", ".join(shown)
+
+
 def _ids(nodes: Sequence[int]) -> str:
-    return ",".join(map(str, nodes))
+    return ",".join(map(str, nodes)) or "none"

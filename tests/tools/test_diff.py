@@ -7,7 +7,7 @@ import pytest
 import seglog as engine
 from seglog.format.batch import build_batch
 from support.command import partition_of, seglog, seglog_json
-from support.internal_topics import kraft
+from support.internal_topics import cluster, cluster_answers, kraft
 
 
 def written(path, values, *, start=0, epoch=0, codec="none", at_once=3):
@@ -76,6 +76,63 @@ def test_where_leader_epochs_part(pair):
     assert (partition["epoch_offset"], partition["epochs"]) == (6, [1, 2])
     assert ranges == [("different", 6, 8, 3)]
     assert "leader epochs part at offset 6: 1 in A, 2 in B" in seglog("diff", a, b, status=1).output
+
+
+# --- three brokers after unclean elections -----------------------------------------------
+
+
+@pytest.mark.parametrize(("topic", "follower", "leader"), [("orders", 1, 3), ("table", 1, 3), ("table", 2, 3)])
+def test_a_replica_is_cut_where_kafka_cut_it_and_loses_what_only_it_had(topic, follower, leader):
+    """Kafka says where it cut the follower once it was back."""
+    answers = cluster_answers()
+    cut = answers["cuts"][str(follower)][topic][-1]
+    partition, ranges = compared(
+        cluster("before", follower) / f"{topic}-0", cluster("before", leader) / f"{topic}-0", 1
+    )
+    assert partition["epoch_offset"] == partition["first_offset"] == partition["equal_records"] == cut
+    read = answers[f"read from {follower}"][topic], answers["read at last"][topic]
+    gone, came = ([row for row in rows if row[0] >= cut] for rows in read)
+    assert gone
+    assert came
+    assert not {value for *_, value in gone} & {value for *_, value in came}
+    assert partition["cut_records"] == [len(gone), len(came)]
+    assert (partition["different"], sum(n for *_, n in ranges)) == (
+        min(len(gone), len(came)), max(len(gone), len(came))
+    )
+
+
+def test_a_tail_that_no_election_replaced_is_only_in_one():
+    """The topic allows no unclean election: the others fetched the rest when its leader was back."""
+    partition, ranges = compared(cluster("before", 1) / "lagged-0", cluster("before", 2) / "lagged-0", 1)
+    assert ranges == [("only_in_a", 40, 59, 20)]
+    assert (partition["epoch_offset"], partition["cut_records"]) == (None, [0, 0])
+    assert len(cluster_answers()["read at last"]["lagged"]) == 60
+
+
+def test_the_text_says_what_the_follower_would_lose():
+    text = seglog("diff", cluster("before", 1) / "orders-0", cluster("before", 3) / "orders-0", status=1).output
+    assert "leader epochs part at offset 40: 0 in A, 1 in B\n" in text
+    assert "the one that follows the other is cut there: A would lose 20 records, B 15\n" in text
+
+
+def test_replicas_that_have_followed_their_leader_are_the_same():
+    for broker in (1, 2):
+        *lines, summary = seglog_json("diff", cluster("after", broker), cluster("after", 3), status=None)
+        same = {line["partition"]: line["same"] for line in lines if line["type"] == "partition"}
+        assert {name for name, is_same in same.items() if is_same} >= {"orders-0", "lagged-0", "table-0"}
+        assert summary["unread"] == 0
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_our_readers_give_what_the_clients_of_three_brokers_read(when):
+    answers = cluster_answers()
+    reads = [(3, answers["read at last"])] if when == "after" else [
+        (broker, answers[f"read from {broker}"]) for broker in (1, 2, 3)
+    ]
+    for broker, by_topic in reads:
+        for topic, rows in by_topic.items():
+            with engine.open_partition(cluster(when, broker) / f"{topic}-0") as log:
+                assert [[r.offset, r.key.decode(), r.value.decode()] for r in log.read()] == rows
 
 
 def test_a_start_that_retention_moved_is_told(pair):

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from support.command import seglog, seglog_json
-from support.internal_topics import KRAFT_VERSIONS, kraft, kraft_answers
+from support.internal_topics import KRAFT_VERSIONS, cluster, cluster_answers, kraft, kraft_answers
 from support.old_directories import root as old_brokers
 
 
@@ -23,6 +23,28 @@ def test_topics_are_what_the_broker_said(version):
     assert topics["orders"]["settings"]["segment.bytes"] == {"value": "1048576", "source": "broker"}
     assert topics["__consumer_offsets"]["settings"]["retention.ms"] == {"value": "86400000", "source": "brokers"}
     assert "__cluster_metadata" not in topics
+
+
+def test_which_broker_may_lead_is_what_kafka_topics_said():
+    """After elections that left one partition without a replica in sync: only one disk has all of it."""
+    data = cluster("before", 3)
+    lines = [line for line in seglog_json("topics", data) if line["type"] == "topic_partition"]
+    said = cluster_answers()["kafka-topics by 3"]
+    assert {line["topic"] for line in lines} == said.keys() == {"lagged", "orders", "table"}
+    for line in lines:
+        told = said[line["topic"]]
+        listed = [line[key] for key in ("replicas", "isr", "eligible_leaders", "last_known_leaders")]
+        assert [",".join(map(str, nodes)) for nodes in listed] == [
+            told[key] for key in ("Replicas", "Isr", "Elr", "LastKnownElr")
+        ]
+        assert ("none" if line["leader"] < 0 else str(line["leader"])) == told["Leader"]
+    assert {line["topic"]: line["leader_is_unclean"] for line in lines} == {
+        "lagged": False, "orders": True, "table": True,
+    }
+    text = seglog("topics", data).output
+    assert "none      1  1,2,3     none, 1 may lead  yes" in text
+    assert "3, unclean      2  1,2,3     3        yes" in text
+    assert "unclean  " not in seglog("topics", cluster("after", 3)).output
 
 
 def test_text_says_where_a_setting_comes_from_and_which_is_unknown():

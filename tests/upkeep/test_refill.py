@@ -16,6 +16,7 @@ from seglog.upkeep.recover import recover as recover_with
 from seglog.verification.verify import verify
 from support import plain_format as plain
 from support.faultfs import FailingFs, RecordingFs
+from support.internal_topics import cluster, cluster_answers
 
 T0 = 1_700_000_000_000
 # All damages at full size: two and three replicas.
@@ -81,6 +82,29 @@ def log_of(directory, base_offset):
 
 def recovered(directory, *sources, apply=True):
     return seglog.recover(directory, mode="quarantine", apply=apply, sources=sources, config=CONFIG)
+
+
+# --- brokers after an unclean election --------------------------------------------------------------
+
+
+def test_real_replicas_fill_what_they_share_and_nothing_of_a_tail_that_another_leader_replaced(tmp_path):
+    """Each batch of broker 1 is damaged in turn; Kafka cut its log at the offset where the epochs part."""
+    [cut] = cluster_answers()["cuts"]["1"]["orders"]
+    whole = cluster("before", 1) / "orders-0"
+    with seglog.open_partition(whole) as partition:
+        batches = [(batch.base_offset, batch.position) for batch in partition.batches()]
+    undamaged = content(whole)
+    for base_offset, position in batches:
+        damaged = shutil.copytree(whole, tmp_path / f"{base_offset}/orders-0")
+        flip(log_of(damaged, 0), position + 65)
+        done = recovered(damaged, *(cluster("before", broker) / "orders-0" for broker in (2, 3)))
+        taken = [(one.first_offset, one.last_offset) for one in done.filled]
+        if base_offset < cut - 1:       # of the last one that they share the batch beside it differs
+            assert (taken, content(damaged)) == ([(base_offset, base_offset)], undamaged)
+        else:
+            assert (taken, len(content(damaged))) == ([], len(batches) - 1)
+    assert len(batches) == 60
+    assert cut == 40
 
 
 # --- random damages --------------------------------------------------------------------------------

@@ -34,20 +34,31 @@ from seglog.wire.structs import KafkaMessage
 METADATA_PARTITION = names.partition_dir(names.METADATA_TOPIC, 0)
 # ConfigResource.Type
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-# PartitionChangeRecord: the leader stays.
+# PartitionChangeRecord: the leader stays; so does the recovery state.
 _SAME_LEADER = -2
+_SAME_STATE = -1
+# LeaderRecoveryState
+_RECOVERING = 1
 
 
 @dataclass(slots=True)
 class PartitionReplicas:
     """The replicas of a partition; `leader` is -1 if there is none. `directories`: the ids of the replicas' log dirs
-    (KIP-858); empty if the cluster does not keep them."""
+    (KIP-858); empty if the cluster does not keep them.
+
+    `eligible_leaders`: replicas outside the ISR that have every committed record; `last_known_leaders`: that may lack
+    some since they crashed (KIP-966). `is_unclean`: the leader was elected though it may lack committed records, and
+    no other replica has caught up with it yet (LeaderRecoveryState.RECOVERING).
+    """
 
     replicas: list[int]
     isr: list[int]
     leader: int
     leader_epoch: int
     directories: list[bytes] = field(default_factory=list)
+    eligible_leaders: list[int] = field(default_factory=list)
+    last_known_leaders: list[int] = field(default_factory=list)
+    is_unclean: bool = False
 
 
 @dataclass(slots=True)
@@ -90,7 +101,9 @@ class ClusterMetadata:
                 topic = self._by_id.get(record.topic_id)
                 if topic is not None:
                     topic.partitions[record.partition_id] = PartitionReplicas(
-                        record.replicas, record.isr, record.leader, record.leader_epoch, record.directories
+                        record.replicas, record.isr, record.leader, record.leader_epoch, record.directories,
+                        record.eligible_leader_replicas or [], record.last_known_elr or [],
+                        record.leader_recovery_state == _RECOVERING,
                     )
             case PartitionChangeRecord():
                 topic = self._by_id.get(record.topic_id)
@@ -115,6 +128,12 @@ def _change(state: PartitionReplicas, record: PartitionChangeRecord) -> None:
         state.replicas = record.replicas
     if record.directories is not None:
         state.directories = record.directories
+    if record.eligible_leader_replicas is not None:
+        state.eligible_leaders = record.eligible_leader_replicas
+    if record.last_known_elr is not None:
+        state.last_known_leaders = record.last_known_elr
+    if record.leader_recovery_state != _SAME_STATE:
+        state.is_unclean = record.leader_recovery_state == _RECOVERING
     if record.leader != _SAME_LEADER:
         state.leader = record.leader
         state.leader_epoch += 1

@@ -28,7 +28,8 @@ class Difference:
     """The result of a comparison.
 
     `ranges`: the first RANGES_MAX of them; `records`: how many records of each kind, in all ranges. `epoch_offset`: the
-    first offset that A and B have in different leader epochs, or None; `epochs`: the two epochs.
+    first offset that A and B have in different leader epochs, or None; `epochs`: the two epochs. There a replica that
+    follows the other is cut (ReplicaFetcherThread): `cut_records` A and B would lose.
     `compared`: records that are equal. `same_bytes`: of those, in batches that are the same byte for byte.
     """
 
@@ -40,6 +41,7 @@ class Difference:
     same_bytes: int = 0
     epoch_offset: int | None = None
     epochs: tuple[int, int] | None = None
+    cut_records: tuple[int, int] = (0, 0)
 
     @property
     def is_same(self) -> bool:
@@ -86,12 +88,15 @@ def compare(a: LogReader, b: LogReader) -> Difference:
         if right is None or (left is not None and left.record.offset < right.record.offset):
             assert left is not None
             _add(found, "only in A", left.record.offset)
+            _count_cut(found, 1, 0)
             ours.step()
         elif left is None or right.record.offset < left.record.offset:
             _add(found, "only in B", right.record.offset)
+            _count_cut(found, 0, 1)
             theirs.step()
         else:
             _see_epochs(found, left.batch, right.batch, left.record.offset)
+            _count_cut(found, 1, 1)
             if left.says() == right.says():
                 found.compared += 1
             else:
@@ -108,6 +113,7 @@ def _pass_same_batch(ours: "_Walk", theirs: "_Walk", found: Difference) -> bool:
     _see_epochs(found, left, right, left.base_offset)
     found.compared += left.count
     found.same_bytes += left.count
+    _count_cut(found, left.count, left.count)
     ours.drop()
     theirs.drop()
     return True
@@ -117,6 +123,11 @@ def _see_epochs(found: Difference, left: RecordBatch, right: RecordBatch, offset
     epochs = left.leader_epoch, right.leader_epoch
     if found.epoch_offset is None and epochs[0] != epochs[1] and min(epochs) >= 0:
         found.epoch_offset, found.epochs = offset, epochs
+
+
+def _count_cut(found: Difference, of_a: int, of_b: int) -> None:
+    if found.epoch_offset is not None:
+        found.cut_records = found.cut_records[0] + of_a, found.cut_records[1] + of_b
 
 
 def _add(found: Difference, kind: Kind, offset: int) -> None:

@@ -25,6 +25,18 @@ def kraft_answers(version: str) -> dict:
     return json.loads((unpack("kraft") / version / "expected.json").read_text())
 
 
+def cluster(when: str, broker: int) -> Path:
+    """The log dir of one of three brokers, `before` they followed their leaders again after unclean elections, or
+    `after`."""
+    return unpack("cluster") / when / str(broker) / "data"
+
+
+@cache
+def cluster_answers() -> dict:
+    """What the clients of those brokers said, and where the brokers cut their logs: make_cluster.py."""
+    return json.loads((unpack("cluster") / "expected.json").read_text())
+
+
 @cache
 def kraft_said(version: str) -> dict[str, dict[int, tuple[str | None, str | None]]]:
     """What kafka-dump-log says of each file of an internal topic: by offset, key and payload."""
