@@ -62,47 +62,6 @@ cdef inline void store_u64(uint8_t* p, uint64_t v) noexcept nogil:
 
 # --- bounded loads -----------------------------------------------------------------------
 
-cdef inline int span_i8(Span* s, int8_t* out) noexcept nogil:
-    if s.end - s.p < 1:
-        return SHORT
-    out[0] = <int8_t>s.p[0]
-    s.p += 1
-    return OK
-
-
-cdef inline int span_i16(Span* s, int16_t* out) noexcept nogil:
-    if s.end - s.p < 2:
-        return SHORT
-    out[0] = load_i16(s.p)
-    s.p += 2
-    return OK
-
-
-cdef inline int span_i32(Span* s, int32_t* out) noexcept nogil:
-    # `end - p`, never `p + 4 <= end`, because that sum may point past the mapping and wrap.
-    if s.end - s.p < 4:
-        return SHORT
-    out[0] = load_i32(s.p)
-    s.p += 4
-    return OK
-
-
-cdef inline int span_u32(Span* s, uint32_t* out) noexcept nogil:
-    if s.end - s.p < 4:
-        return SHORT
-    out[0] = load_u32(s.p)
-    s.p += 4
-    return OK
-
-
-cdef inline int span_i64(Span* s, int64_t* out) noexcept nogil:
-    if s.end - s.p < 8:
-        return SHORT
-    out[0] = load_i64(s.p)
-    s.p += 8
-    return OK
-
-
 cdef inline int span_varlong(Span* s, int64_t* out) noexcept nogil:
     """Zigzag varint of at most ten bytes, within the span (Kafka's ByteUtils.readVarlong)."""
     cdef const uint8_t* p = s.p

@@ -10,8 +10,9 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError, Unsupported
 
 from .batch_builder cimport begin_batch, end_batch, store_batch_crcs
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, MAGIC_POS, TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT, V0_HEADER_SIZE, BatchHeader, codec_of, compute_crc,
+    ATTRIBUTES_POS, CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, CRC_POS, DELETE_HORIZON_BIT, LEADER_EPOCH_POS,
+    MAX_TIMESTAMP_POS, MESSAGE_ATTRIBUTES_POS, MESSAGE_CRC_POS, MESSAGE_TIMESTAMP_POS, TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT, BatchHeader, codec_of, compute_crc,
 )
 from .output cimport Output, ensure_room
 from .record_batch cimport RecordIterator, iterate
@@ -44,15 +45,15 @@ cdef void stamp(const uint8_t* bytes, BatchHeader* row, bint is_log_append_time,
     if is_log_append_time:
         row.attributes = row.attributes | TIMESTAMP_TYPE_BIT
     if row.magic == 2:
-        store_u16(p + 21, <uint16_t>row.attributes)
-        store_u64(p + 35, <uint64_t>max_timestamp)
+        store_u16(p + ATTRIBUTES_POS, <uint16_t>row.attributes)
+        store_u64(p + MAX_TIMESTAMP_POS, <uint64_t>max_timestamp)
         row.crc = compute_crc(bytes, row)
-        store_u32(p + 17, row.crc)
+        store_u32(p + CRC_POS, row.crc)
     else:
-        p[MAGIC_POS + 1] = <uint8_t>row.attributes
-        store_u64(p + V0_HEADER_SIZE, <uint64_t>max_timestamp)
+        p[MESSAGE_ATTRIBUTES_POS] = <uint8_t>row.attributes
+        store_u64(p + MESSAGE_TIMESTAMP_POS, <uint64_t>max_timestamp)
         row.crc = compute_crc(bytes, row)
-        store_u32(p + 12, row.crc)
+        store_u32(p + MESSAGE_CRC_POS, row.crc)
 
 
 cdef void give_offsets(
@@ -64,7 +65,7 @@ cdef void give_offsets(
     store_u64(p, <uint64_t>row.base_offset)
     if row.magic == 2:
         row.leader_epoch = leader_epoch
-        store_u32(p + 12, <uint32_t>leader_epoch)
+        store_u32(p + LEADER_EPOCH_POS, <uint32_t>leader_epoch)
 
 
 cdef int check_room(int64_t first_offset, int64_t count) except -1:

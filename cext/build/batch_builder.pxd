@@ -6,7 +6,8 @@ known. `BatchHeader.position` is its beginning in the Output. See docs/formats/.
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from .batch_header cimport (
-    LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, V2_HEADER_SIZE, BatchHeader,
+    LOG_OVERHEAD, MAGIC_POS, MESSAGE_ATTRIBUTES_POS, SIZE_POS, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE,
+    V2_HEADER_SIZE, BatchHeader,
 )
 from .output cimport Output, copy_field, ensure_room
 from .record_view cimport RecordView
@@ -115,9 +116,9 @@ cdef inline int append_message(
         return NO_MEMORY
     p = out.first + out.size
     store_u64(p, <uint64_t>record.offset)
-    store_u32(p + 8, <uint32_t>(size - LOG_OVERHEAD))
+    store_u32(p + SIZE_POS, <uint32_t>(size - LOG_OVERHEAD))
     p[MAGIC_POS] = <uint8_t>magic
-    p[MAGIC_POS + 1] = attributes
+    p[MESSAGE_ATTRIBUTES_POS] = attributes
     p += V0_HEADER_SIZE
     if magic == 1:
         store_u64(p, <uint64_t>record.timestamp)

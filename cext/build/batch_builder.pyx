@@ -12,8 +12,10 @@ from libc.string cimport memcpy, memset
 from seglog.errors import InvalidArgumentError, RecordTooLargeError, UnsupportedCompressionTypeError
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
+    ATTRIBUTES_POS, BASE_SEQUENCE_POS, BASE_TIMESTAMP_POS, CODEC_MASK, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, COUNT_POS,
+    CRC_POS, DELETE_HORIZON_BIT, LAST_OFFSET_DELTA_POS, LEADER_EPOCH_POS, LOG_OVERHEAD, MAGIC_POS, MAX_TIMESTAMP_POS,
+    MESSAGE_CRC_POS, PRODUCER_EPOCH_POS, PRODUCER_ID_POS, SIZE_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
+    V2_HEADER_SIZE, BatchHeader,
 )
 from .crc cimport update_crc32, update_crc32c
 from .field cimport Field, append_headers, hold_field, hold_key, release_field
@@ -32,18 +34,18 @@ cdef int end_batch(Output* out, BatchHeader* batch) noexcept nogil:
     if batch.size_bytes - LOG_OVERHEAD > INT32_MAX:
         return BAD_SIZE
     store_u64(p, <uint64_t>batch.base_offset)
-    store_u32(p + 8, <uint32_t>(batch.size_bytes - LOG_OVERHEAD))
-    store_u32(p + 12, <uint32_t>batch.leader_epoch)
+    store_u32(p + SIZE_POS, <uint32_t>(batch.size_bytes - LOG_OVERHEAD))
+    store_u32(p + LEADER_EPOCH_POS, <uint32_t>batch.leader_epoch)
     p[MAGIC_POS] = 2
-    store_u32(p + 17, 0)
-    store_u16(p + 21, <uint16_t>batch.attributes)
-    store_u32(p + 23, <uint32_t>(<uint64_t>batch.last_offset - <uint64_t>batch.base_offset))
-    store_u64(p + 27, <uint64_t>batch.base_timestamp)
-    store_u64(p + 35, <uint64_t>batch.max_timestamp)
-    store_u64(p + 43, <uint64_t>batch.producer_id)
-    store_u16(p + 51, <uint16_t>batch.producer_epoch)
-    store_u32(p + 53, <uint32_t>batch.base_sequence)
-    store_u32(p + 57, <uint32_t>batch.count)
+    store_u32(p + CRC_POS, 0)
+    store_u16(p + ATTRIBUTES_POS, <uint16_t>batch.attributes)
+    store_u32(p + LAST_OFFSET_DELTA_POS, <uint32_t>(<uint64_t>batch.last_offset - <uint64_t>batch.base_offset))
+    store_u64(p + BASE_TIMESTAMP_POS, <uint64_t>batch.base_timestamp)
+    store_u64(p + MAX_TIMESTAMP_POS, <uint64_t>batch.max_timestamp)
+    store_u64(p + PRODUCER_ID_POS, <uint64_t>batch.producer_id)
+    store_u16(p + PRODUCER_EPOCH_POS, <uint16_t>batch.producer_epoch)
+    store_u32(p + BASE_SEQUENCE_POS, <uint32_t>batch.base_sequence)
+    store_u32(p + COUNT_POS, <uint32_t>batch.count)
     return OK
 
 
@@ -51,8 +53,8 @@ cdef void store_batch_crcs(Output* out, int64_t position, int64_t end) noexcept 
     cdef uint8_t* p = out.first + position
     cdef int64_t size
     while p < out.first + end:
-        size = <int64_t>load_u32(p + 8) + LOG_OVERHEAD
-        store_u32(p + 17, update_crc32c(0, p + 21, size - 21))
+        size = <int64_t>load_u32(p + SIZE_POS) + LOG_OVERHEAD
+        store_u32(p + CRC_POS, update_crc32c(0, p + ATTRIBUTES_POS, size - ATTRIBUTES_POS))
         p += size
 
 
@@ -61,8 +63,8 @@ cdef void store_message_crcs(Output* out, int64_t position) noexcept nogil:
     cdef uint8_t* end = out.first + out.size
     cdef int64_t size
     while p < end:
-        size = <int64_t>load_u32(p + 8) + LOG_OVERHEAD
-        store_u32(p + 12, update_crc32(0, p + MAGIC_POS, size - MAGIC_POS))
+        size = <int64_t>load_u32(p + SIZE_POS) + LOG_OVERHEAD
+        store_u32(p + MESSAGE_CRC_POS, update_crc32(0, p + MAGIC_POS, size - MAGIC_POS))
         p += size
 
 

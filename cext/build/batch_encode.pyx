@@ -17,8 +17,8 @@ from seglog.errors import InvalidArgumentError, RecordTooLargeError, Unsupported
 
 from .batch_builder cimport append_bytes, append_record, begin_batch, end_batch, store_batch_crcs
 from .batch_header cimport (
-    CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE,
-    BatchHeader,
+    CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LEADER_EPOCH_POS, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT,
+    V2_HEADER_SIZE, BatchHeader,
 )
 from .field cimport Field, append_headers, hold_field, hold_key, release_field, to_timestamp
 from .output cimport Output, ensure_room
@@ -207,7 +207,7 @@ cdef class EncodedBatch:
         self.batch.last_offset = base_offset + last_offset_delta
         self.batch.leader_epoch = leader_epoch
         store_u64(self.out.first, base_offset)
-        store_u32(self.out.first + 12, leader_epoch)
+        store_u32(self.out.first + LEADER_EPOCH_POS, leader_epoch)
 
     def __repr__(self):
         return (f"<EncodedBatch of {self.batch.count} records at {self.batch.base_offset}, {self.out.size} bytes>")

@@ -1,7 +1,7 @@
 """Writes messages of the tagged dialect. See docs/formats/tagged_message.md."""
 from libc.stdint cimport INT32_MAX, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
-from .batch_header cimport LOG_OVERHEAD, MAGIC_POS
+from .batch_header cimport LOG_OVERHEAD, MAGIC_POS, MESSAGE_ATTRIBUTES_POS, SIZE_POS
 from .output cimport Output, copy_field, ensure_room
 from .record_view cimport RecordView
 from .span cimport store_u32, store_u64
@@ -87,9 +87,9 @@ cdef inline int append_tagged(
     p += 4 + value_bytes
     size = p - start
     store_u64(start, <uint64_t>record.offset)
-    store_u32(start + 8, <uint32_t>(size - LOG_OVERHEAD))
+    store_u32(start + SIZE_POS, <uint32_t>(size - LOG_OVERHEAD))
     start[MAGIC_POS] = 1
-    start[MAGIC_POS + 1] = attributes
+    start[MESSAGE_ATTRIBUTES_POS] = attributes
     store_u32(start + TIMESTAMP_POS, seconds_of(record.timestamp))
     out.size += size
     return OK

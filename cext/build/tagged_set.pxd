@@ -9,13 +9,13 @@ from .batch_builder cimport store_message_crcs
 from .batch_header cimport BatchHeader
 from .output cimport Output, ensure_room
 from .record_view cimport RecordView
-from .span cimport Span, load_i32, load_u32, store_u32, store_u64
+from .span cimport Span, load_u32, store_u32, store_u64
 from .status cimport BAD_SIZE, NO_MEMORY, OK
 from .tagged_builder cimport append_tagged
 from .tagged_message cimport (
     KNOWS_COUNT, KNOWS_HONOUR_OFFSETS, KNOWS_LARGEST_MS, KNOWS_LAST_DELTA, KNOWS_NO_KEYS, TAG_BROKER_MS, TAG_COUNT,
-    TAG_HONOUR_OFFSETS, TAG_LARGEST_MS, TAG_LAST_DELTA, TAG_NO_KEYS, TAG_TIMESTAMP_TYPE, TAGGED_HEADER_SIZE,
-    TAGS_SIZE_POS, TIMESTAMP_POS, Tags, parse_tag, parse_tagged,
+    TAG_HONOUR_OFFSETS, TAG_LARGEST_MS, TAG_LAST_DELTA, TAG_NO_KEYS, TAG_TIMESTAMP_TYPE, TIMESTAMP_POS, Tags, parse_tag,
+    parse_tagged, stored_tags,
 )
 
 
@@ -43,9 +43,7 @@ cdef inline int copy_unknown_tags(Output* others, const uint8_t* raw) noexcept n
     cdef const uint8_t* value = NULL
     cdef int32_t size = 0
     cdef int tag = 0
-    cdef Span span
-    span.p = raw + TAGGED_HEADER_SIZE
-    span.end = span.p + max(load_i32(raw + TAGS_SIZE_POS), 0)
+    cdef Span span = stored_tags(raw)
     others.size = 0
     while span.p != span.end:
         start = span.p

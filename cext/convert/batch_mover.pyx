@@ -10,13 +10,11 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from seglog.errors import InvalidArgumentError
 
 from .append_result cimport stamp
-from .batch_header cimport CODEC_NONE, BatchHeader, codec_of, compute_crc
+from .batch_header cimport CODEC_NONE, LEADER_EPOCH_POS, MESSAGE_CRC_POS, BatchHeader, codec_of, compute_crc
 from .segment_scan cimport BatchTable
 from .span cimport Span, load_i32, store_u32, store_u64
 from .status cimport OK
-from .tagged_message cimport (
-    TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAG_NO_KEYS, TAGS_SIZE_POS, parse_tag,
-)
+from .tagged_message cimport TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LAST_DELTA, TAG_NO_KEYS, parse_tag, stored_tags
 from .window cimport Window, check_whole
 
 cdef extern from "<stdint.h>" nogil:
@@ -66,8 +64,7 @@ def says_no_keys(BatchTable table not None, Py_ssize_t slot):
     row = &table.rows[slot]
     if not table.window.is_tagged or codec_of(row) == CODEC_NONE:
         return False
-    s.p = table.window.base + row.position + TAGS_SIZE_POS + 4
-    s.end = s.p + max(load_i32(s.p - 4), 0)
+    s = stored_tags(table.window.base + row.position)
     while s.p != s.end and parse_tag(&s, &tag, &value, &size) == OK:
         if tag == TAG_NO_KEYS:
             return value[0] != 0
@@ -92,10 +89,8 @@ cdef bint find_places(const uint8_t* p, TagPlaces* out) noexcept nogil:
     cdef const uint8_t* value = NULL
     cdef int32_t size = 0
     cdef int tag = 0
-    cdef Span s
+    cdef Span s = stored_tags(p)
     out.count = out.honours = out.last_delta = NULL
-    s.p = p + TAGS_SIZE_POS + 4
-    s.end = s.p + max(load_i32(p + TAGS_SIZE_POS), 0)
     while s.p != s.end and parse_tag(&s, &tag, &value, &size) == OK:
         if tag == TAG_COUNT and load_i32(value) > 0:
             out.count = <uint8_t*>value
@@ -119,7 +114,7 @@ cdef int64_t make_contiguous(uint8_t* bytes, BatchHeader* row) noexcept nogil:
         if tags.last_delta != NULL:
             store_u32(tags.last_delta, <uint32_t>(count - 1))
         row.crc = compute_crc(bytes, row)
-        store_u32(p + 12, row.crc)
+        store_u32(p + MESSAGE_CRC_POS, row.crc)
     return count
 
 
@@ -188,7 +183,7 @@ def moved(
             store_u64(out + row.position, <uint64_t>row.base_offset)
             if row.magic == 2:
                 row.leader_epoch = leader_epoch
-                store_u32(out + row.position + 12, <uint32_t>leader_epoch)
+                store_u32(out + row.position + LEADER_EPOCH_POS, <uint32_t>leader_epoch)
             next_offset += span + 1
         if is_stamped:
             stamp(out, &row, True, time_ms)

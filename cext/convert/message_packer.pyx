@@ -28,8 +28,8 @@ from seglog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
 from .batch_attributes cimport has_bit
 from .batch_builder cimport append_message, defer_crc, store_message_crcs
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, TIMESTAMP_TYPE_BIT, BatchHeader, codec_of,
-    crc_matches,
+    CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, CONTROL_BIT, LOG_OVERHEAD, MAGIC_POS, SIZE_POS, TIMESTAMP_TYPE_BIT, BatchHeader,
+    codec_of, crc_matches,
 )
 from .batch_source cimport Source, check_last, count_records, inspect, next_in_order, open_plain
 from .output cimport Output
@@ -96,7 +96,7 @@ cdef bint are_of(const Span* messages, int magic) noexcept nogil:
     while p != messages.end:
         if <int8_t>p[MAGIC_POS] != magic:
             return False
-        p += LOG_OVERHEAD + load_i32(p + 8)
+        p += LOG_OVERHEAD + load_i32(p + SIZE_POS)
     return True
 
 

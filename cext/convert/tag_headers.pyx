@@ -5,11 +5,11 @@ from libc.string cimport memcmp, memcpy
 from .output cimport Output, ensure_room
 from .record_batch cimport parse_record_header
 from .record_view cimport RecordView
-from .span cimport Span, load_i32, store_u32, store_varlong
+from .span cimport Span, store_u32, store_varlong
 from .status cimport BAD_TAG, NO_MEMORY, OK
 from .tagged_message cimport (
     FIRST_BYTES, FIRST_INT8, FIRST_INT32, TAG_BROKER_MS, TAG_COUNT, TAG_HONOUR_OFFSETS, TAG_LARGEST_MS, TAG_LAST_DELTA,
-    TAG_NO_KEYS, TAG_TIMESTAMP_TYPE, TAGGED_HEADER_SIZE, TAGS_SIZE_POS, parse_tag,
+    TAG_NO_KEYS, TAG_TIMESTAMP_TYPE, parse_tag, stored_tags,
 )
 
 cdef enum:
@@ -80,8 +80,7 @@ cdef int tags_of_headers(const RecordView* record, Output* others, int64_t* left
 
 cdef int headers_of_tags(RecordView* record, Output* headers) noexcept nogil:
     cdef const uint8_t* start = record.value + max(record.value_size, 0) - record.size_bytes
-    cdef int32_t size = load_i32(start + TAGS_SIZE_POS)
-    cdef Span s = Span(start + TAGGED_HEADER_SIZE, start + TAGGED_HEADER_SIZE + max(size, 0))
+    cdef Span s = stored_tags(start)
     cdef const uint8_t* value = NULL
     cdef int32_t value_size = 0
     cdef int32_t name_size

@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 
 from .append_result cimport Assigned
 from .batch_encode cimport EncodedBatch
-from .batch_header cimport CODEC_NONE, V2_HEADER_SIZE, BatchHeader, codec_of
+from .batch_header cimport CODEC_NONE, LEADER_EPOCH_POS, V2_HEADER_SIZE, BatchHeader, codec_of
 from .growing_batch cimport GrowingBatch
 from .span cimport store_u32, store_u64
 from .write_gate cimport ChangeGate
@@ -134,7 +134,7 @@ cdef class QuietTail(ChangeGate):
             return -1
         # In place, as EncodedBatch.place: nobody else has seen these bytes, and no checksum covers the two fields.
         store_u64(header, <uint64_t>offset)
-        store_u32(header + 12, <uint32_t>self.leader_epoch)
+        store_u32(header + LEADER_EPOCH_POS, <uint32_t>self.leader_epoch)
         return offset if self.write_quietly(made, offset, offset, timestamp) else -1
 
     cdef int64_t put_lingering(self, int64_t timestamp, object key, object value, object headers) except -2:

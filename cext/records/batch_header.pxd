@@ -9,9 +9,31 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from .span cimport load_i32
 from .status cimport BAD_SIZE, OK, SHORT, ZEROS
 
-cdef enum:
+# Where the fields of a header are. format/batch_layout.py has the same names for code in Python, and
+# tests/format/test_batch_layout.py compares the two.
+cdef enum:                      # all formats; the offset is at 0
+    SIZE_POS = 8                # four bytes: how many follow them
     LOG_OVERHEAD = 12           # offset and size, which `size` does not count
     MAGIC_POS = 16
+
+cdef enum:                      # v2: a batch
+    LEADER_EPOCH_POS = 12
+    CRC_POS = 17
+    ATTRIBUTES_POS = 21         # two bytes; the CRC covers everything from here on
+    LAST_OFFSET_DELTA_POS = 23
+    BASE_TIMESTAMP_POS = 27
+    MAX_TIMESTAMP_POS = 35
+    PRODUCER_ID_POS = 43
+    PRODUCER_EPOCH_POS = 51
+    BASE_SEQUENCE_POS = 53
+    COUNT_POS = 57
+
+cdef enum:                      # v0, v1 and tagged messages; their CRC covers everything from the magic on
+    MESSAGE_CRC_POS = 12
+    MESSAGE_ATTRIBUTES_POS = 17     # one byte
+    MESSAGE_TIMESTAMP_POS = 18  # v1
+
+cdef enum:
     V0_HEADER_SIZE = 18         # up to the key size: offset, size, crc, magic, attributes
     V1_HEADER_SIZE = 26         # the same plus the timestamp
     V2_HEADER_SIZE = 61
@@ -92,7 +114,7 @@ cdef inline int parse_size(
     # (They cannot reveal a preallocated tail either: the offset of a real batch begins with zero bytes.)
     if rest <= MAGIC_POS:
         return SHORT
-    length = load_i32(bytes + position + 8)
+    length = load_i32(bytes + position + SIZE_POS)
     if length < least - LOG_OVERHEAD:
         return ZEROS if length == 0 and starts_with_zeros(bytes + position, rest) else <int>BAD_SIZE
     if length > rest - LOG_OVERHEAD:
@@ -108,7 +130,7 @@ cdef inline int find_message_end(
     cdef int32_t size
     if end - p <= MAGIC_POS:
         return SHORT
-    size = load_i32(p + 8)
+    size = load_i32(p + SIZE_POS)
     if size < least - LOG_OVERHEAD:
         return BAD_SIZE
     if size > end - p - LOG_OVERHEAD:

@@ -10,9 +10,6 @@ from .crc cimport update_crc32, update_crc32c
 from .span cimport load_i16, load_i32, load_i64, load_u32
 from .status cimport BAD_COUNT, BAD_MAGIC, BAD_SIZE, OFFSET_RANGE, OK
 
-cdef enum:
-    V2_CRC_FROM = 21            # attributes to the end
-
 
 cdef bint starts_with_zeros(const uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t i
@@ -46,17 +43,17 @@ cdef inline int check_last_offset(const BatchHeader* header) noexcept nogil:
 cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
     if out.size_bytes < V2_HEADER_SIZE:
         return BAD_SIZE
-    out.leader_epoch = load_i32(p + 12)
-    out.crc = load_u32(p + 17)
-    out.attributes = load_i16(p + 21)
+    out.leader_epoch = load_i32(p + LEADER_EPOCH_POS)
+    out.crc = load_u32(p + CRC_POS)
+    out.attributes = load_i16(p + ATTRIBUTES_POS)
     # Unsigned, because both may have any value, and signed overflow is undefined.
-    out.last_offset = <int64_t>(<uint64_t>out.base_offset + <uint64_t><int64_t>load_i32(p + 23))
-    out.base_timestamp = load_i64(p + 27)
-    out.max_timestamp = load_i64(p + 35)
-    out.producer_id = load_i64(p + 43)
-    out.producer_epoch = load_i16(p + 51)
-    out.base_sequence = load_i32(p + 53)
-    out.count = load_i32(p + 57)
+    out.last_offset = <int64_t>(<uint64_t>out.base_offset + <uint64_t><int64_t>load_i32(p + LAST_OFFSET_DELTA_POS))
+    out.base_timestamp = load_i64(p + BASE_TIMESTAMP_POS)
+    out.max_timestamp = load_i64(p + MAX_TIMESTAMP_POS)
+    out.producer_id = load_i64(p + PRODUCER_ID_POS)
+    out.producer_epoch = load_i16(p + PRODUCER_EPOCH_POS)
+    out.base_sequence = load_i32(p + BASE_SEQUENCE_POS)
+    out.count = load_i32(p + COUNT_POS)
     if out.count < 0:
         return BAD_COUNT
     if out.attributes & CODEC_MASK == CODEC_NONE:
@@ -68,10 +65,10 @@ cdef inline int parse_v2_header(const uint8_t* p, BatchHeader* out) noexcept nog
 cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcept nogil:
     if out.magic == 1 and out.size_bytes < MIN_V1_SIZE:
         return BAD_SIZE
-    out.crc = load_u32(p + 12)
-    out.attributes = p[17]
+    out.crc = load_u32(p + MESSAGE_CRC_POS)
+    out.attributes = p[MESSAGE_ATTRIBUTES_POS]
     out.last_offset = out.base_offset
-    out.base_timestamp = load_i64(p + V0_HEADER_SIZE) if out.magic == 1 else -1
+    out.base_timestamp = load_i64(p + MESSAGE_TIMESTAMP_POS) if out.magic == 1 else -1
     out.max_timestamp = out.base_timestamp
     out.producer_id = -1
     out.producer_epoch = -1
@@ -84,7 +81,7 @@ cdef inline int parse_message_header(const uint8_t* p, BatchHeader* out) noexcep
 cdef uint32_t compute_crc(const uint8_t* bytes, const BatchHeader* header) noexcept nogil:
     cdef const uint8_t* p = bytes + header.position
     if header.magic == 2:
-        return update_crc32c(0, p + V2_CRC_FROM, header.size_bytes - V2_CRC_FROM)
+        return update_crc32c(0, p + ATTRIBUTES_POS, header.size_bytes - ATTRIBUTES_POS)
     return update_crc32(0, p + MAGIC_POS, header.size_bytes - MAGIC_POS)
 
 

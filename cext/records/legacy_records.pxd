@@ -20,8 +20,8 @@ Nothing here owns or keeps bytes.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE,
-    BatchHeader, find_message_end,
+    CODEC_MASK, MAGIC_POS, MESSAGE_ATTRIBUTES_POS, MESSAGE_TIMESTAMP_POS, MIN_V0_SIZE, MIN_V1_SIZE, TAGGED_MAGIC,
+    TIMESTAMP_TYPE_BIT, V0_HEADER_SIZE, V1_HEADER_SIZE, BatchHeader, find_message_end,
 )
 from .record_view cimport RecordView, parse_key_and_value
 from .span cimport Span, load_i64
@@ -39,12 +39,12 @@ cdef inline int parse_message(Span* s, RecordView* out, int8_t* magic, uint8_t* 
         return status
     out.offset = load_i64(p)
     magic[0] = <int8_t>p[MAGIC_POS]
-    attributes[0] = p[MAGIC_POS + 1]
+    attributes[0] = p[MESSAGE_ATTRIBUTES_POS]
     out.size_bytes = <int32_t>(end - p)
     if magic[0] == 1:
         if end - p < MIN_V1_SIZE:
             return BAD_SIZE
-        out.timestamp = load_i64(p + V0_HEADER_SIZE)
+        out.timestamp = load_i64(p + MESSAGE_TIMESTAMP_POS)
         p += V1_HEADER_SIZE
     elif magic[0] == 0:
         out.timestamp = -1

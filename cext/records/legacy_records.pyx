@@ -1,7 +1,7 @@
 """Opens wrappers of format v0 and v1. See legacy_records.pxd for the rules."""
 from libc.stdint cimport int64_t, uint8_t
 
-from .batch_header cimport TAGGED_MAGIC
+from .batch_header cimport MAGIC_POS, MESSAGE_CRC_POS, TAGGED_MAGIC
 from .crc cimport update_crc32
 from .record_view cimport RecordView
 from .span cimport Span, load_i64, load_u32
@@ -40,4 +40,4 @@ cdef int find_inner_base(
 
 
 cdef bint message_crc_matches(const uint8_t* start, const RecordView* message) noexcept nogil:
-    return update_crc32(0, start + MAGIC_POS, message.size_bytes - MAGIC_POS) == load_u32(start + 12)
+    return update_crc32(0, start + MAGIC_POS, message.size_bytes - MAGIC_POS) == load_u32(start + MESSAGE_CRC_POS)

@@ -7,9 +7,10 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from .batch_header cimport (
-    CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, DELETE_HORIZON_BIT, LOG_OVERHEAD, MAGIC_POS, MIN_V0_SIZE,
-    MIN_V1_SIZE, MIN_V2_RECORD_SIZE, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader,
-    bounds_time, compute_crc, crc_matches, hides_first_offset, parse_header,
+    ATTRIBUTES_POS, CODEC_LZ4, CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, COUNT_POS, DELETE_HORIZON_BIT, LOG_OVERHEAD,
+    MAGIC_POS, MIN_V0_SIZE, MIN_V1_SIZE, MIN_V2_RECORD_SIZE, SIZE_POS, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT, V2_HEADER_SIZE, BatchHeader, bounds_time, compute_crc, crc_matches, hides_first_offset,
+    parse_header,
 )
 from .batch_payload cimport open_records
 from .legacy_records cimport parse_inner_message, parse_message
@@ -379,7 +380,7 @@ cdef object describe(Window window, int64_t position, int64_t size, int status):
     if status == SHORT and rest <= MAGIC_POS:
         return f"{rest} bytes", f"at least {MIN_V0_SIZE} for a batch"
     if status == SHORT:
-        return f"{rest} bytes", f"{load_i32(p + 8) + <int64_t>LOG_OVERHEAD}, as the size field says"
+        return f"{rest} bytes", f"{load_i32(p + SIZE_POS) + <int64_t>LOG_OVERHEAD}, as the size field says"
     if status == ZEROS:
         return "zero bytes", "a batch, or the end of the file"
     if status == BAD_MAGIC:
@@ -388,11 +389,11 @@ cdef object describe(Window window, int64_t position, int64_t size, int status):
         least = {1: MIN_V1_SIZE, 2: V2_HEADER_SIZE}.get(p[MAGIC_POS], MIN_V0_SIZE)
         if window.is_tagged:
             least = MIN_TAGGED_SIZE
-        return f"size field {load_i32(p + 8)}", f"at least {least - LOG_OVERHEAD}"
+        return f"size field {load_i32(p + SIZE_POS)}", f"at least {least - LOG_OVERHEAD}"
     if status == BAD_COUNT:
-        most = (load_i32(p + 8) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
-        most = f" to {most}" if load_i16(p + 21) & CODEC_MASK == 0 else " or more"
-        return f"{load_i32(p + 57)} records", f"0{most}"
+        most = (load_i32(p + SIZE_POS) + LOG_OVERHEAD - V2_HEADER_SIZE) // MIN_V2_RECORD_SIZE
+        most = f" to {most}" if load_i16(p + ATTRIBUTES_POS) & CODEC_MASK == 0 else " or more"
+        return f"{load_i32(p + COUNT_POS)} records", f"0{most}"
     if status == BAD_TAG:
         return f"{load_i32(p + TAGS_SIZE_POS)} bytes of tags", "a list of tags, each once, or -1 for none"
     if status == OFFSET_RANGE and header_in(window, size, position, &row) == OK:

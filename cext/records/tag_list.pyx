@@ -13,15 +13,9 @@ from .span cimport Span, load_i32, load_i64
 from .status cimport OK
 from .tagged_message cimport (
     FIRST_BYTES, FIRST_INT8, FIRST_INT32, KNOWS_BROKER_MS, KNOWS_COUNT, KNOWS_HONOUR_OFFSETS, KNOWS_LARGEST_MS,
-    KNOWS_LAST_DELTA, KNOWS_NO_KEYS, KNOWS_TIMESTAMP_TYPE, TAG_COUNT, TAG_LARGEST_MS, TAGGED_HEADER_SIZE, TAGS_SIZE_POS,
-    Tags, parse_tag, parse_tags,
+    KNOWS_LAST_DELTA, KNOWS_NO_KEYS, KNOWS_TIMESTAMP_TYPE, TAG_COUNT, TAG_LARGEST_MS, Tags, parse_tag, parse_tags,
+    stored_tags,
 )
-
-
-cdef void list_of(const uint8_t* message, Span* list_) noexcept nogil:
-    """The tags of a message whose header has been parsed."""
-    list_.p = message + TAGGED_HEADER_SIZE
-    list_.end = list_.p + max(load_i32(message + TAGS_SIZE_POS), 0)
 
 
 def tags_of(RecordBatch batch not None):
@@ -37,7 +31,7 @@ def tags_of(RecordBatch batch not None):
     found = {}
     if batch.window is None or batch.header.magic != TAGGED_MAGIC:
         return found
-    list_of(batch.window.base + batch.header.position, &s)
+    s = stored_tags(batch.window.base + batch.header.position)
     while s.p != s.end:
         status = parse_tag(&s, &tag, &value, &size)
         if status != OK:
@@ -69,7 +63,7 @@ def count_defaults(BatchTable table not None):
         for i in range(table.n):
             if table.rows[i].magic != TAGGED_MAGIC:
                 continue
-            list_of(table.window.base + table.rows[i].position, &s)
+            s = stored_tags(table.window.base + table.rows[i].position)
             if parse_tags(&s, &tags) != OK:
                 continue
             is_wrapper = table.rows[i].attributes & CODEC_MASK != 0
@@ -91,7 +85,7 @@ def first_impossible(BatchTable table not None):
         for i in range(table.n):
             if table.rows[i].magic != TAGGED_MAGIC or table.rows[i].attributes & CODEC_MASK == 0:
                 continue
-            list_of(table.window.base + table.rows[i].position, &s)
+            s = stored_tags(table.window.base + table.rows[i].position)
             if (
                 parse_tags(&s, &tags) == OK and tags.known & KNOWS_COUNT and tags.known & KNOWS_LAST_DELTA
                 and tags.honours_offsets and tags.count - 1 > tags.last_delta
@@ -138,7 +132,7 @@ def contradicted(
                 largest = max(largest, timestamps[i])
                 count += 1
                 i += 1
-            list_of(table.window.base + table.rows[slot].position, &s)
+            s = stored_tags(table.window.base + table.rows[slot].position)
             if parse_tags(&s, &tags) != OK:
                 continue
             tag = -1

@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from .batch_header cimport BatchHeader, parse_header
 from .record_view cimport RecordView
-from .span cimport Span, load_u32
+from .span cimport Span, load_i32, load_u32
 from .status cimport BAD_TAG, OK
 from .window cimport Window
 
@@ -76,6 +76,12 @@ cdef enum:
     KNOWS_HONOUR_OFFSETS = 16
     KNOWS_NO_KEYS = 32
     KNOWS_TIMESTAMP_TYPE = 64
+
+
+# The tags of a message whose header has been parsed.
+cdef inline Span stored_tags(const uint8_t* message) noexcept nogil:
+    cdef const uint8_t* first = message + TAGGED_HEADER_SIZE
+    return Span(first, first + max(load_i32(message + TAGS_SIZE_POS), 0))
 
 
 # The next tag of a list: its id, and the position of its value. OK or BAD_TAG.

@@ -5,8 +5,8 @@ Borrows the bytes, keeps nothing, trusts no field.
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from .batch_header cimport (
-    CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, MAGIC_POS, TAGGED_MAGIC, TIMESTAMP_TYPE_BIT, TIME_BOUND_BIT, BatchHeader,
-    find_message_end, parse_size,
+    CODEC_MASK, CODEC_ZSTD, CONTROL_BIT, MAGIC_POS, MESSAGE_ATTRIBUTES_POS, MESSAGE_CRC_POS, TAGGED_MAGIC,
+    TIMESTAMP_TYPE_BIT, TIME_BOUND_BIT, BatchHeader, find_message_end, parse_size,
 )
 from .record_view cimport RecordView, parse_key_and_value
 from .span cimport Span, load_i32, load_i64, load_u32
@@ -95,7 +95,7 @@ cdef int parse_tagged(Span* s, RecordView* out, uint8_t* attributes, Tags* tags)
         return BAD_MAGIC
     if find_tags(p, end, &list_) != OK or parse_tags(&list_, tags) != OK:
         return BAD_TAG
-    attributes[0] = p[MAGIC_POS + 1]
+    attributes[0] = p[MESSAGE_ATTRIBUTES_POS]
     out.offset = load_i64(p)
     out.timestamp = timestamp_of(p, tags)
     out.size_bytes = <int32_t>(end - p)
@@ -148,7 +148,7 @@ cdef int parse_tagged_header(const uint8_t* bytes, int64_t size, int64_t positio
         return BAD_TAG
     out.magic = TAGGED_MAGIC
     out.base_offset = load_i64(p)
-    out.crc = load_u32(p + 12)
+    out.crc = load_u32(p + MESSAGE_CRC_POS)
     out.producer_id = -1
     out.producer_epoch = -1
     out.leader_epoch = -1
@@ -159,7 +159,7 @@ cdef int parse_tagged_header(const uint8_t* bytes, int64_t size, int64_t positio
 
 cdef inline int describe_message(const uint8_t* p, const Tags* tags, BatchHeader* out) noexcept nogil:
     """Set the header fields that follow from a message's type and tags: attributes, last offset, times."""
-    cdef int type_ = p[MAGIC_POS + 1] & TYPE_MASK
+    cdef int type_ = p[MESSAGE_ATTRIBUTES_POS] & TYPE_MASK
     cdef int64_t delta = 0
     cdef int attributes = TIME_BOUND_BIT
     if tags.timestamp_type:
