@@ -130,7 +130,7 @@ def test_what_others_wrote_is_read_and_what_is_lost_of_it_is_counted(work, forei
     assert {tag: first.tags[tag] for tag in (5, 100)} == {5: 7, 100: b"abc"}
     with seglog.open_partition(foreign) as partition:
         list(partition.read())
-        assert partition.segments[0].tag_defaults.counts == {0: 5, 32: 1, 64: 1, 65: 1, 66: 1}
+        assert partition.segments[0]._tag_defaults.counts == {0: 5, 32: 1, 64: 1, 65: 1, 66: 1}
 
 
 def test_the_dialect_is_the_result_s_and_other_settings_stay(work):

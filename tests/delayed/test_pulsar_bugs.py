@@ -434,7 +434,7 @@ def test_26117_live_bitmaps_are_not_run_optimised():
     topic = Topic(most=-1, count=1000).fill([1], entries=1000).fill([2], entries=1)
     column = array("q", range(1000))
     topic.tracker.add_messages(array("q", [2] * 1000), column, array("q", [NOW + 5000] * 1000))
-    assert topic.tracker.pending_in(2).get_statistics()["n_run_containers"] == 0
+    assert topic.tracker._pending_in(2).get_statistics()["n_run_containers"] == 0
     (bucket,) = topic.tracker.buckets
     assert bucket.pending.bitmap(1).get_statistics()["n_run_containers"] == 0
 

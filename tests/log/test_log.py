@@ -365,7 +365,7 @@ def test_a_segment_that_is_removed_between_its_log_and_its_indexes_is_read_to_it
         assert [b.base_offset for b in removed.batches()] == [0, 1, 2, 3]
         with pytest.raises(OffsetOutOfRangeError):
             removed.transaction_index   # noqa: B018
-        unseen.retire()
+        unseen._retire()
         with pytest.raises(OffsetOutOfRangeError):
             unseen.get(2)
 

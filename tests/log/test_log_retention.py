@@ -268,7 +268,7 @@ def test_a_log_that_cannot_be_cleaned_says_why_and_the_others_go_on(tmp_path):
         filled(good, 3)
         away = tmp_path / "away"
         moved = bad.segments[0].path
-        bad.segments[0].let_go()
+        bad.segments[0]._let_go()
         moved.rename(away)
         moved.mkdir()       # a directory in the place of the file: it cannot be taken away
         (moved.parent / (moved.name + ".deleted")).mkdir()

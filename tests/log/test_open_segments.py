@@ -113,7 +113,7 @@ class Held:
     def __init__(self):
         self._recently_used, self.is_open = True, False
 
-    def let_go(self):
+    def _let_go(self):
         self.is_open = False
 
 
@@ -152,7 +152,7 @@ def test_readers_whose_segments_are_let_go_under_them_do_not_notice(tmp_path):
         def let_go():
             while not done.is_set():
                 for segment in log.segments:
-                    segment.let_go()
+                    segment._let_go()
 
         def read():
             try:
@@ -229,7 +229,7 @@ def test_a_retired_segment_is_not_opened_by_its_name_again(tmp_path):
         opened = Segment(log.segments[0].path, published=published, owned=True)
         assert opened.get(0).value == b"a"
         for one in (segment, opened):
-            one.retire()
+            one._retire()
         assert opened.get(0).value == b"a"
         with pytest.raises(IndexError):
             segment.get(0)

@@ -98,7 +98,7 @@ def test_who_opens_a_segment_in_the_moment_of_the_exchange_reads_the_old_one(tmp
     with written(tmp_path / "orders-0") as log:
         new = [cleaned(log, 0, {1})]
         for segment in log.segments[:-1]:
-            segment.let_go()
+            segment._let_go()
 
         def exchanged_before(*arguments, **options):
             if new:

@@ -261,7 +261,7 @@ def test_missing_tags_are_counted_and_told_once_a_segment(path, caplog):
     with caplog.at_level(logging.WARNING), seglog.open_partition(path) as partition:
         for _ in range(2):
             assert len(list(partition.read())) == RECORDS
-        assert sum(segment.tag_defaults.counts[0] for segment in partition.segments) == RECORDS
+        assert sum(segment._tag_defaults.counts[0] for segment in partition.segments) == RECORDS
         told = [record for record in caplog.records if "without required tags" in record.message]
         assert len(told) == len(partition.segments)
 

@@ -119,7 +119,7 @@ def test_jobs_of_threads_that_put_at_once_are_each_taken_once_in_the_order_of_th
             thread.join(60)
         taken = jobs.get_many(1000, timeout=0)
         assert len({job.value for job in taken}) == len(taken) == 160
-        assert [job.at for job in taken] == sorted(job.at for job in taken)
+        assert [job._at for job in taken] == sorted(job._at for job in taken)
 
 
 def test_only_what_is_due_is_read_of_ten_entries_of_which_eight_are_delayed(jobs):

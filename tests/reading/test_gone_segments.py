@@ -117,7 +117,7 @@ def test_committed_records_beside_delete_records(tmp_path, monkeypatch, isolatio
             read()
 
 
-@pytest.mark.parametrize(("read", "door"), [("file_size", "size_bytes"), ("largest_in_headers", "largest_passed")])
+@pytest.mark.parametrize(("read", "door"), [("file_size", "size_bytes"), ("largest_in_headers", "_largest_passed")])
 def test_an_interrupt_while_a_segment_is_closed_reaches_whoever_reads(tmp_path, monkeypatch, read, door):
     """An error in its place would hide it: ^C would end nothing."""
     with seglog.open(tmp_path / "orders-0") as log:

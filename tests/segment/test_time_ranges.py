@@ -282,11 +282,11 @@ def test_two_threads_that_open_the_files_at_once_both_go_by_the_ranges(one, monk
     monkeypatch.setattr(open_files, "PointReader", make)
     monkeypatch.setattr(open_files.SegmentFiles, "open_reader", opened)
     with closing(Segment(log)) as segment:
-        second = threading.Thread(target=lambda: answers.update(second=segment.largest_passed))
+        second = threading.Thread(target=lambda: answers.update(second=segment._largest_passed))
         segment.files()
         second.start()
         assert is_making.wait(60)
-        answers["first"] = segment.largest_passed
+        answers["first"] = segment._largest_passed
         second.join()
     assert has_finished.is_set()
     assert answers == {"first": max(times), "second": max(times)}

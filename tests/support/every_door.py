@@ -299,7 +299,7 @@ def queue(path: Path) -> None:
         if job is not None:
             assert_type(job.value, bytes)
             assert_type(job.key, str | bytes | None)
-            use(job.id, job.attempt + job.batch_size, job.due_at, job.enqueued_at, job.properties, job.is_settled)
+            use(job.id, job.attempt, job.due_at, job.enqueued_at, job.properties, job.is_settled)
             job.extend(5)
             job.nack(delay=5, reason="not now")
             job.ack(wait=False)

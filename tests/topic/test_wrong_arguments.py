@@ -58,7 +58,7 @@ def of_ints(topic):
     yield log.position_at_time
     yield log.position_at_index
     yield tracker.get_scheduled_messages
-    yield tracker.pending_in
+    yield tracker._pending_in
     yield lambda value: tracker.list(value, 5)
     yield lambda value: tracker.list(0, value)
     yield lambda value: tracker.count(value, 5)

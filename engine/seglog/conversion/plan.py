@@ -299,7 +299,7 @@ def _plan_segment(
             forecast.add(survey.kept(table))
         report(table.end - table[0].position)
     size = None if forecast is None else forecast.end()
-    segment.let_go()    # do not map all of a log with ten thousand segments
+    segment._let_go()    # do not map all of a log with ten thousand segments
     return SegmentPlan(
         file=segment.path.name,
         base_offset=segment.base_offset,

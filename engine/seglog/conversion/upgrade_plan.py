@@ -195,7 +195,7 @@ def _look(partition: Partition, policy: TopicPolicy, cleaned_to: int | None, pro
         damaged |= is_damaged
         done += age.size_bytes
         progress(done, total)
-        segment.let_go()
+        segment._let_go()
     ages = [age for _, age in found]
     sample = _Sample([segment for segment, age in found if age.old_bytes], partition.config)
     old = [age for age in ages if age.old_bytes]
@@ -303,7 +303,7 @@ class _Sample:
             self.damaged = True
             self.is_whole = False
         finally:
-            segment.let_go()
+            segment._let_go()
 
     def forecast(self, old: Sequence[SegmentAge], total_bytes: int) -> int | None:
         """Forecast all segments: those with old formats change as the sample did, the others stay."""

@@ -200,7 +200,7 @@ class BucketDelayedDeliveryTracker(RowTracker):
             or self._relocated.contains(ledger_id, entry_id)
         )
 
-    def pending_in(self, ledger_id: int) -> Any:
+    def _pending_in(self, ledger_id: int) -> Any:
         check_int64("a ledger's id", ledger_id)
         sets = (self._pushed, self._unsealed, self._sealed.promised(ledger_id), self._relocated)
         bitmaps = [found for promised in sets if promised and (found := promised.bitmap(ledger_id))]

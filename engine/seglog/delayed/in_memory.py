@@ -72,7 +72,7 @@ class InMemoryDelayedDeliveryTracker(RowTracker):
     def _take(self, ledger_id: int, entry_id: int) -> bool:
         return self._pushed.remove(ledger_id, entry_id) or self._relocated.remove(ledger_id, entry_id)
 
-    def pending_in(self, ledger_id: int) -> Any:
+    def _pending_in(self, ledger_id: int) -> Any:
         check_int64("a ledger's id", ledger_id)
         pushed, relocated = self._pushed.bitmap(ledger_id), self._relocated.bitmap(ledger_id)
         return pushed | relocated if pushed and relocated else pushed or relocated

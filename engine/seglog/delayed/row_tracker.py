@@ -272,7 +272,7 @@ class RowTracker(DelayedDeliveryTracker):
     # --- decisions about single messages -----------------------------------------------------
 
     @property
-    def has_cancelled(self) -> bool:
+    def _has_cancelled(self) -> bool:
         return bool(self._amendments.cancelled_in)
 
     def forget(self, ledger_id: int, entry_id: int) -> bool:

@@ -98,7 +98,7 @@ class DelayedDeliveryTracker(ABC):
 
     @property
     @abstractmethod
-    def has_cancelled(self) -> bool:
+    def _has_cancelled(self) -> bool:
         """Whether a message that the cursor has not passed was cancelled."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class DelayedDeliveryTracker(ABC):
         """Whether the message is pending here: readers skip it (existDelayedMessage of PIP-195)."""
 
     @abstractmethod
-    def pending_in(self, ledger_id: int) -> Any:
+    def _pending_in(self, ledger_id: int) -> Any:
         """Return the entry ids of a ledger's pending messages, a pyroaring.BitMap; None if there are none. Borrowed: do
         not change it, and hold the lock."""
 

@@ -86,7 +86,7 @@ class Ledger(OpenHandle):
         self._sealing = CallLock()
         self._closed = False
         # _get(entry_id) -> Record | None, for an int64 that is not negative: the fast path of `record`.
-        self._get, self._get_all = segment.get, segment.get_all
+        self._get, self._get_all = segment.get, segment._get_all
 
     # --- creation --------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Ledger(OpenHandle):
         segment = Segment(
             writer.path, published=writer.published, owned=True, reserve_bytes=SEGMENT.segment_bytes
         )
-        writer.when_replaced = segment.let_go
+        writer.when_replaced = segment._let_go
         writer.when_synced = partial(_note_synced, fs, path, metadata)
         return cls(path, metadata, segment, fs=fs, clock=clock, writer=writer, held=keep)
 
@@ -418,9 +418,9 @@ class Ledger(OpenHandle):
         self._let_go()
         self._segment.close()
 
-    def retire(self) -> None:
+    def _retire(self) -> None:
         """Prepare for the removal of its files: present readers continue, and no new ones start."""
-        self._segment.retire()
+        self._segment._retire()
 
     def _is_forked(self) -> bool:
         return self._held is not None and not self._held.held

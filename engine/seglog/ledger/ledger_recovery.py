@@ -92,5 +92,5 @@ def recover_segment(
     for suffix, raw in index_bytes(segment, SEGMENT).files(SEGMENT):
         write_derived(fs, log.with_suffix(suffix), raw, log)
     fs.sync_directory(log.parent)
-    largest = segment.largest_passed
+    largest = segment._largest_passed
     return LedgerEnd(segment.next_offset, segment.size_bytes, -1 if largest is None else largest, now_ms)

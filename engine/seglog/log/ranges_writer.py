@@ -47,7 +47,7 @@ class RangesWriter(BackgroundWork[Segment]):
         """With the files lock, so that the segment is not cut or removed meanwhile."""
         if self._has(segment):
             write_atomically(self._fs, time_ranges_path(segment.path), raw)
-            segment.let_go()            # the next search opens them
+            segment._let_go()            # the next search opens them
 
     def _has(self, segment: Segment) -> bool:
         extent = self._shown.extent

@@ -2,7 +2,7 @@
 
 A segment is removed in three steps: its files get the suffix .deleted, the directory is synced, the files are unlinked.
 A crash in between leaves `.deleted` files and indexes without a log, which both loaders remove. The caller has told the
-readers before (Segment.retire).
+readers before (Segment._retire).
 """
 import os
 from collections.abc import Iterable

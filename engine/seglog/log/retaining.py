@@ -117,7 +117,7 @@ class AgedSegment:
     def largest_timestamp(self) -> int:
         """The largest timestamp in the batch headers, as Kafka's time index has it."""
         if self._largest is None or self.segment.published is not None:
-            passed = self.segment.largest_passed
+            passed = self.segment._largest_passed
             if passed is None:
                 tables = self.segment.tables(check_crc=False, on_lost=lambda _: None)
                 passed = max((table.max_timestamp for table in tables), default=-1)
@@ -285,12 +285,12 @@ class LogRetainer:
         tail.live.begin()
         for _ in expired:
             gone = extent.segments[0]
-            gone.retire()
+            gone._retire()
             # The .log first: without it the other files are orphans.
             for path in segment_files(gone.path):
                 tail.fs.unlink(path)
             tail.fs.sync_directory(tail.path)
-            gone.let_go()
+            gone._let_go()
             start = max(extent.log_start_offset, extent.segments[1].base_offset)
             extent = tail.shown.extent = extent.behind(1, start)
         start = extent.log_start_offset
@@ -328,7 +328,7 @@ class LogRetainer:
                 if os.path.exists(path):       # it may have been removed by hand
                     self._tail.fs.unlink(path)
             for segment in entry.segments:
-                segment.let_go()        # otherwise its map keeps the space; readers have their own hold on it
+                segment._let_go()        # otherwise its map keeps the space; readers have their own hold on it
 
     # --- the first segment ---------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class LogTruncator:
         tail.active.sync_indexes()      # they may stay unchanged, and nothing else syncs them
         tail.active.close()
         for segment in reversed(extent.segments[slot:]):
-            segment.retire()
+            segment._retire()
         # From the end, one by one: a crash in between leaves no hole in the middle.
         for segment in reversed(extent.segments[slot + 1 :]):
             remove_segments(tail.fs, tail.path, [segment.path])
@@ -99,7 +99,7 @@ class LogTruncator:
         """
         tail = self._tail
         for segment in reversed(hidden):
-            segment.retire()
+            segment._retire()
             remove_segments(tail.fs, tail.path, [segment.path])
         tail.use(tail.created_at(log_start_offset), [], log_start_offset)
 
@@ -225,7 +225,7 @@ class LogTruncator:
         slot = extent.slot_of(before)
         gone, begins_at = extent.segments[:slot], extent.segments[slot].base_offset
         for segment in gone:
-            segment.retire()
+            segment._retire()
         tail.shown.extent = extent.behind(slot, before)
         tail.epoch_cache.truncate_from_start(before)
         directory = f"{tail.path}{os.sep}"

@@ -46,7 +46,7 @@ class DeadJobs:
         wanted = list(jobs) if isinstance(jobs, Iterable) else [jobs]
         if not all(isinstance(job, DeadJob) for job in wanted):
             raise InvalidArgumentError("requeue takes the dead jobs of this queue: queue.dead.peek() returns them")
-        return sum(lane.requeue([job.at for job in wanted if job._lane is lane]) for lane in self._lanes)
+        return sum(lane.requeue([job._at for job in wanted if job._lane is lane]) for lane in self._lanes)
 
     def purge(self) -> int:
         """Remove all dead jobs, durably; return how many there were."""

@@ -51,7 +51,7 @@ class Job:
     job back at once, and is raised.
     """
 
-    __slots__ = ("__weakref__", "_batched", "_entry", "_fields", "_lane", "_value", "at", "attempt", "is_settled")
+    __slots__ = ("__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_value", "attempt", "is_settled")
 
     def __init__(
         self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,
@@ -59,7 +59,7 @@ class Job:
     ) -> None:
         self._lane = lane
         # Ledger id, entry id, and number in the batch or -1.
-        self.at = at
+        self._at = at
         self.attempt = attempt
         self._entry = entry
         self._fields = fields
@@ -79,7 +79,7 @@ class Job:
     @property
     def id(self) -> str:
         """The job's id: what `put` returned."""
-        return self._lane.id_of(self.at)
+        return self._lane.id_of(self._at)
 
     @property
     def value(self) -> bytes:
@@ -139,7 +139,7 @@ class Job:
         return time_of(fields.deliver_at_time or fields.publish_time)
 
     @property
-    def batch_size(self) -> int:
+    def _batch_size(self) -> int:
         """The number of jobs that were put in one entry with it."""
         return self._parts()[1].num_messages if self._batched is not None else 1
 
@@ -217,7 +217,7 @@ class DeadJob(Job):
 
     def requeue(self) -> bool:
         """Put it back: it is delivered again, as if it never had been. False: it is not dead any more."""
-        return self._lane.requeue([self.at]) == 1
+        return self._lane.requeue([self._at]) == 1
 
 
 def _shown(value: bytes) -> str:

@@ -213,7 +213,7 @@ class Lane:
                 file=cursor_path(self.managed_ledger.path, self._cursor.name))
         for position in list(positions_aside(self._cursor)):
             try:
-                if self._dispatcher.entry_at(position) is None:
+                if self._dispatcher._entry_at(position) is None:
                     raise CorruptRecordError("its copy is gone, or damaged", file=self.managed_ledger.path)
             except DAMAGED as error:
                 self.give_up((*position, -1), error)
@@ -294,7 +294,7 @@ class Lane:
         for job in jobs:
             until_ms = job._unique_until_ms
             if until_ms is not None and (name := key_bytes(job.key)) in self.unique.under_way:
-                self.claim(name, until_ms, Position(*job.at[:2]))
+                self.claim(name, until_ms, Position(*job._at[:2]))
 
     def _read_unique(self) -> None:
         """Look for keys in entries that the journal may not list."""
@@ -365,12 +365,12 @@ class Lane:
             self._look_at_the_clock()
             self._read_due(count)
             while len(taken) < count and (job := self._next(count - len(taken))) is not None:
-                attempts = self.leases.attempts.get(job.at, 0)
+                attempts = self.leases.attempts.get(job._at, 0)
                 if self._options.max_attempts is not None and attempts >= self._options.max_attempts:
-                    self._bury(job.at, attempts, "its lease ran out, or its process died, at every attempt")
+                    self._bury(job._at, attempts, "its lease ran out, or its process died, at every attempt")
                     continue
                 before.append(attempts)
-                self._taking.add(job.at)
+                self._taking.add(job._at)
                 job.attempt = attempts + 1
                 taken.append(job)
             if taken:
@@ -379,7 +379,7 @@ class Lane:
             # Interrupted, or the journal failed: nobody gets these jobs.
             self._is_torn = True
             for job, attempts in zip(taken, before, strict=False):
-                self.leases.give_back(job.at, attempts)
+                self.leases.give_back(job._at, attempts)
             raise
         finally:
             self._taking.clear()
@@ -388,11 +388,11 @@ class Lane:
     def _deliver(self, jobs: Sequence[Job], lease_ns: int) -> None:
         ends_ns = self._clock.monotonic_ns() + lease_ns
         ends_ms = self._clock.now_ms() + lease_ns // 1_000_000
-        self._journal.append(Change(JournalKind.DELIVERED, [(*job.at, job.attempt) for job in jobs], ends_ms))
+        self._journal.append(Change(JournalKind.DELIVERED, [(*job._at, job.attempt) for job in jobs], ends_ms))
         self.leases.tidy()
         deliver, again = self.leases.deliver, 0
         for job in jobs:
-            deliver(job.at, job.attempt, ends_ns)
+            deliver(job._at, job.attempt, ends_ns)
             again += job.attempt > 1
         self._counts.deliveries.add(len(jobs))
         self._counts.redeliveries.add(again)
@@ -482,17 +482,17 @@ class Lane:
         """The job that is due again; none if it was acknowledged, or cannot be read. All of the entry if it could not
         be read before."""
         try:
-            entry = self._dispatcher.entry_at(Position(*message[:2]))
+            entry = self._dispatcher._entry_at(Position(*message[:2]))
             jobs = [] if entry is None else list(self._parsed(entry, with_held=True))
         except UNREADABLE as error:
             self.give_up(message, error)
             return []
-        found = [job for job in jobs if job.at == message]
+        found = [job for job in jobs if job._at == message]
         if not found:
             self.leases.finish(message)
             self._backlog.forget()
             if message[2] < 0:
-                return [job for job in jobs if not self._is_held(job.at)]
+                return [job for job in jobs if not self._is_held(job._at)]
         return found
 
     def give_up(self, message: Message, error: SeglogError) -> None:
@@ -510,7 +510,7 @@ class Lane:
         soon_ns = self._clock.monotonic_ns() + RELOCATE_AHEAD_MS * 1_000_000
         if self._is_for_long((*entry.position, -1), soon_ms, soon_ns):
             return True     # without parsing it
-        return all(self._is_for_long(job.at, soon_ms, soon_ns) for job in self._jobs_of(entry, with_held=True))
+        return all(self._is_for_long(job._at, soon_ms, soon_ns) for job in self._jobs_of(entry, with_held=True))
 
     def _is_for_long(self, at: Message, soon_ms: int, soon_ns: int) -> bool:
         leases = self.leases
@@ -531,7 +531,7 @@ class Lane:
         journal = self._journal
         with self._lock, self._repairing:
             self.check()
-            fresh = {job.at: job.batch_size for job in jobs if not self._is_acknowledged(job.at)}
+            fresh = {job._at: job._batch_size for job in jobs if not self._is_acknowledged(job._at)}
             if fresh:
                 if self.unique.under_way:
                     self._claim_early(jobs)
@@ -568,8 +568,8 @@ class Lane:
     def _drop_ready(self, at: Message) -> None:
         """It is acknowledged though nobody has it: it was delivered before, or only looked at."""
         for ready in (self._due, self._ready):
-            if any(job.at == at for job in ready):
-                kept = [job for job in ready if job.at != at]
+            if any(job._at == at for job in ready):
+                kept = [job for job in ready if job._at != at]
                 ready.clear()
                 ready.extend(kept)
 
@@ -595,13 +595,13 @@ class Lane:
             self._counts.refused.add()
             limit = self._options.max_attempts
             if limit is not None and job.attempt >= limit:
-                self._bury(job.at, job.attempt, reason or "refused at its last attempt")
+                self._bury(job._at, job.attempt, reason or "refused at its last attempt")
             else:
                 after_ns = self._options.retry_after_ns(job.attempt) if delay_ns is None else delay_ns
                 # Rounded up, so that it is never early; at once is now.
                 due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000) if after_ns else self._clock.now_ms()
-                self._journal.append(Change(JournalKind.WAITING, [(*job.at, job.attempt)], due_ms))
-                self.leases.wait(job.at, due_ms)
+                self._journal.append(Change(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms))
+                self.leases.wait(job._at, due_ms)
                 self._changed.notify_one()
 
     def _bury(self, at: Message, attempt: int, reason: str) -> None:
@@ -619,7 +619,7 @@ class Lane:
             self.check()
             if not self._has_lease(job):
                 raise self._lease_lost(job)
-            self.leases.extend(job.at, self._clock.monotonic_ns() + lease_ns)
+            self.leases.extend(job._at, self._clock.monotonic_ns() + lease_ns)
             self._changed.notify_one()      # a shorter one: sleepers look again
 
     def release(self, job: Job) -> None:
@@ -627,16 +627,16 @@ class Lane:
         with self._lock, self._repairing:
             self.check()
             if self._has_lease(job):
-                self.leases.give_back(job.at, job.attempt - 1)
-                self._again[job.at] = None
+                self.leases.give_back(job._at, job.attempt - 1)
+                self._again[job._at] = None
                 self._changed.notify_one()
 
     def _has_lease(self, job: Job) -> bool:
-        lease = self.leases.out.get(job.at)
+        lease = self.leases.out.get(job._at)
         return lease is not None and lease.attempt == job.attempt
 
     def _lease_lost(self, job: Job) -> LeaseLostError:
-        at, leases = job.at, self.leases
+        at, leases = job._at, self.leases
         if at in leases.out:
             state = f"it was delivered again, attempt {leases.out[at].attempt}"
         elif at in leases.dead:
@@ -658,7 +658,7 @@ class Lane:
     def _parts_at(self, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
         """The contents of a dead message, or nothing if it cannot be read."""
         try:
-            entry = self._dispatcher.entry_at(Position(*at[:2]))
+            entry = self._dispatcher._entry_at(Position(*at[:2]))
             if entry is None:
                 return None, None, None
             frame = entry.entry
@@ -704,7 +704,7 @@ class Lane:
         if at[2] < 0:
             return at, 1
         try:
-            entry = self._dispatcher.entry_at(Position(*at[:2]))
+            entry = self._dispatcher._entry_at(Position(*at[:2]))
             return at, 1 if entry is None else entry.message_count
         except UNREADABLE:
             return (*at[:2], -1), 1
@@ -716,7 +716,7 @@ class Lane:
         found: list[Job] = []
         for entry in self._unacknowledged() if count > 0 else ():
             jobs = self._jobs_of(entry, with_held=True)
-            found += [job for job in jobs if job.at not in self.leases.out and job.at not in self.leases.dead]
+            found += [job for job in jobs if job._at not in self.leases.out and job._at not in self.leases.dead]
             if len(found) >= count:
                 break
         return found[:count]
@@ -724,7 +724,7 @@ class Lane:
     def _unacknowledged(self) -> Iterator[StoredEntry]:
         """All entries that are not fully acknowledged, and can be read; those that were set aside first."""
         for position in sorted(positions_aside(self._cursor)):
-            entry = self._dispatcher.entry_at(position) if (*position, -1) not in self.leases.dead else None
+            entry = self._dispatcher._entry_at(position) if (*position, -1) not in self.leases.dead else None
             if entry is not None:
                 yield entry
         after = EARLIEST
@@ -822,12 +822,12 @@ class Lane:
         cursor.acknowledge_many([position for position in positions_aside(cursor) if position not in kept])
         for position in kept:
             try:
-                entry = self._dispatcher.entry_at(position)
+                entry = self._dispatcher._entry_at(position)
             except DAMAGED:
                 continue
             for job in self._jobs_of(entry, with_held=True) if entry is not None else ():
-                if job.at not in dead:
-                    cursor.acknowledge(position, (job.at[2],), job.batch_size)
+                if job._at not in dead:
+                    cursor.acknowledge(position, (job._at[2],), job._batch_size)
 
     # --- the disk ----------------------------------------------------------------------------
 

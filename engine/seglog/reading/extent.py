@@ -152,7 +152,7 @@ class Extent:
         if slot == len(largest) < len(segments) - 1:
             largest = largest.copy()        # threads share the list
             for segment in islice(segments.cells, len(largest), segments.stop - 1):
-                passed = segment.largest_passed
+                passed = segment._largest_passed
                 largest.append(max(largest[-1] if largest else -1, OFFSET_LIMIT if passed is None else passed))
                 if largest[-1] >= timestamp:
                     break

@@ -286,8 +286,8 @@ class Follower(Partition, Followable):
             self._known[place] = segment
             segments.append(segment)
         for gone in known.values():     # readers in one have its files; it is not opened again
-            gone.retire()
-            gone.let_go()
+            gone._retire()
+            gone._let_go()
         active = PublishedEnd(end)
         growing = Segment(
             path, decompress=self._decompress, published=active, owned=is_told, reserve_bytes=_RESERVE_BYTES,

@@ -217,7 +217,7 @@ class Closable(Protocol):
 
     _recently_used: bool
 
-    def let_go(self) -> None:
+    def _let_go(self) -> None:
         """Drop the open files; they are opened again when needed."""
 
 
@@ -251,7 +251,7 @@ class OpenSegments:
                 oldest._recently_used = False
                 self._ring.append(slot)
             else:
-                oldest.let_go()
+                oldest._let_go()
 
 
     def let_all_go(self) -> None:
@@ -262,7 +262,7 @@ class OpenSegments:
             except IndexError:
                 return
             if segment is not None:
-                segment.let_go()
+                segment._let_go()
 
 
 # One for the process: three maps for each segment, of the 65 530 that Linux allows a process.

@@ -96,14 +96,14 @@ class Segment:
     _transactions: HeldTransactionIndex | None = None
     _checked_transactions: object | None = None      # what state.checked_aborts found out about its .txnindex
     _walked_whole = False
-    _largest_read: int | None = None        # the result for a small file that is not open (largest_passed)
+    _largest_read: int | None = None        # the result for a small file that is not open (_largest_passed)
 
     path = lazy_attribute[Path](lambda self: Path(self._text_path()))
     # What was learned from the headers: for the slow path to a time, and for the fast path, beside the indexes. Both
     # outlive the open files.
     _time_search = lazy_attribute[TimeSearch](lambda self: TimeSearch())
     # For tagged messages: as far as `tables` has read.
-    tag_defaults = lazy_attribute[TagDefaults](lambda self: TagDefaults())
+    _tag_defaults = lazy_attribute[TagDefaults](lambda self: TagDefaults())
     _walk = lazy_attribute[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
 
     def __init__(
@@ -323,12 +323,12 @@ class Segment:
         self._closed = True
         self._files = None
 
-    def let_go(self) -> None:
+    def _let_go(self) -> None:
         """Let go of the files until they are needed again."""
         if not self._kept:
             self._files = None
 
-    def retire(self) -> None:
+    def _retire(self) -> None:
         """Never open the file again: it is about to be truncated, renamed or removed, and its name may be reused.
 
         A reader inside it continues as long as the files stay open. Call this before touching the file.
@@ -336,7 +336,7 @@ class Segment:
         self._retired = True
 
     def _supersede(self) -> None:
-        """Like `retire`, for a segment that others replace: a reader that began before continues in the old files.
+        """Like `_retire`, for a segment that others replace: a reader that began before continues in the old files.
 
         They stay open, in addition to those that OPEN_SEGMENTS counts, as long as the segment is referenced.
         """
@@ -348,7 +348,7 @@ class Segment:
             files.open_times()
         except SeglogError:             # if it cannot be read now, it is as if it were retired
             self._kept = False
-        self.retire()
+        self._retire()
 
     # --- batches -----------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class Segment:
                     lost = None
                 next_offset = table[-1].last_offset + 1
                 if is_tagged:
-                    self.tag_defaults.add(table, self.path)
+                    self._tag_defaults.add(table, self.path)
                 yield table
             position = table.end
             if table.stop in (Status.OK, Status.LIMIT):
@@ -466,7 +466,7 @@ class Segment:
         self._recently_used = True
         return (files.reader or files.open_reader(self._access, self.end_offset)).get(offset)
 
-    def get_all(self, offsets: Iterable[int]) -> list[Record | None]:
+    def _get_all(self, offsets: Iterable[int]) -> list[Record | None]:
         """Return what `get` returns for each of the offsets, in one call."""
         files = self.files()
         reader = files.reader or files.open_reader(self._access, self.end_offset)
@@ -589,7 +589,7 @@ class Segment:
             self._files = other
 
     @property
-    def largest_passed(self) -> int | None:
+    def _largest_passed(self) -> int | None:
         """The largest timestamp by the segment's time ranges, or else by its batch headers; -1 for none.
 
         None if damage hides it, or a wrapper has a later message than its header says.
@@ -608,7 +608,7 @@ class Segment:
         return None if walk.damaged or walk.misled else walk.largest_timestamp
 
     def _largest_of_small(self) -> int | None:
-        """Return `largest_passed` of a small file without keeping it open, or None to ask its files."""
+        """Return `_largest_passed` of a small file without keeping it open, or None to ask its files."""
         if self._largest_read is None:
             # (Making a Path would cost as much as the read.)
             path = os.fspath(self.__dict__.get("path") or self._text_path())

@@ -88,16 +88,16 @@ class Reader(Protocol):
     def _read_again(self) -> None:
         """Read skipped entries again: the tracker no longer knows them."""
 
-    def keeps(self, entry: StoredEntry) -> bool:
+    def _keeps(self, entry: StoredEntry) -> bool:
         """Whether the message was given to this reader, which keeps it for long, unacknowledged."""
         ...
 
     @property
-    def bounds_disk(self) -> bool:
+    def _bounds_disk(self) -> bool:
         """Whether ledgers are relocated as soon as that saves a part of them, not only their last messages."""
         ...
 
-    def passes_over(self, position: Position, error: SeglogError) -> bool:
+    def _passes_over(self, position: Position, error: SeglogError) -> bool:
         """Whether this reader does without an entry that is damaged: then it counts as given."""
         ...
 
@@ -212,7 +212,7 @@ class DelayedIndex:
                 return
             self.tracker.trim(max(passed.ledger_id, 0), passed.entry_id + 1)
             for ledger_id, ids in self._least[1].acknowledged_entries.items():
-                pending = self.tracker.pending_in(ledger_id)
+                pending = self.tracker._pending_in(ledger_id)
                 for entry_id in pending & ids if pending else ():
                     if self._is_over(Position(ledger_id, entry_id)):
                         self.tracker.forget(ledger_id, entry_id)
@@ -252,7 +252,7 @@ class DelayedIndex:
         data, ledgers, ids = columns_of(entries)
         columns = metadata_columns(data)
         answers = self.tracker.add_messages(ledgers, ids, columns.deliver_at_time, within_limit=False)
-        if not self.tracker.has_cancelled:
+        if not self.tracker._has_cancelled:
             if 0 not in answers:
                 return [Fate.DELAYED] * len(answers)
             return [Fate.DELAYED if answer else Fate.DUE for answer in answers]
@@ -305,11 +305,11 @@ class DelayedIndex:
 
     def _pass_over(self, position: Position, error: SeglogError) -> bool:
         """Whether all readers do without a damaged entry."""
-        return bool(self.readers) and all(reader.passes_over(position, error) for reader in self.readers)
+        return bool(self.readers) and all(reader._passes_over(position, error) for reader in self.readers)
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
         """The entries of a ledger that are pending, or were given to a reader."""
-        known = [self.tracker.pending_in(ledger_id), *(reader._taken_in(ledger_id) for reader in self.readers)]
+        known = [self.tracker._pending_in(ledger_id), *(reader._taken_in(ledger_id) for reader in self.readers)]
         found = [bitmap for bitmap in known if bitmap]
         return found[0].union(*found) if len(found) > 1 else found[0] if found else None
 
@@ -382,7 +382,7 @@ class DelayedIndex:
             if not messages:
                 return
             self.tracker.relocate(messages)
-            for _, *position in messages if self.tracker.has_cancelled else ():
+            for _, *position in messages if self.tracker._has_cancelled else ():
                 if not self.tracker.contains_message(*position):
                     self._acknowledge(Position(*position))
 
@@ -444,7 +444,7 @@ class DelayedIndex:
             left = self._left_in(info.ledger_id)
             if not left:
                 continue
-            pending = self.tracker.pending_in(info.ledger_id)
+            pending = self.tracker._pending_in(info.ledger_id)
             if len(left) > max(info.end.entries // RELOCATE_ONE_OF, 1):
                 return
             try:
@@ -458,7 +458,7 @@ class DelayedIndex:
             yield entries
 
     def _bounds_disk(self) -> bool:
-        return bool(self.readers) and all(reader.bounds_disk for reader in self.readers)
+        return bool(self.readers) and all(reader._bounds_disk for reader in self.readers)
 
     def _first_of_worth(self) -> list[StoredEntry]:
         """The unacknowledged entries of the first sealed ledgers, if their copies are enough smaller than the ledgers;
@@ -486,7 +486,7 @@ class DelayedIndex:
         for ledger_id, left in lefts[:worth]:
             if found_bytes >= WORTH_BYTES:
                 break
-            pending, entries = self.tracker.pending_in(ledger_id), []
+            pending, entries = self.tracker._pending_in(ledger_id), []
             for entry_id in left:
                 try:
                     entry = self._managed_ledger.read(Position(ledger_id, entry_id))
@@ -503,7 +503,7 @@ class DelayedIndex:
     def _is_kept(self, entry: StoredEntry) -> bool:
         """Whether each subscription's reader has the message, and keeps it for long."""
         is_read = len(self.readers) == len(self.subscriptions())
-        return is_read and all(reader.keeps(entry) for reader in self.readers)
+        return is_read and all(reader._keeps(entry) for reader in self.readers)
 
     def _left_in(self, ledger_id: int) -> "BitMap":
         """The entries of a ledger that some subscription has neither acknowledged nor set aside."""
@@ -594,7 +594,7 @@ class SharedDelayedIndex(DelayedIndex):
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
         # What one reader has taken may be delayed for another, after a rewind or if the clock was set back.
-        found: BitMap | None = self.tracker.pending_in(ledger_id)
+        found: BitMap | None = self.tracker._pending_in(ledger_id)
         return found
 
     def _passed(self, position: Position) -> None:

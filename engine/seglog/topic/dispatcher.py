@@ -198,9 +198,9 @@ class Dispatcher:
                 if not self._replay:
                     return
             try:
-                entry = self.entry_at(self._replay[0])
+                entry = self._entry_at(self._replay[0])
             except DAMAGED as error:
-                if not self.passes_over(self._replay[0], error):
+                if not self._passes_over(self._replay[0], error):
                     raise
                 entry = None
             if entry is not None:
@@ -215,7 +215,7 @@ class Dispatcher:
                     self._read = self._cursor.read(wanted, skip_in=self._known_in)
                 except DAMAGED as error:
                     position = self._cursor._next_after(None, self._known_in)
-                    if position is None or not self.passes_over(position, error):
+                    if position is None or not self._passes_over(position, error):
                         raise
                     continue
                 at_end = len(self._read) < wanted
@@ -229,7 +229,7 @@ class Dispatcher:
                 try:
                     fates = self._index.place_all(read[:1])
                 except CorruptRecordError as error:
-                    if not self.passes_over(read[0].position, error):
+                    if not self._passes_over(read[0].position, error):
                         raise
                     self._read = self._read[1:]
                     continue
@@ -248,7 +248,7 @@ class Dispatcher:
                 return
 
     def _known_in(self, ledger_id: int) -> "BitMap | None":
-        pending, taken = self._tracker.pending_in(ledger_id), self._taken.bitmap(ledger_id)
+        pending, taken = self._tracker._pending_in(ledger_id), self._taken.bitmap(ledger_id)
         found: BitMap | None = pending | taken if pending and taken else pending or taken
         return found
 
@@ -256,7 +256,7 @@ class Dispatcher:
         """When the next delayed message is due, in ms since 1970; None if none of those read so far is delayed."""
         return self._tracker.next_delivery_time()
 
-    def entry_at(self, position: Position) -> StoredEntry | None:
+    def _entry_at(self, position: Position) -> StoredEntry | None:
         """The entry of a position, wherever it is; None if it was acknowledged or trimmed meanwhile."""
         if self._cursor.is_acknowledged(position):
             return None
@@ -306,16 +306,16 @@ class Dispatcher:
         self._read = []
         self._index.offer_relocated()
 
-    def keeps(self, entry: StoredEntry) -> bool:
+    def _keeps(self, entry: StoredEntry) -> bool:
         """Whether the entry was dispatched, and will not be acknowledged soon, as `keeper` says. For the index."""
         return self._keeper is not None and self._taken.contains(*entry.position) and self._keeper(entry)
 
     @property
-    def bounds_disk(self) -> bool:
+    def _bounds_disk(self) -> bool:
         """Whether its ledgers are relocated as soon as that saves a part of them: with a `keeper`. For the index."""
         return self._keeper is not None
 
-    def passes_over(self, position: Position, error: SeglogError) -> bool:
+    def _passes_over(self, position: Position, error: SeglogError) -> bool:
         """Report an entry that is damaged, and count it as dispatched; False if nobody wants to know. For the index."""
         if self._unreadable is None:
             return False

@@ -120,7 +120,7 @@ class LogWalk:
                 expected = -1
         self.knows_end = not self.lost or self.lost[-1][1] < size
         checks.finish()
-        if segment.dialect.is_tagged and (counts := segment.tag_defaults.counts):
+        if segment.dialect.is_tagged and (counts := segment._tag_defaults.counts):
             tags = ", ".join(f"tag {tag} in {count}" for tag, count in sorted(counts.items()))
             self._find("tags_missing", file, found=f"messages without {tags}")
 
@@ -130,7 +130,7 @@ class LogWalk:
         file = str(segment.path)
         self.batches += len(table)
         if segment.dialect.is_tagged:
-            segment.tag_defaults.add(table, segment.path)
+            segment._tag_defaults.add(table, segment.path)
         if survey.first_disorder(table, self.next_offset) >= 0:
             self._find_disorder(segment, table)
         self.next_offset = max(self.next_offset, table[-1].last_offset + 1)

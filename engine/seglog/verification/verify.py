@@ -134,7 +134,7 @@ class _PartitionCheck:
             nonlocal walk, transactions, looks, size_bytes
             if looks:
                 self._read_epochs()         # which may have been older than the log
-                segment.let_go()            # so that the .log is mapped as it is now
+                segment._let_go()            # so that the .log is mapped as it is now
             looks += 1
             found: list[Finding] = []
             walk = replace(before, findings=found, epochs=self._epochs)

@@ -74,7 +74,7 @@ class GrowingLog(LogReader):
         """Let the first `slot` segments go."""
         old = self._shown.extent
         for segment in old.segments[:slot]:
-            segment.retire()
+            segment._retire()
         self._shown.extent = Extent(old.segments[slot:], old.segments[slot].base_offset)
         for segment in old.segments[:slot]:
             segment.path.unlink()

@@ -180,7 +180,7 @@ class CompactedLedger:
 
     def retire(self) -> None:
         """Prepare for the removal of its files: present readers continue."""
-        self._ledger.retire()
+        self._ledger._retire()
 
     def _slot(self, start: Position) -> int:
         """Return the slot of the first entry at or after a position."""

@@ -256,7 +256,7 @@ class RelocatedEntries:
         self._unreadable = [path for path in self._unreadable if path not in paths]
         for ledger in self._ledgers:
             if ledger.path in paths:
-                ledger.retire()
+                ledger._retire()
         self._ledgers = [ledger for ledger in self._ledgers if ledger.path not in paths]
         self._held = {path: held for path, held in self._held.items() if path not in paths}
         for path in sorted(paths):

@@ -282,7 +282,7 @@ class ManagedTail(WriteGate):
         for ledger_id in ledger_ids:
             ledger = self.shown.opened.pop(ledger_id, None)
             if ledger is not None:
-                ledger.retire()
+                ledger._retire()
             try:
                 delete_ledger(ledger_directory(self.path, ledger_id), self.fs)
             except StorageError as error:       # not important: the next opening removes what is left
