@@ -2,6 +2,7 @@
 
     SEGLOG_UPDATE_DOCS=1 python -m pytest tests/docs     # writes them anew
 """
+import math
 import os
 import re
 import shlex
@@ -150,7 +151,8 @@ def options(words):
 
 
 @pytest.mark.parametrize("file", [*PAGES, README, TUTORIAL], ids=lambda file: file.name)
-def test_a_page_shows_what_the_commands_print_and_take(file, workplace):
+def test_a_page_shows_what_the_commands_print_and_take(file, workplace, monkeypatch):
+    monkeypatch.setattr("seglog.tools.verify._WORTH_TIMING_S", math.inf)        # on a busy machine, a second passes
     page = file.read_text()
     assert BLOCK.search(page)
 

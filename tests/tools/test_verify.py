@@ -1,5 +1,6 @@
 """`seglog verify`: its lines, its status. What it finds is tests/upkeep/test_verify.py's matter."""
 import json
+import math
 import os
 import re
 import shlex
@@ -40,7 +41,8 @@ def test_every_golden_case_is_clean_the_crashed_ones_with_notes():
 
 
 @pytest.mark.parametrize("level", ["headers", "crc", "deep"])
-def test_every_level_ends_clean_on_a_clean_partition(golden_kafka, level):
+def test_every_level_ends_clean_on_a_clean_partition(golden_kafka, level, monkeypatch):
+    monkeypatch.setattr("seglog.tools.verify._WORTH_TIMING_S", math.inf)        # on a busy machine, a second passes
     case = golden_kafka / "cases/mixed-formats-k282"
     summary, = seglog_json("verify", partition_of(case), "--level", level)
     assert (summary["level"], summary["ok"], summary["errors"], summary["suggest"]) == (level, True, 0, [])
