@@ -90,7 +90,7 @@ def write_batch(messages: "Iterable[tuple[SingleMessageMetadata, Buffer]]") -> b
     """Encode messages as an uncompressed payload. Sets `payload_size` in a copy of each metadata."""
     parts: list[Buffer] = []
     for given, value in messages:
-        value = _contiguous(value)
+        value = contiguous(value)
         size = memoryview(value).nbytes
         if size > _MAX_INT32:
             raise InvalidArgumentError(f"a message's value can have at most 2 ** 31 - 1 bytes, not {size}")
@@ -140,7 +140,7 @@ def encode_in_place(
 ) -> bytes:
     """Encode an entry with a payload that is not compressed yet; fills in the fields of `metadata` that say so."""
     codec = PayloadCodec.of(codec)
-    opened = _contiguous(opened)
+    opened = contiguous(opened)
     metadata.ClearField("compression")
     if codec is not PayloadCodec.NONE:
         metadata.compression = pulsar_pb().CompressionType.Value(codec.name)
@@ -148,7 +148,7 @@ def encode_in_place(
     return build_entry(metadata, compress_payload(codec, opened), checksum=checksum)
 
 
-def _contiguous(value: "Buffer") -> "Buffer":
+def contiguous(value: "Buffer") -> "Buffer":
     """The value; a copy if its bytes are not one after another, as those of a slice with a step are."""
     try:
         return value if memoryview(value).c_contiguous else bytes(value)

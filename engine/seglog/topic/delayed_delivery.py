@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
+from seglog._kernels.message_entry import encode_message
 from seglog._kernels.quick_lock import QuickLock
 from seglog.clock import Clock, SystemClock, now_ns
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
@@ -37,7 +38,7 @@ from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
-from seglog.ledger.message_batch import build_batch_entry, encode_in_place
+from seglog.ledger.message_batch import build_batch_entry, contiguous
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.ledger.stored_entry import StoredEntry
@@ -53,8 +54,6 @@ from seglog.topic.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from seglog.pulsar_pb.entry_pb2 import MessageMetadata, SingleMessageMetadata
 
 
 class DelayedDelivery(OpenHandle):
@@ -83,7 +82,7 @@ class DelayedDelivery(OpenHandle):
         self.config = under_policies(config, managed_ledger.properties)
         self._managed_ledger = managed_ledger
         # Unique, like the name of a client's producer that is given none.
-        self._producer_name = f"seglog-{uuid4().hex[:12]}"
+        self._producer_name = f"seglog-{uuid4().hex[:12]}".encode()
         self._sequence_ids = count()
         self._clock = clock or SystemClock()
         # A few threads for the background work of all subscriptions, however many there are.
@@ -191,15 +190,15 @@ class DelayedDelivery(OpenHandle):
         """The entry that `publish` would add, its publish time, and its delivery time (ms since 1970, or
         None). Raises InvalidArgumentError."""
         publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
-        metadata = pulsar_pb().MessageMetadata(
-            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
-            deliver_at_time=deliver_at_ms,
+        pairs = None
+        if properties is not None:
+            pairs = [(name.encode(), text.encode()) for name, text in _texts(properties)]
+        stored_key, is_base64 = _stored_key(key) if key is not None else (None, False)
+        entry = encode_message(
+            self._producer_name, next(self._sequence_ids), publish_time_ms, deliver_at_ms, stored_key, is_base64, pairs,
+            contiguous(value),
         )
-        if key is not None:
-            _set_key(metadata, key)
-        for name, text in _texts(properties):
-            metadata.properties.add(key=name, value=text)
-        return encode_in_place(metadata, value), publish_time_ms, deliver_at_ms
+        return entry, publish_time_ms, deliver_at_ms
 
     def publish_batch(
         self,
@@ -213,15 +212,18 @@ class DelayedDelivery(OpenHandle):
         same time. Otherwise like `publish`; raises InvalidArgumentError if there is none."""
         publish_time_ms, deliver_at_ms = self._times(delay, deliver_at_ms)
         metadata = pulsar_pb().MessageMetadata(
-            producer_name=self._producer_name, sequence_id=next(self._sequence_ids), publish_time=publish_time_ms,
-            deliver_at_time=deliver_at_ms,
+            producer_name=self._producer_name.decode(), sequence_id=next(self._sequence_ids),
+            publish_time=publish_time_ms, deliver_at_time=deliver_at_ms,
         )
         kind, checked = pulsar_pb().SingleMessageMetadata, list(_texts(properties))
         singles = []
         for key, value in messages:
             single = kind(payload_size=0)       # set by write_batch
-            if key is not None:
-                _set_key(single, key)
+            stored_key, is_base64 = _stored_key(key)
+            if stored_key is not None:
+                single.partition_key = stored_key.decode()
+            if is_base64:
+                single.partition_key_b64_encoded = True
             for name, text in checked:
                 single.properties.add(key=name, value=text)
             singles.append((single, value))
@@ -430,13 +432,12 @@ class DelayedDelivery(OpenHandle):
         self.close()
 
 
-def _set_key(metadata: "MessageMetadata | SingleMessageMetadata", key: str | bytes) -> None:
+def _stored_key(key: str | bytes | None) -> tuple[bytes | None, bool]:
+    """A key as it is stored, and whether it is in base64. Raises InvalidArgumentError."""
     if isinstance(key, bytes):
-        metadata.partition_key = base64.b64encode(key).decode()
-        metadata.partition_key_b64_encoded = True
-    else:
-        _check_text("a key", key)
-        metadata.partition_key = key
+        return base64.b64encode(key), True
+    _check_text("a key", key)
+    return None if key is None else key.encode(), False
 
 
 def _texts(properties: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
