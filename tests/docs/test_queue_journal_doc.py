@@ -26,7 +26,7 @@ def example(directory):
         f"       0  {raw[:32].hex(' ', -8)}", f"          {magic.decode()}, version {version}, id {journal_id}", "",
     ]
     position = 32
-    while position < len(raw):
+    while position < len(raw.rstrip(b"\0")):       # zeros are written ahead
         length, _ = struct.unpack_from(">II", raw, position)
         body = raw[position + 8 : position + 8 + length]
         kind, _, _subscription, count, synced_to, at_ms, _holder = struct.unpack_from(">BBHIQQQ", body)

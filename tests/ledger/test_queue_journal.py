@@ -92,7 +92,8 @@ def test_what_is_written_is_what_the_page_says_and_is_read_again(tmp_path):
             len(expected), change.kind, change.items, at_ms=change.at_ms, holder=change.holder,
             text=change.text.encode(), journal_id=9, synced_to=begun if n >= 2 else HEADER_BYTES,
         )
-    assert raw == expected
+    assert raw.rstrip(b"\0") == expected.rstrip(b"\0")
+    assert len(raw) >= len(expected)
     found = read_journal(tmp_path)
     assert found.journal_id == 9
     assert found.torn_bytes == 0
@@ -113,7 +114,49 @@ def test_a_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record():
     for size in range(HEADER_BYTES, len(raw)):
         found = parse_journal(raw[:size])
         assert len(found.records) == sum(1 for position in [*positions[1:], len(raw)] if position <= size)
-        assert found.torn_bytes == size - max(p for p in [HEADER_BYTES, *positions, len(raw)] if p <= size)
+        whole = max(p for p in [HEADER_BYTES, *positions, len(raw)] if p <= size)
+        assert found.torn_bytes == len(raw[whole:size].rstrip(b"\0"))
+
+
+@pytest.mark.parametrize("zeros", [1, 8, 31, 32, 65536])
+def test_zeros_after_the_last_record_are_no_torn_tail_and_hide_no_damage(zeros):
+    raw, positions = journal(*map(synced, range(3)))
+    found = parse_journal(raw + bytes(zeros))
+    assert (entries(found), found.torn_bytes) == ([0, 1, 2], 0)
+    assert whole_records(raw + bytes(zeros)) == found
+    with pytest.raises(CorruptJournalError) as error:
+        parse_journal(raw[: positions[2]] + bytes(8) + raw[positions[2] + 8 :] + bytes(zeros))
+    assert error.value.position == positions[2]
+
+
+def test_most_appends_do_not_change_the_length_of_the_file(tmp_path):
+    """The sync of a record then writes its bytes alone."""
+    with_zeros = QueueJournal(OsFileSystem(), tmp_path, 1, "queue", [], "batch")
+    sizes = set()
+    for n in range(2000):
+        with_zeros.append(Change(JournalKind.ACKED, [(3, n, -1, 1)]))
+        sizes.add((tmp_path / FILE_NAME).stat().st_size)
+    with_zeros.close()
+    assert len(sizes) <= 3
+    assert entries(read_journal(tmp_path)) == list(range(2000))
+
+
+class Unreserved(OsFileSystem):
+    """A file system that reserves no space, such as a full one."""
+
+    def open_write(self, path, position=None):
+        file = super().open_write(path, position)
+        file.reserve = lambda size_bytes: False
+        return file
+
+
+def test_no_zeros_are_written_where_no_space_is_reserved(tmp_path):
+    """They could be refused, and with them the acknowledgement."""
+    journal = QueueJournal(Unreserved(), tmp_path, 1, "queue", [], "batch")
+    journal.append(Change(JournalKind.ACKED, [(3, 1, -1, 1)]))
+    assert (tmp_path / FILE_NAME).stat().st_size == journal.position
+    journal.close()
+    assert entries(read_journal(tmp_path)) == [1]
 
 
 def test_a_journal_cut_in_its_header_is_refused():

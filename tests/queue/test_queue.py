@@ -656,7 +656,7 @@ def test_the_cursor_is_written_at_checkpoints_and_journals_are_kept_short(path, 
         for n in range(400):
             jobs.put(b"%d" % n)
             jobs.get(timeout=0).ack()
-        assert (path / FILE_NAME).stat().st_size < 3_500
+        assert len((path / FILE_NAME).read_bytes().rstrip(b"\0")) < 3_500
         assert CursorState.read(path / "cursors/queue.cursor").journal[0] > 10
         assert len(jobs._lane(0).managed_ledger.ledgers) <= 2
 
@@ -712,7 +712,7 @@ def test_a_damaged_journal_is_refused_by_name_and_mended(path, clock):
     os.system(f"cp -r {path} {copy}")
     jobs.close()
     raw = bytearray((copy / FILE_NAME).read_bytes())
-    raw[-200] ^= 1
+    raw[len(raw.rstrip(b"\0")) - 200] ^= 1
     (copy / FILE_NAME).write_bytes(raw)
     with pytest.raises(CorruptJournalError) as error:
         seglog.Queue(copy)

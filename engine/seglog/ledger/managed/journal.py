@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seglog._kernels.crc import crc32c
+from seglog._kernels.journal_record import encode_record
 from seglog._kernels.shield import shielded
 from seglog.config import Fsync
 from seglog.errors import CorruptJournalError, LogClosedError, SeglogError, UnsupportedVersionError
@@ -36,12 +37,14 @@ FRAME = struct.Struct(">II")                # length of the body, CRC-32C
 SEED = struct.Struct(">QQI")                # what the CRC covers besides the body: journal, position, length
 BODY = struct.Struct(">BBHIQQQ")            # kind, 0, subscription, items, synced_to, at_ms, holder
 ITEM = struct.Struct(">QQiI")               # ledger, entry, number in the batch or -1, attempt or size of the batch
-BODY_OF_ONE = struct.Struct(BODY.format + ITEM.format[1:])
 ALIGNED = 8
 MAX_BODY_BYTES = 64 << 20
 MAX_UINT32 = 2**32 - 1
 # Space that is reserved ahead of the end: when the disk is full, messages can still be acknowledged.
 RESERVED_BYTES = 1 << 20
+# Zeros are written so far ahead of the end: a sync of a record then need not store the file's length and its map of
+# blocks, which is another write for the disk (measured on ext4: a third of the sync). One of 500 syncs does.
+ZEROS = bytes(64 << 10)
 
 
 class JournalKind(enum.IntEnum):
@@ -89,7 +92,8 @@ class Change(NamedTuple):
 
 
 class JournalContents(NamedTuple):
-    """What a journal's file contains. `torn_bytes`: those after the last record that a crash left whole."""
+    """What a journal's file contains. `torn_bytes`: those after the last record that a crash left whole, without the
+    zeros that were written ahead."""
 
     journal_id: int
     records: list[JournalRecord]
@@ -129,15 +133,21 @@ def parse_journal(raw: bytes, *, file: Path | None = None) -> JournalContents:
         synced_to = max(synced_to, its_synced_to)
         records.append(record)
         position += _padded(FRAME.size + len(body))
-    if position < len(raw):
-        synced_to = max(synced_to, _synced_according_to(raw, journal_id, position))
+    end = _end_of(raw)
+    if position < end:
+        synced_to = max(synced_to, _synced_according_to(raw, journal_id, position, end))
         if synced_to > position:
             raise CorruptJournalError(
                 f"damaged record: its {min(synced_to, len(raw)) - position} bytes up to byte {synced_to} were on the "
                 "disk when a later record was written",
                 file=file, position=position,
             )
-    return JournalContents(journal_id, records, len(raw) - position)
+    return JournalContents(journal_id, records, max(end - position, 0))
+
+
+def _end_of(raw: bytes) -> int:
+    """Return where the zeros begin that a file ends with."""
+    return len(raw.rstrip(b"\0"))
 
 
 def whole_records(raw: bytes) -> JournalContents:
@@ -149,8 +159,8 @@ def whole_records(raw: bytes) -> JournalContents:
         return JournalContents(0, [], len(raw))
     records: list[JournalRecord] = []
     names: dict[int, str] = {}
-    position, lost_bytes = HEADER.size, 0
-    while position < len(raw):
+    position, lost_bytes, end = HEADER.size, 0, _end_of(raw)
+    while position < end:
         body = _body_at(raw, journal_id, position)
         size = ALIGNED
         if body is not None:
@@ -228,11 +238,11 @@ def _invalid(what: str, position: int, file: Path | None) -> CorruptJournalError
     return CorruptJournalError(f"invalid {what} in a record whose checksum is right", file=file, position=position)
 
 
-def _synced_according_to(raw: bytes, journal_id: int, position: int) -> int:
-    """Return up to where the file was on the disk, according to the whole records after a damaged one."""
+def _synced_according_to(raw: bytes, journal_id: int, position: int, end: int) -> int:
+    """Return up to where the file was on the disk, according to the whole records after a damaged one, before `end`."""
     synced_to = 0
     candidate = position + ALIGNED
-    while candidate < len(raw):
+    while candidate < end:
         body = _body_at(raw, journal_id, candidate)
         if body is not None:
             synced_to = max(synced_to, BODY.unpack_from(body)[4])
@@ -305,7 +315,8 @@ class QueueJournal(WriteGate):
             parts.append(raw)
         write_atomically(self._fs, self.path, b"".join(parts))
         file = self._fs.open_write(self.path)
-        file.reserve(position + RESERVED_BYTES)
+        self._has_reserve = file.reserve(position + RESERVED_BYTES)
+        self._zeros_to = position
         self.journal_id = journal_id
         self._synced_to = self._begin_bytes = position
         self._reserved_to = position + RESERVED_BYTES
@@ -329,12 +340,21 @@ class QueueJournal(WriteGate):
         file = self._file
         raw = _encoded(change, self.journal_id, file.position, self._synced_to)
         with self.changing():
+            if file.position + len(raw) > self._zeros_to:
+                self._write_zeros(file, len(raw))
             file.append_bytes(raw)
             self.number += 1
         if file.position > self._reserved_to - RESERVED_BYTES // 2:
             self._reserved_to = file.position + RESERVED_BYTES
-            file.reserve(self._reserved_to)
+            self._has_reserve = file.reserve(self._reserved_to)
         return self.number
+
+    def _write_zeros(self, file: WritableFile, size_bytes: int) -> None:
+        """Write zeros where the next records go. Only into space that is reserved: a full disk would refuse them."""
+        end = file.position + size_bytes + len(ZEROS)
+        if self._waits and self._has_reserve and end <= self._reserved_to:
+            file.write_at(file.position + size_bytes, ZEROS)
+            self._zeros_to = end
 
     def await_number(self, number: int) -> None:
         """Return when the records up to this one are as durable as `fsync` says."""
@@ -395,15 +415,5 @@ class QueueJournal(WriteGate):
 
 def _encoded(change: Change, journal_id: int, position: int, synced_to: int) -> bytes:
     kind, items, at_ms, holder, text = change
-    if len(items) == 1:
-        body = BODY_OF_ONE.pack(kind, 0, 0, 1, synced_to, at_ms, holder, *items[0])
-    else:
-        body = BODY.pack(kind, 0, 0, len(items), synced_to, at_ms, holder)
-        body += b"".join([ITEM.pack(*item) for item in items])
-    if text:
-        body += text.encode("utf-8", "replace")
-    length = len(body)
-    crc = crc32c(body, crc32c(SEED.pack(journal_id, position, length)))
-    padding = -length % ALIGNED
-    raw = FRAME.pack(length, crc) + body
-    return raw + bytes(padding) if padding else raw
+    raw = text.encode("utf-8", "replace") if text else b""
+    return encode_record(kind, items, at_ms, holder, raw, journal_id, position, synced_to)
