@@ -856,9 +856,10 @@ class Lane:
 
     def check(self) -> None:
         """Raise LogClosedError, or ForkedHandleError in a forked child."""
-        if self.managed_ledger.closed:      # in the words of who opened a queue
-            raise LogClosedError("the queue was closed", file=self.managed_ledger.path)
-        self.managed_ledger._check()
+        ledger = self.managed_ledger
+        if ledger._shown.extent is None:    # in the words of who opened a queue
+            raise LogClosedError("the queue was closed", file=ledger.path)
+        ledger._tail.held.check()
 
     def close(self) -> None:
         """Close it; what is out is delivered again by the next opening. Idempotent."""

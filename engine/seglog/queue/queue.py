@@ -469,8 +469,10 @@ class Queue(OpenHandle):
                 seen = self._changed.number
                 self._check()
                 jobs = [] if self._is_paused else self._take_now(count, lease_ns)
+                if jobs:
+                    return jobs
                 left_s = None if deadline is None else deadline - time.monotonic()
-                if jobs or (left_s is not None and left_s <= 0):
+                if left_s is not None and left_s <= 0:
                     return jobs
                 self._sleep(seen, left_s)
 

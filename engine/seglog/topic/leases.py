@@ -55,7 +55,8 @@ class Leases:
     def deliver(self, message: Message, attempt: int, ends_ns: int) -> None:
         """It is handed out, until the lease ends."""
         self.attempts[message] = attempt
-        self.out[message] = JobLease(attempt, ends_ns)
+        # One step in C: the class's own __new__ is Python code.
+        self.out[message] = tuple.__new__(JobLease, (attempt, ends_ns))
         heappush(self._ends, (ends_ns, message))
 
     def extend(self, message: Message, ends_ns: int) -> None:

@@ -231,12 +231,13 @@ class ManagedCursor:
     def _pass_next(self, position: Position) -> bool:
         """Count an entry as read if it is the one that `read` would return next; return whether it is."""
         with self._lock:
-            extent, last = self._extent(), max(self._read, self._acknowledged.mark_delete)
+            extent, acknowledged = self._extent(), self._acknowledged
             ledger_id, entry_id = position
+            last = self._read if self._read > acknowledged.mark_delete else acknowledged.mark_delete
             # (Nothing can be between two neighbours of a ledger.)
             if last != (ledger_id, entry_id - 1) and extent.before(position) != extent.up_to(last):
                 return False
-            if self._acknowledged.covers(position) or not extent.holds(position):
+            if (acknowledged.entries and acknowledged.covers(position)) or not extent.holds(position):
                 return False
             self._read = position
             return True
@@ -629,15 +630,17 @@ class ManagedCursor:
         if self._listeners:
             self._news.append((acknowledged, now))
         self._is_dirty = True
-        rate = self._topic.config.mark_delete_per_s
-        if self._is_journaled and not self._is_due:
-            pass
-        elif self._is_due or not rate or self._topic._clock.monotonic_ns() - self._written_ns >= 1_000_000_000 // rate:
+        if self._is_due or not (self._is_journaled or self._waits_to_write()):
             self._write()
-        else:
+        elif not self._is_journaled:
             self._has_unstored = True
         if now > before:
             self._home.cursor_passed(before, now)
+
+    def _waits_to_write(self) -> bool:
+        """Whether its file was written less than managedLedgerDefaultMarkDeleteRateLimit ago."""
+        rate, topic = self._topic.config.mark_delete_per_s, self._topic
+        return rate > 0 and topic._clock.monotonic_ns() - self._written_ns < 1_000_000_000 // rate
 
     def _write(self) -> None:
         try:

@@ -139,6 +139,8 @@ class ManagedCursors:
         extent = tail.shown.extent
         if extent is None or not extent.infos or now.ledger_id < extent.ids[0]:
             return
+        if before.ledger_id == extent.ids[-1] and extent.infos[-1].end is None:
+            return      # it is in the ledger that grows
         slot = extent.slot_of(max(before.ledger_id, extent.ids[0]))
         end = extent.infos[slot].end
         passes = now.ledger_id > before.ledger_id or (end is not None and now.entry_id == end.entries - 1)
