@@ -8,6 +8,12 @@ Until Python 3.11 a thread that is just being started has the number of the thre
 an exception that is sent to the starter at that moment goes to the new thread, and would end it before its first line.
 `start_thread` hands it on to the starter.
 
+A signal to the process is meant for the main thread, where Python raises KeyboardInterrupt. The kernel wakes that
+thread, but any thread that unblocks signals takes the signal from it, and each start of a thread blocks and unblocks
+them in two: the main thread then waits on in `Thread.join` or `Lock.acquire`, and a ^C does nothing. So a start that
+the main thread does not make itself leaves signals blocked, in both threads, until the main thread has taken those that
+came.
+
 A thread costs about as much as a small sync. Shields are for rare steps that must be complete: rolling, truncating,
 closing. If many such calls follow each other, one thread runs them: it waits a moment for the next one before it ends.
 
@@ -56,6 +62,53 @@ cdef extern from *:
     }
     """
     PyObject* seg_take_sent()
+
+
+cdef extern from *:
+    """
+    #include <signal.h>
+    #include <time.h>
+
+    /* Block the signals that others send to the process; `before` is what was blocked. Those that a fault of this
+       thread raises stay as they are: blocked, they would end the process. */
+    static void seg_block_signals(sigset_t* before) {
+        static const int of_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+        sigset_t sent;
+        sigfillset(&sent);
+        for (size_t i = 0; i < sizeof(of_faults) / sizeof(*of_faults); i++)
+            sigdelset(&sent, of_faults[i]);
+        pthread_sigmask(SIG_BLOCK, &sent, before);
+    }
+
+    /* Whether a signal waits that this thread would take if it had the mask `before`. */
+    static int seg_would_take_a_signal(const sigset_t* before) {
+        sigset_t waiting;
+        if (sigpending(&waiting) != 0)
+            return 0;
+        for (int number = 1; number < NSIG; number++)
+            if (sigismember(&waiting, number) == 1 && sigismember(before, number) == 0)
+                return 1;
+        return 0;
+    }
+
+    /* Undo seg_block_signals once other threads have taken the signals that came. Waits two seconds at most: a process
+       whose other threads block a signal for good leaves it to this one. */
+    static void seg_unblock_signals(const sigset_t* before) {
+        struct timespec moment = {0, 50000};
+        for (int tries = 0; tries < 400 && seg_would_take_a_signal(before); tries++) {
+            nanosleep(&moment, NULL);
+            if (moment.tv_nsec < 5000000)
+                moment.tv_nsec *= 2;
+        }
+        pthread_sigmask(SIG_SETMASK, before, NULL);
+    }
+    """
+    ctypedef struct sigset_t:
+        pass
+    int SIG_SETMASK
+    int pthread_sigmask(int, const sigset_t*, sigset_t*) nogil
+    void seg_block_signals(sigset_t*) nogil
+    void seg_unblock_signals(const sigset_t*) nogil
 
 
 cdef extern from "Python.h":
@@ -129,8 +182,11 @@ cdef class _Start:
     cdef object function
     cdef tuple args
     cdef unsigned long starter
+    cdef sigset_t blocked_before    # in the starter
 
     def __call__(self):
+        with nogil:
+            seg_unblock_signals(&self.blocked_before)
         cdef PyObject* sent = seg_take_sent()
         if sent != NULL:
             PyThreadState_SetAsyncExc(self.starter, sent)
@@ -147,7 +203,15 @@ def start_thread(function, args):
     cdef _Start start = _Start()
     start.function, start.args = function, args
     start.starter = <unsigned long>PyThread_get_thread_ident()
-    return _thread.start_new_thread(start, ())
+    seg_block_signals(&start.blocked_before)
+    try:
+        return _thread.start_new_thread(start, ())
+    finally:
+        if _thread.get_native_id() == os.getpid():      # the main thread may take what came
+            pthread_sigmask(SIG_SETMASK, &start.blocked_before, NULL)
+        else:
+            with nogil:
+                seg_unblock_signals(&start.blocked_before)
 
 
 @cython.final
