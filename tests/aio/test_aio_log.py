@@ -22,6 +22,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.fs.files import OsFileSystem
+from seglog.log.append import NOT_AT_ONCE
 from seglog.loop.home import HomeLoop
 from seglog.loop.in_flight import AppendsInFlight
 from support.descriptors import descriptors_of
@@ -210,6 +211,65 @@ def test_closing_while_appends_are_awaited_answers_each_of_them(in_memory, new_l
     with seglog.open(in_memory / "orders-0") as log:
         assert log.log_end_offset == 11
         assert not log.recovery.lost
+
+
+@in_both_loops
+def test_a_close_lets_the_append_before_it_that_a_thread_has_not_begun_be_written(in_memory, new_loop, monkeypatch):
+    async def main():
+        log = await seglog.aio.open(in_memory / "orders-0")
+        begun, go = threading.Event(), threading.Event()
+        later = log._at_once.append_later
+
+        def slowly(*args):
+            begun.set()
+            assert go.wait(60)
+            return later(*args)
+
+        monkeypatch.setattr(log._at_once, "append", lambda *_: NOT_AT_ONCE)
+        monkeypatch.setattr(log._at_once, "append_later", slowly)
+        append = asyncio.create_task(log.append(b"before"))
+        await until(begun.is_set)
+        closings = [asyncio.create_task(log.close()) for _ in range(2)]
+        await asyncio.sleep(0)              # they begin
+        late = asyncio.create_task(log.append(b"late"))
+        await asyncio.sleep(0)
+        go.set()
+        assert await append == 0
+        await asyncio.gather(*closings)
+        with pytest.raises(LogClosedError):
+            await late
+
+    run_in(new_loop, main())
+    with seglog.open_partition(in_memory / "orders-0") as partition:
+        assert [record.value for record in partition.read()] == [b"before"]
+
+
+def test_a_close_that_is_cancelled_while_an_append_is_before_it_closes(in_memory, monkeypatch):
+    async def main():
+        log = await seglog.aio.open(in_memory / "orders-0")
+        begun, go = threading.Event(), threading.Event()
+        roll = log.blocking.roll
+
+        def slowly():
+            begun.set()
+            assert go.wait(60)
+            return roll()
+
+        monkeypatch.setattr(type(log.blocking), "roll", lambda _: slowly())
+        rolling = asyncio.create_task(log.roll())
+        await until(begun.is_set)
+        closing = asyncio.create_task(log.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await until(lambda: log.closed)
+        go.set()
+        with pytest.raises(LogClosedError):
+            await rolling
+
+    asyncio.run(main())
+    seglog.open(in_memory / "orders-0").close()
 
 
 def test_a_cancelled_close_closes(in_memory):

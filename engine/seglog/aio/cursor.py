@@ -78,8 +78,7 @@ class AsyncCursor(OpenHandle):
     async def close(self) -> None:
         """Release the name for other readers. Idempotent; the log stays open. If this is cancelled, the name is
         released all the same."""
-        self._home.check()
-        await self._calls.do_now(self.blocking.close)
+        await self._calls.do_last(self.blocking.close)
 
     async def __aenter__(self) -> Self:
         return self

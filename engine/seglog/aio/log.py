@@ -233,13 +233,14 @@ class AsyncLog(GrowingReader[Log]):
         return await self._home.by_thread(self.blocking.stats)
 
     async def close(self) -> None:
-        """Make everything durable, and close the log; appends that wait return, tasks that follow it see the end.
+        """Make everything durable, and close the log. Appends that began before return, those that begin later raise
+        LogClosedError; tasks that follow the log see its end.
 
         Idempotent. If this is cancelled, the log is closed all the same. Raises what `Log.close` raises.
         """
         self._home.check()
         try:
-            await self._changes.do_now(self.blocking.close)     # at once: the log itself makes it wait its turn
+            await self._changes.do_last(self.blocking.close)
         finally:
             self._in_flight.settle()
             self._arrivals.close()

@@ -28,6 +28,17 @@ class OneByOne:
         await self.turn()
         return await self.do_now(partial(work, *args))
 
+    async def do_last(self, work: Callable[[], Answer]) -> Answer:
+        """Run `work` in a thread, after the calls before it. If this is cancelled while it waits for its turn, a thread
+        does it at once."""
+        self._home.check()
+        try:
+            await self.turn()
+        except asyncio.CancelledError:
+            self._begin(work)
+            raise
+        return await self.do_now(work)
+
     async def turn(self) -> None:
         """Return when no thread is making a call."""
         while (running := self.running) is not None:
@@ -35,9 +46,12 @@ class OneByOne:
 
     async def do_now(self, work: Callable[[], Answer]) -> Answer:
         """Run `work` in a thread without waiting for a turn."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Callable[[], Answer]) -> "asyncio.Future[Answer]":
         running = self.running = self._home.by_thread(work)
         running.add_done_callback(self._ended)      # first, so that waiting tasks find no call under way
-        return await asyncio.shield(running)
+        return running
 
     def _ended(self, running: "asyncio.Future[Any]") -> None:
         if self.running is running:
