@@ -1,12 +1,15 @@
-"""`seglog restore`: partitions from a backup, into a log dir."""
+"""`seglog restore`: partitions from a backup, or from a log dir in a store, into a log dir."""
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from seglog.archive.backup_store import BackupStore
+from seglog.backups.repository import Repository
+from seglog.fs.files import OsFileSystem
+from seglog.stores.open_store import is_local
 
-from . import report
+from . import report, terminal
 from .backup import names_of, snapshot_option, store_argument
 from .cli import Command
 from .options import (
@@ -48,10 +51,25 @@ def command(
 ) -> int:
     """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics and partitions.
 
+    STORE may also be the URL of a log dir, such as the result of `seglog spark convert`: its topics are copied, and
+    partitions that are already there in the same version are skipped. Only --topic chooses then.
+
     Each partition is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if a partition
     exists already. Indexes are rebuilt, and every checksum is checked. A run that was killed is run again, and goes
     on. Status 7 if the source had damage: what was damaged is restored as it was, and named.
     """
+    if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
+        of_backups = {
+            "--snapshot": snapshot_id != "latest", "--partition": partitions, "--until": until is not None,
+            "--until-offset": until_offset is not None, "--rename": renamed, "--config": settings,
+        }
+        for option, is_given in of_backups.items():
+            if is_given:
+                raise click.UsageError(f"{option} is for a backup, and there are no backups in {store}")
+        return _copy_topics(
+            store, target, names_of(topics), dict(store_options), dry_run=dry_run, shows=not no_progress,
+            as_json=as_json,
+        )
     with report.Progress("restoring", enabled=not no_progress) as progress:
         done = BackupStore(store, options=dict(store_options)).restore(
             target, snapshot=snapshot_id, topics=names_of(topics), partitions=names_of(partitions),
@@ -85,6 +103,46 @@ def command(
     if damaged:
         return report.PARTIAL
     return int(dry_run and bool(done.partitions))
+
+
+def _copy_topics(
+    url: str, target: Path, topics: Sequence[str], options: dict[str, str], *, dry_run: bool, shows: bool, as_json: bool
+) -> int:
+    """Copy the topics of a log dir in a store."""
+    from seglog.spark import fetch_topics
+
+    with terminal.Line(enabled=shows) as line:
+        come = 0
+
+        def progress(partition: str, size_bytes: int) -> None:
+            nonlocal come
+            come += size_bytes
+            line.say(f"{report.printable(partition)}  {report.size(come)}")
+
+        rows = list(
+            fetch_topics(url, target, topics=topics, store_options=options, dry_run=dry_run, progress=progress)
+        )
+    new = [row for row in rows if row.is_new]
+    size_bytes = sum(row.size_bytes for row in new)
+    if as_json:
+        for row in rows:
+            report.print_json(
+                "partition", partition=row.partition, version=row.version, files=row.files, size_bytes=row.size_bytes,
+                is_new=row.is_new,
+            )
+        report.print_json(
+            "summary", **report.dry_run_fields(dry_run, bool(new), apply=False), partitions=len(new),
+            size_bytes=size_bytes, found_whole=len(rows) - len(new),
+        )
+        return int(dry_run and bool(new))
+    for row in rows:
+        of_version = f" of {row.version}" if row.version else ""
+        there = "" if row.is_new else ", already there"
+        print(f"{report.printable(row.partition)}{of_version}: {report.count_of(row.files, 'file')}, "
+              f"{report.size(row.size_bytes)}{there}")
+    if dry_run:
+        print(report.dry_run_text(bool(new), apply=False))
+    return int(dry_run and bool(new))
 
 
 def _renamed(words: Sequence[str]) -> dict[str, str]:

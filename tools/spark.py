@@ -214,52 +214,6 @@ def _what_next(done: "TopicsReport", dst: str) -> str:
 
 
 @command.command(cls=Command)
-@click.argument("url", metavar="URL", type=PLACE)
-@click.argument("log_dir", metavar="LOGDIR", type=PATH)
-@options_of(on_one_machine.command, "topics")
-@store_option
-@progress_option
-@json_option
-def fetch(
-    url: str,
-    log_dir: Path,
-    topics: Sequence[str],
-    store_options: Sequence[tuple[str, str]],
-    no_progress: bool,
-    as_json: bool,
-) -> int:
-    """Copy topics from the store at URL into the log dir LOGDIR on this machine.
-
-    In an object store, the manifest names the current version of each partition. LOGDIR is created if it does not
-    exist. Each partition appears in it as a whole; partitions that are already there in the same version are skipped.
-    Needs no Spark.
-    """
-    from seglog.spark import fetch_topics
-
-    with _Line(enabled=not no_progress) as line:
-        come = 0
-
-        def progress(partition: str, size_bytes: int) -> None:
-            nonlocal come
-            come += size_bytes
-            line.say(f"{report.printable(partition)}  {report.size(come)}")
-
-        rows = list(fetch_topics(url, log_dir, topics=topics, store_options=dict(store_options), progress=progress))
-    for row in rows:
-        if as_json:
-            report.print_json(
-                "partition", partition=row.partition, version=row.version, files=row.files, bytes=row.size_bytes,
-                is_new=row.is_new,
-            )
-        else:
-            of_version = f" of {row.version}" if row.version else ""
-            there = "" if row.is_new else ", already there"
-            print(f"{report.printable(row.partition)}{of_version}: {report.count_of(row.files, 'file')},"
-                  f" {report.size(row.size_bytes)}{there}")
-    return 0
-
-
-@command.command(cls=Command)
 @click.argument("log_dir", metavar="LOGDIR", type=PATH)
 @click.option("--complete", "end", flag_value="complete", default=None,
               help="Put the rest of the commit in place. Do not run its job again.")
@@ -348,12 +302,11 @@ def progress_text(step: JobStep, seconds: float) -> str:
     )
 
 
-class _Line:
-    """A progress line on stderr, only on a terminal. Wiped at the end; lines of failed partitions stay."""
+class _Line(terminal.Line):
+    """The progress of a job. Lines of failed partitions stay."""
 
     def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled and terminal.shows_progress()
-        self._width = 0
+        super().__init__(enabled=enabled)
         self._failed: set[str] = set()
         self._job, self._began_s = "", 0.0
 
@@ -366,21 +319,3 @@ class _Line:
                 print(f"failed: {report.printable(partition)}", file=sys.stderr)
             self._failed.add(partition)
         self.say(progress_text(step, time.monotonic() - self._began_s))
-
-    def say(self, words: str) -> None:
-        if self._enabled:
-            sys.stderr.write("\r" + words.ljust(self._width))
-            sys.stderr.flush()
-            self._width = len(words)
-
-    def wipe(self) -> None:
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
-            self._width = 0
-
-    def __enter__(self) -> "_Line":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.wipe()

@@ -7,7 +7,7 @@ import os
 import sys
 import unicodedata
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import click
 
@@ -64,6 +64,37 @@ def has_colour(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+# --- progress ----------------------------------------------------------------------------
+
+
+class Line:
+    """A line on stderr that changes, only on a terminal, for work whose size is unknown. Wiped at the end."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled and shows_progress()
+        self._width = 0
+
+    def say(self, words: str) -> None:
+        """Show these words in place of the last ones."""
+        if self._enabled:
+            sys.stderr.write("\r" + words.ljust(self._width))
+            sys.stderr.flush()
+            self._width = len(words)
+
+    def wipe(self) -> None:
+        """Remove the line."""
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
+            self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wipe()
 
 
 # --- width -------------------------------------------------------------------------------

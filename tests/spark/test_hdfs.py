@@ -99,7 +99,7 @@ def test_a_cluster_converts_a_topic_and_a_broker_serves_it(hdfs, cluster, tmp_pa
         # Each .log, each index, each marker is on the disks of its datanodes.
         assert hdfs.forced_blocks() - forced > 3 * report.total.segments
         options = [f"--store-option={key}={value}" for key, value in home.options.items()]
-        rows = seglog_json("spark", "fetch", home.new, in_memory / "got", *options)
+        *rows, _ = seglog_json("restore", home.new, in_memory / "got", *options)
         assert [row["partition"] for row in rows] == sorted(served.partitions)
         for name in served.partitions:
             assert not but_of_compaction(verify(in_memory / "got" / name).findings)

@@ -70,7 +70,7 @@ def test_webhdfs_cannot_name_a_file_out_of_its_partition(hdfs, room, name):
     hdfs.put("/data", "orders-0")
     hdfs.put("/data/orders-0", LOG, b"x")
     hdfs.put("/data/orders-0", name, PWNED)
-    result = seglog("spark", "fetch", f"{hdfs.url}/data", room.target, status=3)
+    result = seglog("restore", f"{hdfs.url}/data", room.target, status=3)
     assert "[storage]" in result.stderr
     assert "internal" not in result.stderr
     assert room.rest() == set()
@@ -236,7 +236,7 @@ def test_an_odd_answer_of_webhdfs_is_an_error_with_a_name(hdfs, room, operation,
     hdfs.put("/data", "orders-0")
     hdfs.put("/data/orders-0", LOG, b"x")
     hdfs.answers[operation, "*"] = body
-    result = seglog("spark", "fetch", f"{hdfs.url}/data", room.target, status=3)
+    result = seglog("restore", f"{hdfs.url}/data", room.target, status=3)
     assert "[storage]" in result.stderr
     assert room.rest() == set()
     assert room.partitions() == set()
@@ -272,7 +272,7 @@ def test_an_odd_listing_of_an_object_store_is_an_error_with_a_name(objects, room
 def test_an_odd_manifest_is_an_error_with_a_name(objects, room, raw):
     objects.objects["data/seglog-manifest.json"] = raw
     options = [f"--store-option={key}={value}" for key, value in objects.options.items()]
-    result = seglog("spark", "fetch", "s3://lake/data", room.target, *options, status=1)
+    result = seglog("restore", "s3://lake/data", room.target, *options, status=1)
     assert "[corrupt_checkpoint]" in result.stderr
     assert not room.target.exists()
 

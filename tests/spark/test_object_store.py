@@ -135,7 +135,7 @@ def test_a_cluster_converts_a_topic_from_bucket_to_bucket_and_a_broker_serves_it
         assert report.tasks > 8
         # As a person would, by the command.
         options = [f"--store-option={key}={value}" for key, value in s3.options.items()]
-        rows = seglog_json("spark", "fetch", lake.new, in_memory / "got", *options)
+        *rows, _ = seglog_json("restore", lake.new, in_memory / "got", *options)
         assert [row["partition"] for row in rows] == sorted(served.partitions)
         (version,) = lake.versions()
         assert {row["version"] for row in rows} == {version}
@@ -146,8 +146,9 @@ def test_a_cluster_converts_a_topic_from_bucket_to_bucket_and_a_broker_serves_it
         # Nothing was left but what the manifest names, and the workplace.
         assert seglog("spark", "convert", lake.old, lake.new, "--finalize", *options).exit_code == 0
         assert {key.split("/")[0] for key in lake.objects()} == {"new"}
-        rows = seglog_json("spark", "fetch", lake.new, in_memory / "got", *options)
+        *rows, summary = seglog_json("restore", lake.new, in_memory / "got", *options)
         assert {row["is_new"] for row in rows} == {False}
+        assert (summary["partitions"], summary["found_whole"]) == (0, len(served.partitions))
 
 
 DRIVER = """
@@ -234,6 +235,20 @@ def test_a_dry_run_writes_nothing(lake):
     report = lake.convert(dry_run=True)
     assert {row.status for row in report.rows} == {"planned"}
     assert lake.objects() == {}
+
+
+def test_a_command_restores_the_current_version_and_its_dry_run_writes_nothing(lake, tmp_path):
+    lake.convert()
+    words = ["restore", lake.new, tmp_path / "got", *(f"--store-option={k}={v}" for k, v in lake.options.items())]
+    *planned, summary = seglog_json(*words, "--dry-run", "--topic", "pay*", status=1)
+    assert [(row["partition"], row["is_new"]) for row in planned] == [("payments-0", True)]
+    assert summary["dry_run"]
+    assert not (tmp_path / "got").exists()
+    assert "orders-0 of v" in seglog(*words).stdout
+    assert "dry run: nothing to do" in seglog(*words, "--dry-run").stdout
+    assert bytes_of(tmp_path / "got") == lake.fetch()
+    refused = seglog(*words, "--until", "-2h", status=2)
+    assert "--until is for a backup, and there are no backups in" in refused.stderr
 
 
 def test_topics_fetched_are_chosen_by_patterns_and_passed_over_when_they_are_here(lake, tmp_path):
@@ -539,7 +554,7 @@ def test_a_bucket_that_is_not_there_is_named(lake, tmp_path):
     with pytest.raises(StorageError, match="the bucket nowhere does not exist"):
         convert_topics(SparkDouble(), lake.old, "s3://nowhere/new", store_options=lake.options)
     result = seglog(
-        "spark", "fetch", "s3://nowhere/new", tmp_path / "got",
+        "restore", "s3://nowhere/new", tmp_path / "got",
         *(f"--store-option={key}={value}" for key, value in lake.options.items()), status=3,
     )
     assert "nowhere" in result.stderr

@@ -335,7 +335,7 @@ ARGUMENTS = {
     ("du",): ["{}"], ("export",): ["{}", "--into", "{}/../lake"],
 }
 # What they say depends on what is installed: tests/spark, tests/tools/test_doctor.py.
-OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "fetch"), ("spark", "sink")}
+OF_THE_MACHINE = {("demo",), ("doctor",), ("spark", "convert"), ("spark", "sink")}
 # What takes a managed ledger: tests/tools/test_ledger.py.
 OF_LEDGERS = {("ledger", name) for name in ("ls", "dump", "verify", "seek", "recover", "compact", "convert")}
 # What takes a managed ledger, too: tests/tools/test_delayed.py.
@@ -389,7 +389,7 @@ def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_p
 
 
 # What writes another file than a log, or runs: these have no dry run.
-WITHOUT_DRY_RUN = {("report",), ("export",), ("demo",), ("serve",), ("man",), ("spark", "fetch")}
+WITHOUT_DRY_RUN = {("report",), ("export",), ("demo",), ("serve",), ("man",)}
 
 
 def test_every_command_accepts_dry_run_but_what_makes_a_page_or_runs():

@@ -51,6 +51,11 @@ class Repository:
     # --- the store itself ------------------------------------------------------------------------
 
     @property
+    def exists(self) -> bool:
+        """Whether there are backups here, or a run has begun to make one."""
+        return self.store.read(f"{self.path}/{STORE_FILE}") is not None
+
+    @property
     def compression(self) -> str:
         """How new objects are compressed. Raises InvalidArgumentError if there are no backups here."""
         if self._compression is None:
@@ -70,7 +75,7 @@ class Repository:
         Raises InvalidArgumentError if other things are here, or it compresses otherwise.
         """
         file = f"{self.path}/{STORE_FILE}"
-        if self.store.read(file) is None:
+        if not self.exists:
             if isinstance(self.store, LocalStore):
                 found = set(os.listdir(self.path)) - {LOG_DIR_LOCK, "objects", "snapshots"}
                 if any(not name.startswith(STORE_FILE) for name in found):
@@ -92,7 +97,7 @@ class Repository:
 
     def pieces(self, *, dry_run: bool = False, reread: bool = False) -> PieceStore:
         """`dry_run`: its objects are counted, and not stored; the store may be missing. `reread`: as in PieceStore."""
-        if dry_run and self.store.read(f"{self.path}/{STORE_FILE}") is None:
+        if dry_run and not self.exists:
             return PieceStore(self.store, self.path, "none", dry_run=True)
         return PieceStore(self.store, self.path, self.compression, dry_run=dry_run, reread=reread)
 
@@ -133,7 +138,7 @@ class Repository:
     def snapshot_ids(self, *, may_be_missing: bool = False) -> list[str]:
         """The ids of all snapshots, the oldest first. Raises InvalidArgumentError if there are no backups here; none,
         if the store `may_be_missing`."""
-        if may_be_missing and self.store.read(f"{self.path}/{STORE_FILE}") is None:
+        if may_be_missing and not self.exists:
             return []
         _ = self.compression
         found = (file.name.removesuffix(".json") for file in self.store.files(f"{self.path}/snapshots"))

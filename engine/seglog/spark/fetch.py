@@ -19,7 +19,7 @@ from seglog.stores.remote_store import RemoteStore
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A partition on this machine: how many `files`, and their `size_bytes`. `is_new`: this call fetched it.
+    """A partition on this machine: how many `files`, and their `size_bytes`. `is_new`: this call fetched it, or would.
     `version`: in an object store, else empty."""
 
     partition: str
@@ -35,6 +35,7 @@ def fetch_topics(
     *,
     topics: Iterable[str] = (),
     store_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
     progress: Callable[[str, int], None] | None = None,
     fs: FileSystem | None = None,
 ) -> Iterator[Fetched]:
@@ -42,8 +43,8 @@ def fetch_topics(
 
     In an object store the manifest says which version of each partition is current; without a manifest, `source` is an
     ordinary log dir. A partition is fetched completely or not at all; one that an earlier call has fetched in the same
-    version is skipped. `topics` are patterns such as "orders*". `progress` is called with (partition, bytes) for each
-    fetched file.
+    version is skipped. `topics` are patterns such as "orders*". `dry_run`: only say what would come. `progress` is
+    called with (partition, bytes) for each fetched file.
 
     Raises InvalidArgumentError for a local source, and if the log dir has a different partition with the same name;
     NotALogError if the source has no partitions, LogLockedError, StorageError, ProofMismatchError.
@@ -60,14 +61,16 @@ def fetch_topics(
     target = Path(log_dir).absolute()
     # Each of several versions has its own one, but they stand for one broker.
     first = found[chosen[0]].rpartition("/")[0]
-    make_log_dir_with(fs, target, store.read(f"{first}/{names.META_PROPERTIES}"))
+    if not dry_run:
+        make_log_dir_with(fs, target, store.read(f"{first}/{names.META_PROPERTIES}"))
     offsets: dict[str, LogDirOffsets] = {}
     for partition in chosen:
         place = found[partition]
         home = place.rpartition("/")[0]
         if home not in offsets:
             offsets[home] = _offsets(store, home)
-        yield _fetch(store, fs, target, place, "" if home == path else home.rpartition("/")[2], offsets[home], progress)
+        version = "" if home == path else home.rpartition("/")[2]
+        yield _fetch(store, fs, target, place, version, offsets[home], dry_run, progress)
 
 
 def _places(store: RemoteStore, path: str) -> dict[str, str]:
@@ -87,7 +90,7 @@ def _offsets(store: RemoteStore, home: str) -> LogDirOffsets:
 
 def _fetch(
     store: RemoteStore, fs: FileSystem, log_dir: Path, place: str, version: str, offsets: LogDirOffsets,
-    progress: Callable[[str, int], None] | None,
+    dry_run: bool, progress: Callable[[str, int], None] | None,
 ) -> Fetched:
     partition = place.rpartition("/")[2]
     target = log_dir / partition
@@ -98,6 +101,8 @@ def _fetch(
     fetched = Fetched(partition, version, len(files), sum(files.values()), is_new=not target.exists())
     if not fetched.is_new:
         _check_same(store, place, target, files)
+        return fetched
+    if dry_run:
         return fetched
     known = offsets.of(partition)
     put_offsets(fs, log_dir, {partition: known})
