@@ -17,7 +17,7 @@ def use_config(tail: "LogTail", config: LogConfig) -> None:
     """With the lock: use this configuration from now on."""
     tail.write_lingering()
     if any(getattr(config, name) != getattr(tail.config, name) for name in _OF_SEGMENTS):
-        tail.before_change()
+        tail.recovery_point.before_change()
         with tail.changing():
             tail.alone_within(_reopen_active, tail, config)
     else:

@@ -1,7 +1,7 @@
-"""The recovery point: everything before it is on the disk, the next opening checks the rest. And when it is written.
+"""What tells the next opening how much to check: the mark of a log that changes, and its recovery point.
 
-It moves at each roll, and each time a fixed number of bytes has been synced. After a roll with fewer bytes, it is
-written together with other changes of the log dir.
+Everything before the recovery point is on the disk. It moves at each roll, and each time a fixed number of bytes has
+been synced. After a roll with fewer bytes, it is written together with other changes of the log dir.
 """
 
 from seglog.errors import StorageError
@@ -17,7 +17,8 @@ MAX_BEHIND_BYTES = 64 << 20
 
 
 class RecoveryPoint:
-    """`offset`, and `due_position`: a sync up to that place in the active segment moves it (`move_to`).
+    """`offset`, and `due_position`: a sync up to that place in the active segment moves it (`move_to`). `is_changed`:
+    the log was, since opening.
 
     Changed with the lock of the log, or alone with its files.
     """
@@ -25,6 +26,7 @@ class RecoveryPoint:
     def __init__(self, hold: PartitionHold) -> None:
         self._hold = hold
         self.offset = 0
+        self.is_changed = False
         self._position = 0          # in the active segment: where it was last moved, or should have been
         self._behind_bytes = 0      # of sealed segments, after the point that is surely in the checkpoint file
         self.due_position = MAX_BEHIND_BYTES
@@ -34,8 +36,19 @@ class RecoveryPoint:
         self._position = position
         self.due_position = position + MAX_BEHIND_BYTES - self._behind_bytes
 
-    def before_first_change(self) -> None:
-        """Call before the mark of the partition says that it changes."""
+    def before_change(self) -> None:
+        """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on."""
+        if not self.is_changed:
+            self._note()
+            self._hold.before_first_write()
+            self.is_changed = True
+
+    def loaded_again(self) -> None:
+        """The log was loaded from the disk: the next `before_change` notes how far it was checked."""
+        self.is_changed = False
+
+    def _note(self) -> None:
+        """Before the mark says that the log changes."""
         hold = self._hold
         if self.offset == (hold.recovery_point or 0):
             return

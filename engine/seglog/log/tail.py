@@ -39,7 +39,6 @@ from seglog.reading.times import to_timestamp_ms
 from seglog.segment.appender import SegmentAppender
 from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.open_settings import SegmentOpenSettings
-from seglog.segment.published_end import PublishedEnd
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochFileCache
@@ -93,14 +92,11 @@ class LogTail(WriteGate, QuietTail):
         self.epoch_cache: LeaderEpochFileCache
         self.snapshots: ProducerSnapshots
         self.recovery_point = RecoveryPoint(hold)
-        self.is_changed = False                 # since opening
         # What must happen in the same step as a change, with the lock. LogTransactions and LogRetainer set these: they
         # are built on this tail, which has loaded by then, and most logs have nothing that retention could do.
         self.on_transaction: Callable[[list[tuple[int, int]]], None] | None = None  # (producer id, first offset): began
         self.on_roll: Callable[[], None] | None = None
         self.on_full: Callable[[], None] | None = None      # without the lock: read-only, because the disk is full
-        self._end: PublishedEnd                 # of the active segment: written, aborted transactions too
-        self._published: PublishedEnd           # the same one, or, with fsync="batch", its durable part
         self.listeners = Listeners(shown)
         self.live = LiveWriter(hold.path, self.publishes_synced)
         self.flush_marks = 0                    # how many of `number` are not appends
@@ -189,8 +185,8 @@ class LogTail(WriteGate, QuietTail):
             clean=False, unordered=self.is_unordered, unsynced_from=None,       # (no sync failed)
             listed=self._of_the_log(),
         )
-        self.is_changed = False     # so that the checkpoint files record how far the log was checked
-        self.before_change()
+        self.recovery_point.loaded_again()
+        self.recovery_point.before_change()
         self.cover(self.sync())
         self.cover(self.number)
         self.announce_truncation(loaded.cursors, is_whole=not loaded.lost)
@@ -234,16 +230,9 @@ class LogTail(WriteGate, QuietTail):
             self.write_locked(made, now_ms)
             linger.batch.taken = None
 
-    def before_change(self) -> None:
-        """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on."""
-        if not self.is_changed:
-            self.recovery_point.before_first_change()
-            self.partition.before_first_write()
-            self.is_changed = True
-
     def _begin(self, epoch: int, offset: int) -> None:
         """Before the first append, and before the first one of an epoch: put the marks and the epoch on the disk."""
-        self.before_change()
+        self.recovery_point.before_change()
         latest = self.epoch_cache.latest
         if epoch >= 0 and (latest is None or epoch > latest):
             self.epoch_cache.assign(epoch, offset)
@@ -302,7 +291,7 @@ class LogTail(WriteGate, QuietTail):
             if self.on_transaction is not None and update is not None and (begun := update.begun):
                 self.on_transaction(begun)
             # After the entries of aborted transactions: readers of committed data need them when they see the marker.
-            self._end.at = active.end
+            self.live.growth.written.at = active.end
             self.number += 1
             if not self.publishes_synced:
                 self.announce()
@@ -312,7 +301,7 @@ class LogTail(WriteGate, QuietTail):
         """Record the epochs that begin with a batch, or within batches that bring their own."""
         if origin is Origin.REPLICATION and isinstance(batch, Assigned):
             latest = self.epoch_cache.latest
-            if not self.is_changed or batch.max_epoch > (-1 if latest is None else latest):
+            if not self.recovery_point.is_changed or batch.max_epoch > (-1 if latest is None else latest):
                 shielded(begin_epochs_of, batch, self._begin)
             self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
         elif self.is_epoch_due:
@@ -339,7 +328,7 @@ class LogTail(WriteGate, QuietTail):
         if not self.active.is_given_back:       # otherwise they are written already
             with self.changing():
                 self.active.write_entries()
-                self._end.at = self.active.end
+                self.live.growth.written.at = self.active.end
 
     # --- with the lock: rolling ------------------------------------------------------------------
 
@@ -366,7 +355,7 @@ class LogTail(WriteGate, QuietTail):
         return self.active
 
     def _roll(self, base_offset: int) -> None:
-        self.before_change()
+        self.recovery_point.before_change()
         with self.changing():
             self.alone_within(self._roll_alone, base_offset)
 
@@ -403,9 +392,7 @@ class LogTail(WriteGate, QuietTail):
         """Sync all of the active segment, close its indexes, and show it to readers. Alone with the files."""
         self.active.seal()
         end = self.active.end
-        self._published.at = end
-        self._end.at = end
-        self.live.growth.durable = end
+        self.live.growth.sealed(end)
         self.durable_offset = end.next_offset
         self.announce()
         self.producers.on_high_watermark_updated(end.next_offset)
@@ -431,11 +418,11 @@ class LogTail(WriteGate, QuietTail):
         """Append to `active` from now on. Returns it as readers see it; the caller shows it to them."""
         self.active = active
         self.recovery_point.go_on_at(active.end.position)
-        self._end = active.seen = PublishedEnd(active.end)
-        self._published = PublishedEnd(active.end) if self.publishes_synced else self._end
-        self.live.grow(Growth(active.base_offset, self._end, self._published, active.end))
+        growth = Growth(active.base_offset, active.end, shows_durable=self.publishes_synced)
+        active.seen = growth.written
+        self.live.grow(growth)
         return Segment(
-            active.path, decompress=self.decompress, published=self._published, owned=True,
+            active.path, decompress=self.decompress, published=growth.published, owned=True,
             reserve_bytes=self.config.segment_bytes, by_minute=bool(self.config.time_index_minute_enabled),
             last_opened=self._last_opened,
         )
@@ -490,7 +477,7 @@ class LogTail(WriteGate, QuietTail):
         self.write_lingering()
         self.write_entries()
         if self.durable_offset == self.next_offset:
-            self._published.at = self._end.at
+            self.live.growth.published.at = self.live.growth.written.at
             return 0
         self.number += 1
         self.flush_marks += 1
@@ -499,13 +486,14 @@ class LogTail(WriteGate, QuietTail):
     def sync(self) -> int:
         """Called by the gate, without the lock: no roll comes in between, but appends may."""
         number = self.number        # before the end: what is counted is written
-        end = self._end.at
+        growth = self.live.growth
+        end = growth.written.at
         self.active.sync()
+        growth.durable = end
         if self.publishes_synced:
-            self._published.at = end
+            growth.published.at = end
             self.producers.on_high_watermark_updated(end.next_offset)
         self.durable_offset = end.next_offset
-        self.live.growth.durable = end
         self.announce()
         if end.position >= self.recovery_point.due_position:
             shielded(self.recovery_point.move_to, end)
@@ -552,7 +540,7 @@ class LogTail(WriteGate, QuietTail):
     def _finish(self) -> None:
         """Put everything on the disk, and record that in the log dir."""
         hold = self.partition
-        if hold.clean and not self.is_changed:
+        if hold.clean and not self.recovery_point.is_changed:
             return
         self.seal_active()
         self.snapshots.take(self.producers, self.next_offset)

@@ -46,7 +46,7 @@ def _opened(tail: LogTail, unsynced_from: int | None, listed: Listed) -> Loaded:
     loaded = tail.load(clean=hold.clean, unordered=hold.unordered, unsynced_from=unsynced_from, listed=listed)
     if hold.dirty:
         try:
-            shielded(tail.before_change)
+            shielded(tail.recovery_point.before_change)
         except StorageError:
             for segment in tail.current().segments:
                 segment.close()

@@ -44,7 +44,7 @@ class LogTruncator:
                 file=tail.path, offset=offset,
             )
         if offset < tail.next_offset:
-            tail.before_change()
+            tail.recovery_point.before_change()
             # Before the truncation: after a crash in the middle of it, no reader may skip records that are appended
             # later.
             lower_cursors(tail.fs, tail.path, offset)
@@ -168,7 +168,7 @@ class LogTruncator:
                 f"segments at {bases} do not fit in the place of {list(old)}, below {following}",
                 file=tail.path,
             )
-        tail.before_change()
+        tail.recovery_point.before_change()
         with tail.changing():
             tail.snapshots.settle()     # only the snapshots keep the producers whose records go
             tail.live.begin()
@@ -216,7 +216,7 @@ class LogTruncator:
     def delete_before(self, extent: Extent, before: int) -> list[str]:
         """With both locks: let the log begin at `before`. Returns the .deleted files, which the caller must remove."""
         tail = self._tail
-        tail.before_change()
+        tail.recovery_point.before_change()
         tail.snapshots.settle()     # only the snapshots keep the producers of the segments that go
         # First the new start offset, then the files: otherwise a crash after some of the segments are gone would leave
         # a log that begins at a wrong offset.

@@ -7,7 +7,6 @@ Appends never wait for this file, and its errors do not fail the log: if it cann
 scan the .log itself. The epoch and the truncations are kept in any case: readers in the same process use them, too.
 """
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import UnsupportedVersionError
@@ -22,22 +21,31 @@ _LOG = Logger(__name__)
 _NOWHERE = (0, 0, 0, 0, 0)
 
 
-@dataclass(slots=True)
 class Growth:
-    """The active segment and its ends; a new object after each roll and truncation."""
+    """How far the active segment goes: a new object after each roll and truncation.
 
-    base_offset: int
-    written: PublishedEnd
-    published: PublishedEnd
-    durable: End
-    begun_position: int = field(init=False)     # where this process began to append to it
+    written         its batches, and the aborted transactions among them
+    published       where readers stop: the same end, or its durable part if `shows_durable`
+    durable         what is on the disk
+    """
 
-    def __post_init__(self) -> None:
-        self.begun_position = self.durable.position
+    __slots__ = ("_begun_position", "base_offset", "durable", "published", "written")
+
+    def __init__(self, base_offset: int, end: End, *, shows_durable: bool) -> None:
+        self.base_offset = base_offset
+        self.written = PublishedEnd(end)
+        self.published = PublishedEnd(end) if shows_durable else self.written
+        self.durable = end
+        self._begun_position = end.position     # where this process began to append to it
 
     @property
     def appended_bytes(self) -> int:
-        return self.written.at.position - self.begun_position
+        """Bytes appended by this process."""
+        return self.written.at.position - self._begun_position
+
+    def sealed(self, end: End) -> None:
+        """This is the segment's last end, and it is on the disk."""
+        self.published.at = self.written.at = self.durable = end
 
 
 class LiveWriter:
