@@ -121,6 +121,17 @@ def weak_burier(lane: "Lane") -> Callable[[Position, SeglogError], None]:
     return bury
 
 
+def weak_giver(journal: QueueJournal) -> Callable[[], bool]:
+    """`journal.give_back`, without keeping the journal alive."""
+    found = weakref.ref(journal)
+
+    def give_back() -> bool:
+        there = found()
+        return there is not None and there.give_back()
+
+    return give_back
+
+
 class Lane:
     """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes."""
 
@@ -173,6 +184,7 @@ class Lane:
                 self._journal = QueueJournal(
                     ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self._state(), fsync
                 )
+                ledger._tail.give_back_reserve = weak_giver(self._journal)
                 try:
                     # (A list: the cursor must not keep this alive.)
                     covered = self._covered = [(self._journal.journal_id, self._journal.position)]

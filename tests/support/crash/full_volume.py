@@ -1,4 +1,4 @@
-"""What a log does on a small volume that is filled to the last byte: run in a mount namespace of its own.
+"""What a log and a queue do on a small volume that is filled to the last byte: run in a mount namespace of its own.
 
     unshare -rm python -m support.full_volume DIRECTORY SIZE_MIB
 
@@ -7,6 +7,7 @@ stdout, if retention frees the volume by itself and nothing is lost that was ack
 """
 import contextlib
 import errno
+import functools
 import gc
 import glob
 import os
@@ -131,10 +132,49 @@ def a_read_only_log_frees_its_volume(volume, size_bytes):
         log.append(b"again")
 
 
+def a_queue_is_finished_and_purged_on_its_full_volume(volume, size_bytes):
+    """A queue filled its volume; without a free byte jobs are finished, it is opened again, and purging frees it."""
+    path = os.path.join(volume, "jobs")
+    config = {"managedLedgerMaxSizePerLedgerMbytes": 2}
+    jobs = seglog.Queue(path, config=config)
+    count = 0
+    while (refusal := refusal_of(functools.partial(jobs.put, RECORD % count))) is None:
+        count += 1
+    assert isinstance(refusal, LogFailedError)
+    fill_up(volume)
+    finished = 0
+    for _ in range(20):
+        finished += finish_one(jobs, finished)
+    assert isinstance(refusal_of(lambda: jobs.put(b"not yet")), LogFailedError)
+    jobs.close()
+    fill_up(volume)
+    with seglog.Queue(path, config=config) as jobs:
+        for _ in range(count // 2):
+            fill_up(volume)
+            finished += finish_one(jobs, finished)
+        assert jobs.purge() == count - finished
+        assert free_bytes(volume) > 0
+        jobs.put(b"again")
+    with seglog.Queue(path, config=config) as jobs:
+        assert jobs.get(timeout=0).value == b"again"
+        assert jobs.get(timeout=0) is None
+
+
+def finish_one(jobs, number):
+    """The next job, in order: 1."""
+    job = jobs.get(timeout=0)
+    assert job.value == RECORD % number
+    job.ack()
+    return 1
+
+
 def main():
     gc.disable()    # space comes back when the last reader lets go, not when cycles are collected
     volume, size_mib = sys.argv[1], int(sys.argv[2])
-    for scenario in (opening_finds_room, opening_needs_no_room, a_read_only_log_frees_its_volume):
+    for scenario in (
+        opening_finds_room, opening_needs_no_room, a_read_only_log_frees_its_volume,
+        a_queue_is_finished_and_purged_on_its_full_volume,
+    ):
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", volume], check=True)
         scenario(volume, size_mib << 20)
         subprocess.run(["umount", volume], check=True)

@@ -1,6 +1,7 @@
 """The cursors of a managed ledger: opening, deleting and writing them, and the position of the slowest."""
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from seglog.errors import CorruptManifestError, InvalidArgumentError, SeglogError
 from seglog.fs.aside import make_directories
@@ -69,7 +70,7 @@ class ManagedCursors:
             mark_delete = extent.position(extent.before(begin) - 1) or EARLIEST
             state = CursorState(name, Acknowledgements(mark_delete), properties)
             make_directories(tail.fs, tail.path / DIRECTORY)
-            state.write(tail.fs, tail.path)
+            tail.with_room(partial(state.write, tail.fs, tail.path))
             cursor = self.by_name[name] = ManagedCursor(name, topic, self, state)
             self.changes += 1
         return cursor
@@ -128,7 +129,7 @@ class ManagedCursors:
         tail = self._tail
         tail.refuse()
         try:
-            state.write(tail.fs, tail.path)
+            tail.with_room(partial(state.write, tail.fs, tail.path))
         except SeglogError as error:
             tail.fail_outside(error)
             raise

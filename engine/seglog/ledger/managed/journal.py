@@ -11,6 +11,7 @@ continued, and no byte of the file is written twice.
 import enum
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,11 @@ from seglog._kernels.crc import crc32c
 from seglog._kernels.journal_record import encode_record
 from seglog._kernels.shield import shielded
 from seglog.config import Fsync
-from seglog.errors import CorruptJournalError, LogClosedError, SeglogError, UnsupportedVersionError
+from seglog.errors import CorruptJournalError, LogClosedError, SeglogError, StorageError, UnsupportedVersionError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import read_file
+from seglog.fs.refusals import is_out_of_space
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.position import Position
@@ -41,7 +43,7 @@ ALIGNED = 8
 MAX_BODY_BYTES = 64 << 20
 MAX_UINT32 = 2**32 - 1
 # Space that is reserved ahead of the end: when the disk is full, messages can still be acknowledged.
-RESERVED_BYTES = 1 << 20
+RESERVED_BYTES, RESERVED_BYTES_MIN = 1 << 20, 16 << 10
 # Zeros are written so far ahead of the end: a sync of a record then need not store the file's length and its map of
 # blocks, which is another write for the disk (measured on ext4: a third of the sync). One of 500 syncs does.
 ZEROS = bytes(64 << 10)
@@ -288,6 +290,15 @@ def acknowledge(acknowledged: Acknowledgements, items: Iterable[JournalItem]) ->
 # --- writing ----------------------------------------------------------------------------------
 
 
+def give_back_reserve(fs: FileSystem, directory: Path) -> None:
+    """Give back the space that a journal has reserved, if there is one: an opening writes a few files before it begins
+    the next journal, and on a full disk has no other space. For the holder of the lock. A hint, not a durable step."""
+    path = directory / FILE_NAME
+    if path.is_file():
+        with suppress(StorageError), fs.open_write(path) as file:
+            file.release()
+
+
 class QueueJournal(WriteGate):
     """The journal of an open queue. Thread-safe; callers of `append` keep the records in order by a lock of their own.
 
@@ -315,12 +326,19 @@ class QueueJournal(WriteGate):
             parts.append(raw)
         write_atomically(self._fs, self.path, b"".join(parts))
         file = self._fs.open_write(self.path)
-        self._has_reserve = file.reserve(position + RESERVED_BYTES)
-        self._zeros_to = position
+        self._zeros_to = self._synced_to = self._begin_bytes = position
         self.journal_id = journal_id
-        self._synced_to = self._begin_bytes = position
-        self._reserved_to = position + RESERVED_BYTES
+        self._reserve(file, position)
         return file
+
+    def _reserve(self, file: WritableFile, position: int) -> None:
+        """Reserve space after a position: as much as a disk that is nearly full has."""
+        size_bytes = RESERVED_BYTES
+        self._has_reserve = file.reserve(position + size_bytes)
+        while not self._has_reserve and size_bytes > RESERVED_BYTES_MIN:
+            size_bytes //= 2
+            self._has_reserve = file.reserve(position + size_bytes)
+        self._reserved_to, self._reserve_at = position + size_bytes, position + size_bytes // 2
 
     @property
     def position(self) -> int:
@@ -344,9 +362,8 @@ class QueueJournal(WriteGate):
                 self._write_zeros(file, len(raw))
             file.append_bytes(raw)
             self.number += 1
-        if file.position > self._reserved_to - RESERVED_BYTES // 2:
-            self._reserved_to = file.position + RESERVED_BYTES
-            self._has_reserve = file.reserve(self._reserved_to)
+        if file.position > self._reserve_at:
+            self._reserve(file, file.position)
         return self.number
 
     def _write_zeros(self, file: WritableFile, size_bytes: int) -> None:
@@ -400,9 +417,25 @@ class QueueJournal(WriteGate):
     def _begin_next(self, state: list[Change]) -> None:
         with self.changing():
             old = self._file
-            self._file = self._begin(self.journal_id + 1, state)
+            try:
+                self._file = self._begin(self.journal_id + 1, state)
+            except StorageError as error:
+                if not is_out_of_space(error) or not self._give_back():
+                    raise
+                self._file = self._begin(self.journal_id + 1, state)
             old.close()
             self.cover(self.number)
+
+    def give_back(self) -> bool:
+        """Give back the reserved space, for another file that finds the disk full; return whether there was any. The
+        next record reserves again."""
+        return self.with_lock(self._give_back)
+
+    def _give_back(self) -> bool:
+        had_reserve, self._has_reserve = self._has_reserve, False
+        self._file.release()
+        self._reserve_at = self._reserved_to = self._file.position
+        return had_reserve
 
     def close(self) -> None:
         """Close the file, and refuse further records. Idempotent."""

@@ -39,6 +39,7 @@ from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed.appender import ManagedAppender
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursors import ManagedCursors
+from seglog.ledger.managed.journal import give_back_reserve
 from seglog.ledger.managed.manifest import FILE_NAME, NO_MANIFEST_HINT
 from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.managed.tail import ManagedTail
@@ -94,6 +95,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             self._tail = tail = ManagedTail(path, self._shown, config, fs, clock, fsync, taken[0])
             self._appender = ManagedAppender(tail)
             self._cursors = ManagedCursors(tail)
+            give_back_reserve(fs, path)
             # What recovery removed from the last ledger at opening, or None.
             self.lost: LostRange | None = tail.open()
             self._cursors.load(self)

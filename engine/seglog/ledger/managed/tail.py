@@ -19,6 +19,7 @@ from seglog.config import Fsync
 from seglog.errors import CorruptManifestError, LogClosedError, StorageError
 from seglog.fs import lock
 from seglog.fs.files import FileSystem
+from seglog.fs.refusals import is_out_of_space
 from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
@@ -68,6 +69,8 @@ class ManagedTail(WriteGate):
         self.state = BrokerState()
         # The position that every cursor has passed; None if nothing may be trimmed.
         self.passed: Callable[[], Position | None] = lambda: None
+        # Gives back space that is reserved for something else; returns whether there was any.
+        self.give_back_reserve: Callable[[], bool] = lambda: False
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -173,8 +176,18 @@ class ManagedTail(WriteGate):
 
     def put(self, manifest: Manifest) -> None:
         """Replace the manifest, durably."""
-        self._file.put(self.manifest, manifest)
+        self.with_room(partial(self._file.put, self.manifest, manifest))
         self.manifest = manifest
+
+    def with_room(self, write: Callable[[], None]) -> None:
+        """Write a small file, which a failure leaves as it was. If the disk is full, give back what is reserved and
+        write again: this is how space is freed."""
+        try:
+            write()
+        except StorageError as error:
+            if not is_out_of_space(error) or not self.give_back_reserve():
+                raise
+            write()
 
     def _put_manifest(self, *ledgers: LedgerInfo, next_ledger_id: int | None = None) -> None:
         manifest = self.manifest.with_(

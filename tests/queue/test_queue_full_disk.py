@@ -1,0 +1,101 @@
+"""A queue on a full disk: it is opened, its jobs are finished, and purging frees space.
+
+The disk here is a double: nothing new can be written as long as it is full and the journal has its reserve. The real
+thing, a tmpfs filled to the last byte, is in tests/log/test_full_volume.py.
+"""
+import errno
+import os
+
+import pytest
+
+import seglog
+from seglog.errors import StorageError
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.managed.journal import FILE_NAME
+
+# Fifty jobs a ledger.
+CONFIG = {"managedLedgerMaxEntriesPerLedger": 50}
+
+
+class FullDisk(OsFileSystem):
+    """`is_full`: files cannot be created, from when the journal reserves space until it gives that back."""
+
+    def __init__(self):
+        self.is_full = False
+        self.has_room = False
+
+    def create(self, path, within=None, mode=0o666):
+        if self.is_full and not self.has_room:
+            raise StorageError("cannot create: no space is left on the device", file=path, errno=errno.ENOSPC)
+        return super().create(path, within, mode)
+
+    def open_write(self, path, position=None):
+        file = super().open_write(path, position)
+        if os.path.basename(path) == FILE_NAME:
+            release, reserve = file.release, file.reserve
+            file.release = lambda: self.gives(release)
+            file.reserve = lambda size_bytes: self.takes(reserve, size_bytes)
+        return file
+
+    def takes(self, reserve, size_bytes):
+        self.has_room = False
+        return reserve(size_bytes)
+
+    def gives(self, release):
+        self.has_room = True
+        release()
+
+
+class NoReserve(FullDisk):
+    """The same for a disk on which nothing was reserved."""
+
+    def gives(self, release):
+        release()
+
+
+@pytest.fixture
+def path(tmp_path):
+    with seglog.Queue(tmp_path / "jobs", config=CONFIG) as jobs:
+        for n in range(220):
+            jobs.put(b"%d" % n)
+    return tmp_path / "jobs"
+
+
+def ledgers(path):
+    return sorted(path.glob("ledger-*"))
+
+
+def test_a_queue_is_opened_on_a_full_disk_and_its_jobs_are_finished(path):
+    disk = FullDisk()
+    disk.is_full = True
+    with seglog.Queue(path, fs=disk, config=CONFIG) as jobs:
+        before = len(ledgers(path))
+        for n in range(220):
+            job = jobs.get(timeout=0)
+            assert job.value == b"%d" % n
+            job.ack()
+        assert len(ledgers(path)) < before - 2
+        disk.is_full = False
+        jobs.put(b"again")
+    with seglog.Queue(path) as jobs:
+        assert [job.value for job in jobs.get_many(10, timeout=0)] == [b"again"]
+
+
+def test_purging_frees_a_full_disk(path):
+    disk = FullDisk()
+    with seglog.Queue(path, fs=disk, config=CONFIG) as jobs:
+        disk.is_full = True
+        assert jobs.purge() == 220
+        assert len(ledgers(path)) <= 1
+    with seglog.Queue(path) as jobs:
+        assert jobs.stats().backlog == 0
+
+
+def test_without_a_reserve_a_full_disk_is_an_error_and_nothing_is_lost(path):
+    disk = NoReserve()
+    disk.is_full = True
+    with pytest.raises(StorageError) as error:
+        seglog.Queue(path, fs=disk)
+    assert error.value.errno == errno.ENOSPC
+    with seglog.Queue(path) as jobs:
+        assert jobs.stats().backlog == 220
