@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import click
 
@@ -429,21 +428,20 @@ def _one_line(text: str) -> str:
 # --- progress ----------------------------------------------------------------------------
 
 
-class Progress:
+class Progress(terminal.Line):
     """A progress bar on stderr, for terminals, and for work that takes more than a second.
 
     Call it with (bytes done, total bytes), as often as you like. Work that consists of parts is still one bar:
-    pass `total_bytes`, and call what `part` returns. As a context manager it wipes its line.
+    pass `total_bytes`, and call what `part` returns.
     """
 
     def __init__(self, label: str, *, total_bytes: int = 0, enabled: bool = True) -> None:
+        super().__init__(enabled=enabled)
         self.label = label
-        self.is_shown = enabled and terminal.shows_progress()
         self.total_bytes = total_bytes
         self._before = self._part = 0       # bytes of the parts before this one, and of this one
         self._began = time.monotonic()
         self._drawn = 0.0
-        self._width = 0
 
     def part(self, label: str, size_bytes: int) -> Callable[[int, int], None]:
         """Begin the next part: call the result with (done, total) of the part, in any unit."""
@@ -472,21 +470,4 @@ class Progress:
         if 0 < done < total:
             line += f"  {duration(1000 * elapsed * (total - done) / done)} left"
         line = terminal.cut(f"{line}  {printable(self.label)}", terminal.columns_of(sys.stderr) - 1)
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(line)
-
-    def wipe(self) -> None:
-        """Remove the line, so that a result can be printed in its place."""
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
-            self._width = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.wipe()
+        self.say(line)

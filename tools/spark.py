@@ -314,7 +314,7 @@ class _Line(terminal.Line):
         if step.what != self._job:
             self._job, self._began_s = step.what, time.monotonic()
         for partition in step.failed:
-            if partition not in self._failed and self._enabled:
+            if partition not in self._failed and self.is_shown:
                 self.wipe()
                 print(f"failed: {report.printable(partition)}", file=sys.stderr)
             self._failed.add(partition)

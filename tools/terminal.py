@@ -70,21 +70,21 @@ def has_colour(stream: TextIO) -> bool:
 
 
 class Line:
-    """A line on stderr that changes, only on a terminal, for work whose size is unknown. Wiped at the end."""
+    """A line on stderr that changes, only on a terminal (`is_shown`). As a context manager it wipes its line."""
 
     def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled and shows_progress()
+        self.is_shown = enabled and shows_progress()
         self._width = 0
 
     def say(self, words: str) -> None:
         """Show these words in place of the last ones."""
-        if self._enabled:
+        if self.is_shown:
             sys.stderr.write("\r" + words.ljust(self._width))
             sys.stderr.flush()
             self._width = len(words)
 
     def wipe(self) -> None:
-        """Remove the line."""
+        """Remove the line, so that a result can be printed in its place."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()

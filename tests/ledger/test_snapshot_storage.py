@@ -9,7 +9,13 @@ from seglog.clock import ManualClock
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
-from seglog.errors import CorruptDelayedIndexError, CorruptManifestError, SnapshotMissingError, UnsupportedVersionError
+from seglog.errors import (
+    CorruptDelayedIndexError,
+    CorruptManifestError,
+    InvalidArgumentError,
+    SnapshotMissingError,
+    UnsupportedVersionError,
+)
 from seglog.format.checked_json import format_json
 from seglog.fs.files import OsFileSystem
 from seglog.ledger import snapshot_storage
@@ -260,3 +266,13 @@ def test_a_tracker_over_ledgers_loses_and_repeats_nothing_over_restarts(tmp_path
     assert got == sorted(got, key=lambda position: (at[position], position))
     tracker.close()
     assert LedgerSnapshotStorage(tmp_path / "d").snapshot_ids() == []
+
+
+@pytest.mark.parametrize("changes", [{"a": 5}, {5: "a"}, None, [("a", "b")]])
+def test_properties_that_are_no_text_are_refused_and_those_before_stay(tmp_path, changes):
+    """Else the file could not be read again."""
+    PropertyFile(OsFileSystem(), tmp_path).update_properties({"a": "b"})
+    properties = PropertyFile(OsFileSystem(), tmp_path)
+    with pytest.raises(InvalidArgumentError):
+        properties.update_properties(changes)
+    assert PropertyFile(OsFileSystem(), tmp_path).properties == properties.properties == {"a": "b"}

@@ -83,6 +83,13 @@ def test_a_link_is_not_followed(tmp_path):
         read_users(tmp_path / "other")
 
 
+def test_a_pipe_in_place_of_the_file_is_refused_with_what_to_do(tmp_path):
+    os.mkfifo(tmp_path / FILE_NAME)
+    with pytest.raises(CorruptSettingsError, match="in a regular file") as caught:
+        read_users(tmp_path)
+    assert "seglog users add" in caught.value.hint
+
+
 def test_more_users_than_a_log_dir_may_have_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "USERS_MAX", 2)
     users = {f"user-{n}": CREDENTIALS for n in range(3)}

@@ -8,7 +8,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.ledger.ledger_metadata import number, texts
+from seglog.ledger.ledger_metadata import changed_properties, number, texts
 
 FORMAT = "seglog-properties"
 VERSION = 1
@@ -45,9 +45,10 @@ class PropertyFile:
             return dict(self._properties)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Set properties, and remove those that are None; durable, and all or nothing. Raises StorageError."""
+        """Set properties, and remove those that are None; durable, and all or nothing. Raises
+        InvalidArgumentError, StorageError."""
         with self._lock:
-            changed = {name: value for name, value in {**self._properties, **changes}.items() if value is not None}
+            changed = changed_properties(self._properties, changes)
             if changed != self._properties:
                 self._write(changed, self._reserved)
                 self._properties = changed

@@ -3,19 +3,16 @@
 An entry names a resource, literally or by a prefix, and a principal, a host and an operation that it allows or denies
 there. Whoever may write the file may do everything, so only its owner can.
 """
-import os
-import stat
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seglog.errors import CorruptSettingsError, InvalidArgumentError, SeglogError
-from seglog.format.checked_json import format_json, parse_json
+from seglog.errors import InvalidArgumentError, SeglogError
+from seglog.format.checked_json import format_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import read_file
-from seglog.logger import Logger
+from seglog.state.owners_json import read_owners_json
 
 FILE_NAME = ".seglog.acls"
 FORMAT = "seglog-acls"
@@ -28,7 +25,6 @@ ANY_USER = "User:*"
 CLUSTER_NAME = "kafka-cluster"      # Resource.CLUSTER_NAME
 
 _HINT = "restore the file from a backup; or remove it, and create the entries again"
-_LOG = Logger(__name__)
 
 
 class ResourceType(Enum):
@@ -118,20 +114,8 @@ def _fault(acl: Acl) -> str | None:
 def read_acls(log_dir: Path) -> frozenset[Acl]:
     """The entries of a log dir; none if there is no file. Raises CorruptSettingsError, UnsupportedVersionError,
     StorageError."""
-    path = log_dir / FILE_NAME
-    try:
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise CorruptSettingsError("the ACLs of a log dir must be in a regular file", file=path, hint=_HINT)
-        raw = read_file(path)
-    except FileNotFoundError:
-        return frozenset()
-    if stat.S_IMODE(mode) & 0o077:
-        _LOG.warning("%s can be read or written by others than its owner: chmod 600", path)
-    try:
-        return parse_json(raw, FORMAT, VERSION, path, _acls, CorruptSettingsError)
-    except CorruptSettingsError as error:
-        raise CorruptSettingsError(error.what, file=path, hint=_HINT) from error
+    found = read_owners_json(log_dir / FILE_NAME, "ACLs", FORMAT, VERSION, _acls, _HINT)
+    return frozenset() if found is None else found
 
 
 def write_acls(fs: FileSystem, log_dir: Path, acls: Iterable[Acl]) -> None:

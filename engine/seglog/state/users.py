@@ -6,20 +6,17 @@ pretend to be the server: so only its owner can read the file.
 """
 import hashlib
 import hmac
-import os
 import secrets
-import stat
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seglog.errors import CorruptSettingsError, InvalidArgumentError, SeglogError
-from seglog.format.checked_json import format_json, parse_json
+from seglog.errors import InvalidArgumentError, SeglogError
+from seglog.format.checked_json import format_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import read_file
-from seglog.logger import Logger
+from seglog.state.owners_json import read_owners_json
 
 FILE_NAME = ".seglog.users"
 FORMAT = "seglog-users"
@@ -32,7 +29,6 @@ NAME_LENGTH_MAX = 255
 USERS_MAX = 10_000      # an entry takes a kilobyte, and the file is written as a whole
 
 _HINT = "restore the file from a backup; or remove it, and add the users again (seglog users add)"
-_LOG = Logger(__name__)
 
 
 class Mechanism(Enum):
@@ -97,20 +93,8 @@ StoredUsers = Mapping[str, Mapping[Mechanism, Credential]]
 def read_users(log_dir: Path) -> StoredUsers:
     """The users of a log dir; none if there is no file. Raises CorruptSettingsError, UnsupportedVersionError,
     StorageError."""
-    path = log_dir / FILE_NAME
-    try:
-        mode = os.lstat(path).st_mode
-        raw = read_file(path)
-    except FileNotFoundError:
-        return {}
-    if not stat.S_ISREG(mode):
-        raise CorruptSettingsError("the users of a log dir must be in a regular file", file=path, hint=_HINT)
-    if stat.S_IMODE(mode) & 0o077:
-        _LOG.warning("%s can be read or written by others than its owner: chmod 600", path)
-    try:
-        return parse_json(raw, FORMAT, VERSION, path, _users, CorruptSettingsError)
-    except CorruptSettingsError as error:
-        raise CorruptSettingsError(error.what, file=path, hint=_HINT) from error
+    found = read_owners_json(log_dir / FILE_NAME, "users", FORMAT, VERSION, _users, _HINT)
+    return {} if found is None else found
 
 
 def write_users(fs: FileSystem, log_dir: Path, users: StoredUsers) -> None:
