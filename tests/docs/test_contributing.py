@@ -7,7 +7,7 @@ TEXT = (TOP / "CONTRIBUTING.md").read_text()
 RECIPES = (TOP / "docs/recipes.md").read_text()
 FOLDERS = (
     "engine/seglog", "engine/seglog/verification", "engine/seglog/log", "engine/seglog/reading", "engine/seglog/stores",
-    "tools", "tests",
+    "engine/seglog/endpoint", "engine/seglog/aio", "tools", "tests",
 )
 
 
