@@ -20,9 +20,10 @@ FILE = re.compile(r'```python title="(?P<name>[\w.]+)"\n(?P<code>.*?)```\n', re.
 CLIENTS = 8
 IS_TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
 KILLS = 20 if IS_TORTURE else 1
-# (It kills a worker that does not answer it within 5 s: on a machine that has other work they never all started.)
+# (It kills a worker that does not answer it within 5 s: on a machine that has other work they never all started. And it
+# waits as long for a worker that was killed before it answered, so the limit is not far above.)
 _UVICORN = [
-    "uvicorn", "--fd", "{fd}", "--workers", "3", "--timeout-worker-healthcheck", "100", "asgi_service:app", "--loop",
+    "uvicorn", "--fd", "{fd}", "--workers", "3", "--timeout-worker-healthcheck", "30", "asgi_service:app", "--loop",
 ]
 SERVERS = {
     "gunicorn": ["gunicorn", "--bind", "fd://{fd}", "service:app"],
