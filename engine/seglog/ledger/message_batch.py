@@ -151,7 +151,7 @@ def encode_in_place(
 def contiguous(value: "Buffer") -> "Buffer":
     """The value; a copy if its bytes are not one after another, as those of a slice with a step are."""
     try:
-        return value if memoryview(value).c_contiguous else bytes(value)
+        return value if type(value) is bytes or memoryview(value).c_contiguous else bytes(value)
     except TypeError:
         raise InvalidArgumentError(
             f"the value must be bytes-like, not {type(value).__name__}",

@@ -184,6 +184,7 @@ class Lane:
                 self._journal = QueueJournal(
                     ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self._state(), fsync
                 )
+                self._checkpoint_at = max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
                 ledger._tail.give_back_reserve = weak_giver(self._journal)
                 try:
                     # (A list: the cursor must not keep this alive.)
@@ -232,7 +233,9 @@ class Lane:
 
     def id_of(self, at: Message) -> str:
         """The id of a job, for its users."""
-        return self._prefix + ":".join(map(str, at[:2] if at[2] < 0 else at))
+        ledger_id, entry_id, number = at
+        of_entry = f"{self._prefix}{ledger_id}:{entry_id}"
+        return of_entry if number < 0 else f"{of_entry}:{number}"
 
     # --- putting -----------------------------------------------------------------------------
 
@@ -556,14 +559,15 @@ class Lane:
 
     def _finish(self, sizes: dict[Message, int]) -> None:
         """Acknowledge messages that the journal says are acknowledged."""
-        leases = self.leases
+        leases, journal = self.leases, self._journal
         singles = []
         self._backlog.add(-sum(at not in leases.dead for at in sizes) if leases.dead else -len(sizes))
         for at, size in sizes.items():
             if at not in leases.out:
                 self._drop_ready(at)
             if at[2] < 0:
-                singles.append(Position(*at[:2]))
+                # One step in C: the class's own __new__ is Python code.
+                singles.append(tuple.__new__(Position, at[:2]))
             else:
                 self._cursor.acknowledge(Position(*at[:2]), (at[2],), size)
         if len(singles) == 1:
@@ -573,8 +577,9 @@ class Lane:
         # Last: an exception from outside before this leaves a job with its lease and its attempts.
         for at in sizes:
             leases.finish(at)
-        self._covered[0] = self._journal.journal_id, self._journal.position
-        if self._journal.position > self._checkpoint_at:
+        position = journal.position
+        self._covered[0] = journal.journal_id, position
+        if position > self._checkpoint_at:
             self._checkpoint()
 
     def _drop_ready(self, at: Message) -> None:
@@ -843,10 +848,6 @@ class Lane:
 
     # --- the disk ----------------------------------------------------------------------------
 
-    @property
-    def _checkpoint_at(self) -> int:
-        return max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
-
     def _checkpoint(self) -> None:
         """Write the cursor's file, then begin the next journal: a crash in between finds the old one, whose
         acknowledgements are in the file. With the lock."""
@@ -858,6 +859,7 @@ class Lane:
         if not self.unique.under_way and not self.unique.is_unsure:
             self._note_listed()
         self._journal.begin_next(self._state())
+        self._checkpoint_at = max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
         self._covered[0] = self._journal.journal_id, self._journal.position
 
     def flush(self) -> None:

@@ -76,11 +76,12 @@ class ManagedAppender:
                 while done < count:
                     ledger, writer = tail.ledger_for(checked.size_between(done, done + 1))
                     state = tail.state
-                    stop = done + self._room(writer, checked, done)
+                    stop = done + (self._room(writer, checked, done) if count > 1 else 1)
                     if TIMESTAMP in interceptors:
                         state = BrokerState(state.index, max(state.timestamp, tail.clock.now_ms(), 0))
                     first, number, index = writer.put_checked(checked, done, stop, state, interceptors)
-                    tail.state = BrokerState(index, state.timestamp)    # only now: a refused entry uses up no index
+                    if interceptors:    # only now: a refused entry uses up no index
+                        tail.state = BrokerState(index, state.timestamp)
                     ledger_id = ledger.ledger_id
                     runs.append((ledger_id, range(first, first + stop - done)))
                     waits.append((writer, number))

@@ -356,21 +356,23 @@ class QueueJournal(WriteGate):
 
     def _append(self, change: Change) -> int:
         file = self._file
-        raw = _encoded(change, self.journal_id, file.position, self._synced_to)
+        position = file.position
+        raw = _encoded(change, self.journal_id, position, self._synced_to)
+        end = position + len(raw)
         with self.changing():
-            if file.position + len(raw) > self._zeros_to:
-                self._write_zeros(file, len(raw))
+            if end > self._zeros_to:
+                self._write_zeros(file, end)
             file.append_bytes(raw)
             self.number += 1
-        if file.position > self._reserve_at:
-            self._reserve(file, file.position)
+        if end > self._reserve_at:
+            self._reserve(file, end)
         return self.number
 
-    def _write_zeros(self, file: WritableFile, size_bytes: int) -> None:
+    def _write_zeros(self, file: WritableFile, begin: int) -> None:
         """Write zeros where the next records go. Only into space that is reserved: a full disk would refuse them."""
-        end = file.position + size_bytes + len(ZEROS)
+        end = begin + len(ZEROS)
         if self._waits and self._has_reserve and end <= self._reserved_to:
-            file.write_at(file.position + size_bytes, ZEROS)
+            file.write_at(begin, ZEROS)
             self._zeros_to = end
 
     def await_number(self, number: int) -> None:
