@@ -26,6 +26,7 @@ from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.backed_log import CONFIG, NOW, fill
 from support.command import partition_of
+from support.command import seglog as command
 from support.golden import golden_cases
 
 STORED_SUFFIXES = (".log", ".tlog", ".snapshot", ".txnindex")
@@ -212,6 +213,29 @@ def test_ledgers_and_queues_are_refused_and_not_backed_up_in_part(data, store, i
     snapshot = seglog.backup(data, store).snapshot
     assert [part.name for part in snapshot.partitions] == ["orders-0"]
     assert "found a ledger" in snapshot.left_out["ledger-0"]
+
+
+def test_queues_and_ledgers_beside_partitions_are_named_as_left_out(data, store, log):
+    with seglog.Queue(data / "jobs") as queue:
+        queue.put(b"a job")
+    shutil.copytree(data / "jobs/ledger-0", data / "old ledger")
+    (data / "notes").mkdir()        # nothing of seglog's
+    (data / "notes/manifest.txt").touch()
+    run = seglog.backup(data, store)
+    assert [part.name for part in run.snapshot.partitions] == ["orders-0"]
+    assert set(run.snapshot.left_out) == {"jobs", "old ledger"}
+    assert "found a managed ledger or a queue" in run.snapshot.left_out["jobs"]
+    assert "found a ledger" in run.snapshot.left_out["old ledger"]
+    assert seglog.BackupStore(store).snapshot().left_out == run.snapshot.left_out       # as stored
+    assert "left out: jobs: " in command("backup", "create", data, store, status=7).stderr
+
+
+def test_a_directory_of_queues_alone_is_no_log_dir(store, in_memory):
+    with seglog.Queue(in_memory / "queues/jobs") as queue:
+        queue.put(b"a job")
+    with pytest.raises(NotALogError, match="no segment"):
+        seglog.backup(in_memory / "queues", store)
+    assert not store.exists()
 
 
 def flip(path, position):

@@ -20,7 +20,7 @@ from seglog.backups.repository import Repository, this_host
 from seglog.clock import Clock, SystemClock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
-from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
+from seglog.format.directory_kinds import DirectoryKind, is_of_ledgers, refuse_other_kind
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import missing, refusals
@@ -40,7 +40,7 @@ _FIRST = (names.METADATA_TOPIC, "__transaction_state", "__consumer_offsets", "__
 class BackupRun:
     """What `backup` did.
 
-    snapshot            its `left_out` names the partitions that could not be copied
+    snapshot            its `left_out` names the partitions that could not be copied, and the queues and ledgers
     read_bytes          of the source
     stored_objects, stored_bytes    that were added to the store
     unchanged           partitions that are as the last snapshot has them
@@ -229,8 +229,8 @@ def _says_the_same(one: Snapshot, other: Snapshot) -> bool:
 
 
 def _partitions(source: Path) -> list[Path]:
-    """The partition directories of a source, in the order in which they are copied. Raises NotALogError, StorageError.
-    """
+    """The partition directories of a source, in the order in which they are copied, then the queues and ledgers beside
+    them, which the run refuses by name. Raises NotALogError, StorageError."""
     if not os.path.lexists(source):
         raise missing(source)
     with refusals("list", source):
@@ -238,17 +238,19 @@ def _partitions(source: Path) -> list[Path]:
             refuse_other_kind(source, DirectoryKind.PARTITION, _LEDGERS_HINT)
             return [source]
         refuse_other_kind(source, DirectoryKind.LOG_DIR, _LEDGERS_HINT)
-        found = []
+        found, of_ledgers = [], []
         for name in os.listdir(source):
             parsed = names.parse_partition_dir(name)
             if parsed is not None and not parsed.mark and names.may_have_segments(source / name):
                 found.append((_rank(parsed.topic), parsed.topic, parsed.partition, source / name))
+            elif is_of_ledgers(source / name):
+                of_ledgers.append(source / name)
     if not found:
         raise NotALogError(
             "no segment (<20 digits>.log) in the directory or in those directly below it", file=source,
             hint="pass a partition directory (orders-0), or the log dir above",
         )
-    return [path for *_, path in sorted(found)]
+    return [path for *_, path in sorted(found)] + sorted(of_ledgers)
 
 
 def _rank(topic: str) -> int:

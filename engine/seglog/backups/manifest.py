@@ -200,7 +200,7 @@ class Snapshot:
     began_at_ms, ended_at_ms    of the run
     partitions      in the order in which they were copied
     files           of the log dir itself: meta.properties and others
-    left_out        {partition: why it is not in the snapshot}
+    left_out        {partition, queue or ledger: why it is not in the snapshot}
     stored_bytes    what this run added to the store
     """
 

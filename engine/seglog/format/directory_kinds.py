@@ -42,6 +42,16 @@ def refuse_other_kind(directory: str | os.PathLike[str], wanted: DirectoryKind, 
         raise NotALogError(f"expected {wanted.value}, found {found[0].value}", file=directory, hint=hint)
 
 
+def is_of_ledgers(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory is a managed ledger's, a queue's or a ledger's, or seems to be and cannot be listed."""
+    if not any(os.path.lexists(os.path.join(directory, name)) for name in (MANIFEST, LEDGER_METADATA)):
+        return False
+    try:
+        return DirectoryKind.PARTITION not in _kinds_of(directory)
+    except OSError:
+        return True
+
+
 def _kinds_of(directory: str | os.PathLike[str]) -> list[DirectoryKind]:
     """What a directory is, more than one if they were mixed; nothing if it is new, or anything else."""
     try:
