@@ -51,7 +51,7 @@ def open(
     """
     return Log(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
-        retention=_expired, keeper_of=_cleaner_of_its_own, told=settings_beside,
+        retention=_expired, maintainer_of=_cleaner_of_its_own, told=settings_beside,
     )
 
 
@@ -90,7 +90,7 @@ def open_dir(
         cleaner = CleanerConfig.of(cleaner or {})
     return LogDir(
         path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs,
-        retention=_expired, keeper=LogCleaner(cleaner, stays=True),
+        retention=_expired, maintainer=LogCleaner(cleaner, stays=True),
     )
 
 

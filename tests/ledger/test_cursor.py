@@ -271,7 +271,7 @@ def test_acknowledgements_are_written_once_a_second_and_by_flush_and_close(path,
     cursor.acknowledge(at("0:2"))
     assert on_disk() == at("0:2")
     cursor.acknowledge(at("1:0"))
-    topic._keep_house()
+    topic._maintain()
     assert on_disk() == at("1:0")
     cursor.acknowledge(at("1:1"))
     cursor.close()

@@ -81,7 +81,7 @@ DEEDS = {
     "flush": lambda topic: topic.flush(),
     "trim": lambda topic: topic.trim(),
     "cursor": lambda topic: topic.open_cursor("mailer").mark_delete(topic.last_position),
-    "house": lambda topic: topic._keep_house(),
+    "house": lambda topic: topic._maintain(),
 }
 
 

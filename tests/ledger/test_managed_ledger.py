@@ -275,7 +275,7 @@ def test_a_ledger_is_sealed_when_it_is_old_and_no_sooner_than_it_may_be(path, cl
         topic.add_entry(message(7))
         assert len(topic.ledgers) == before + 2
         clock.advance(10 * 60_000)
-        topic._keep_house()
+        topic._maintain()
         assert topic.ledgers[-1].end is not None
         assert numbers(topic) == list(range(8))
 
@@ -395,7 +395,7 @@ def test_after_closing_everything_is_refused_and_what_was_read_stays(path):
     topic.close()
     calls = [
         lambda: topic.add_entry(message(0)), lambda: topic.read(at("0:0")), lambda: list(topic), topic.roll, topic.trim,
-        topic.flush, topic._keep_house, lambda: topic.update_properties({}), lambda: topic.open_cursor("one"),
+        topic.flush, topic._maintain, lambda: topic.update_properties({}), lambda: topic.open_cursor("one"),
         lambda: topic.delete_cursor("one"), cursor.read, lambda: cursor.mark_delete(at("0:0")), lambda: topic.ledgers,
         lambda: cursor.backlog, topic.new_ledger_id,
     ]

@@ -338,7 +338,7 @@ def test_where_the_sync_by_the_clock_fails_the_next_append_is_told(tmp_path):
     log.append(b"x")
     fs.armed = True
     with pytest.raises(LogFailedError):
-        log._keep_house()        # what its thread calls
+        log._maintain()        # what its thread calls
     with pytest.raises(LogFailedError, match="input/output"):
         log.append(b"y")
     assert log.durable_offset == 0

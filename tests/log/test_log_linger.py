@@ -185,13 +185,13 @@ def test_an_idle_log_rolls_by_the_clock(path):
     clock = ManualClock(time.time_ns() // 1_000_000)
     with seglog.open(path, clock=clock, config={"seglog.segment.idle.roll": True, "segment.ms": 60_000}) as log:
         log.append(b"x")
-        log._keep_house()
+        log._maintain()
         assert len(log.segments) == 1
         clock.advance(60_001)
-        log._keep_house()
+        log._maintain()
         assert len(log.segments) == 2
         clock.advance(60_001)
-        log._keep_house()        # an empty one stays
+        log._maintain()        # an empty one stays
         assert len(log.segments) == 2
 
 

@@ -356,14 +356,14 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
         producer, other = log.producer(7), log.producer(8)
         producer.begin()
         producer.append(b"slow", timestamp=NOW - 10**9)
-        log._keep_house()
+        log._maintain()
         clock.advance(4999)
         other.begin()
         other.append(b"in time")
-        log._keep_house()
+        log._maintain()
         assert log.last_stable_offset == 0
         clock.advance(1)
-        log._keep_house()
+        log._maintain()
         assert log.last_stable_offset == 1
         assert "aborted the transaction of producer 7 at offset 0" in caplog.text
         for call in (producer.commit, producer.begin):
@@ -378,24 +378,24 @@ def test_a_look_for_overdue_transactions_does_not_write_what_lingers(in_memory, 
     with seglog.open(in_memory / "orders-0", clock=clock, config=config, fsync="never") as log:
         log.append_batch(batch_of(7, 0, 0))
         log.append(b"lingers")
-        log._keep_house()        # what its thread calls
+        log._maintain()        # what its thread calls
         assert (log.log_end_offset, log.stats().lingering_records) == (1, 1)
         clock.advance(5000)
-        log._keep_house()
+        log._maintain()
         assert [r.value for r in log.read(isolation="read_committed")] == [b"lingers"]
 
 
-def test_keep_house_returns_after_an_abort_that_another_thread_has_begun(in_memory, clock):
+def test_maintenance_returns_after_an_abort_that_another_thread_has_begun(in_memory, clock):
     fs, found = SlowSync(), []
     config = {"transaction.max.timeout.ms": 5000}
     with seglog.open(in_memory / "orders-0", clock=clock, config=config, fs=fs) as log:
         log.append_batch(batch_of(7, 0, 0))
         fs.armed = True
         clock.advance(5000)
-        threads = [threading.Thread(target=log._keep_house)]
+        threads = [threading.Thread(target=log._maintain)]
         threads[0].start()
         assert fs.begun.wait(60)        # the marker is written, and not yet shown
-        threads.append(threading.Thread(target=lambda: (log._keep_house(), found.append(log.last_stable_offset))))
+        threads.append(threading.Thread(target=lambda: (log._maintain(), found.append(log.last_stable_offset))))
         threads[1].start()
         threads[1].join(0.2)
         fs.armed = False
@@ -422,10 +422,10 @@ def test_what_another_process_left_open_is_aborted_with_the_first_append(in_memo
     subprocess.run([sys.executable, "-c", code, path], check=False)
     clock = ManualClock(seglog.clock.SystemClock().now_ms() + 10**6)
     with seglog.open(path, clock=clock) as log:
-        log._keep_house()        # it may be a mirror: nothing says that offsets are given out here
+        log._maintain()        # it may be a mirror: nothing says that offsets are given out here
         assert (log.log_end_offset, log.last_stable_offset) == (1, 0)
         log.append(b"alive")
-        log._keep_house()
+        log._maintain()
         # The log's own thread may be at it just then.
         wait_for(lambda: committed(log) == [b"alive"])
 
@@ -449,7 +449,7 @@ def test_a_mirror_that_takes_over_ends_what_its_source_left_open(in_memory, own)
             else:
                 mirrored.append_batch(seglog.build_batch([(None, b"own")], timestamp=clock.now_ms()))
         clock.set(clock.now_ms() + 10**6)
-        mirrored._keep_house()
+        mirrored._maintain()
         # The log's own thread may be at it just then.
         wait_for(lambda: committed(mirrored) == [b"before", b"own", b"own"])
 
@@ -466,7 +466,7 @@ def test_a_mirror_gets_no_markers_of_ours(in_memory, clock):
         source.flush()
         seglog.mirror(source, mirrored)
         clock.advance(10_000)
-        mirrored._keep_house()
+        mirrored._maintain()
         assert mirrored.log_end_offset == 1
         producer.commit()
         seglog.mirror(source, mirrored)

@@ -413,28 +413,28 @@ def test_other_cursors_do_not_notice(tmp_path):
         assert cursor.backlog == 5
 
 
-def test_the_house_keeper_compacts_by_the_threshold(tmp_path):
+def test_maintenance_compacts_by_the_threshold(tmp_path):
     clock = ManualClock(10_000)
     config = {"brokerServiceCompactionThresholdInBytes": 1000}
     with ManagedLedger(tmp_path / "t", config=config, clock=clock) as topic:
         service = PulsarTopicCompactionService(topic)
         for n in range(5):
             topic.add_entry(keyed(n, "a", b"x" * 100))
-        topic._keep_house()
+        topic._maintain()
         assert service.compacted_ledger is None
         for n in range(5):
             topic.add_entry(keyed(n, "a", b"x" * 100))
         assert service._bytes_to_compact() >= 1000
-        topic._keep_house()
+        topic._maintain()
         assert service.get_last_compacted_position() == topic.last_position
         assert service._bytes_to_compact() == 0
         for n in range(9):
             topic.add_entry(keyed(n, "a", b"x" * 100))
         topic.cursors[COMPACTION_CURSOR].clear_backlog()
-        topic._keep_house()
+        topic._maintain()
         assert isinstance(service.error, CorruptManifestError)
         service.close()
-        topic._keep_house()
+        topic._maintain()
 
 
 @pytest.mark.parametrize("fsync", ["batch", "interval"])
@@ -499,14 +499,14 @@ def test_a_topic_that_is_opened_compacts_by_itself(tmp_path):
     config = {"brokerServiceCompactionThresholdInBytes": 500}
     with seglog.pulsar.ManagedLedger(tmp_path / "t", config=config) as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
-        topic._keep_house()
+        topic._maintain()
         service = seglog.pulsar.PulsarTopicCompactionService(topic)
         assert len(compacted(service)) == 1
         reader = seglog.pulsar.read_compacted(topic, service)
         assert reader.read_next().position == seglog.pulsar.MessagePosition(0, 7, -1, 1007)
     with seglog.pulsar.ManagedLedger(tmp_path / "other") as topic:
         topic.add_entries([keyed(n, "a", b"x" * 100) for n in range(8)])
-        topic._keep_house()
+        topic._maintain()
         assert COMPACTION_CURSOR not in topic.cursors
 
 
@@ -531,14 +531,14 @@ def test_what_one_service_compacted_every_service_of_the_topic_reads(tmp_path):
         subscription = topic.open_cursor("sub", "earliest")
         entries = [keyed(n, f"k{n}", b"%d" % n) for n in range(12)]
         topic.add_entries(entries[:6])
-        topic._keep_house()
+        topic._maintain()
         reads, closed = PulsarTopicCompactionService(topic), PulsarTopicCompactionService(topic)
         closed.close()
         closed.close()
         topic._remove_chore(reads._compact_if_due)
         topic.add_entries(entries[6:])
         subscription.clear_backlog()
-        topic._keep_house()
+        topic._maintain()
         topic.roll()
         assert topic.entry_count == 0
         assert read_all(topic, reads) == [(f"k{n}", b"%d" % n) for n in range(12)]

@@ -87,7 +87,7 @@ class LogAppender:
         self._counters = counters
         self._in_place = counters.append_in_place_batches
         self._now_ms = tail.now_ms
-        self._housekeeping: MaintenanceThread | None = None      # the log's, if records linger
+        self._maintenance: MaintenanceThread | None = None      # the log's, if records linger
         self.use_config()
 
     def use_config(self) -> None:
@@ -106,9 +106,9 @@ class LogAppender:
             and not tail.is_old_format
         )
 
-    def keep_house_with(self, housekeeping: MaintenanceThread | None) -> None:
+    def use_thread(self, thread: MaintenanceThread | None) -> None:
         """Set what writes lingering records when their time is over."""
-        self._housekeeping = housekeeping
+        self._maintenance = thread
 
     # --- doors -----------------------------------------------------------------------------------
 
@@ -376,12 +376,12 @@ class LogAppender:
         if linger is None:
             return -1, tail.number
         batch = linger.batch
-        if not batch and self._housekeeping is not None:
-            self._housekeeping.linger()     # first: no record may wait unless a thread will write it
+        if not batch and self._maintenance is not None:
+            self._maintenance.linger()     # first: no record may wait unless a thread will write it
         if not linger.add(key, value, headers, timestamp, now_ms):
             tail.write_lingering()
-            if self._housekeeping is not None:
-                self._housekeeping.linger()
+            if self._maintenance is not None:
+                self._maintenance.linger()
             linger.add(key, value, headers, timestamp, now_ms)
         offset = tail.next_offset + len(batch) - 1
         if batch.size_bytes < tail.lingering_bytes:

@@ -33,9 +33,9 @@ from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
-from seglog.log.keeper import KeeperOf
 from seglog.log.log_metrics import OPENINGS, OpenLogs
-from seglog.log.maintenance import LogMaintenance, is_other_care
+from seglog.log.maintainer import MaintainerOf
+from seglog.log.maintenance import LogMaintenance, is_other_maintenance
 from seglog.log.retaining import LogRetainer, Retained, keep_all, make_room_to_open
 from seglog.log.tail import LogTail
 from seglog.log.tail_opening import open_tail
@@ -102,12 +102,12 @@ class Log(Followable, Unclosed):
         create: bool = True,
         log_dir: LogDirState | None = None,
         retention: "Retention" = keep_all,
-        keeper_of: KeeperOf = lambda config: None,
+        maintainer_of: MaintainerOf = lambda config: None,
         told: ToldSettings | None = None,
     ) -> None:
         """See `seglog.open`. `log_dir`: the state of the `LogDir` that opens it. `retention`: the rule for what the log
-        deletes by itself; `keeper_of`: gives the keeper that runs it (log.keeper). `told`: given the directory and
-        `config`, returns what counts of it, and what the topic's cluster says (reading.cluster_settings)."""
+        deletes by itself; `maintainer_of`: gives the maintainer that runs it (log.maintainer). `told`: given the
+        directory and `config`, returns what counts of it, and what the topic's cluster says (cluster_settings)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self._fs = fs or OsFileSystem()
@@ -116,7 +116,7 @@ class Log(Followable, Unclosed):
         self._syncs_cursors = fsync != "never"
         self._now_ms = self._clock.now_ms
         self._pid = os.getpid()
-        self._care = LogMaintenance(keeper_of)
+        self._maintenance = LogMaintenance(maintainer_of)
         taken: list[PartitionHold] = []     # released wherever an interrupt comes
         where = checked_path(path)
         try:
@@ -147,7 +147,7 @@ class Log(Followable, Unclosed):
             self._retainer = LogRetainer(tail, self._truncator, retention)
             self._sizes: DirectorySizes | None = None
             OPEN_LOGS[id(self)] = weakref.ref(self)
-            self._care.begin(self, self._retainer, self._appender)
+            self._maintenance.begin(self, self._retainer, self._appender)
             self._is_unclosed = True
         except BaseException:
             shielded(_give_up, self, taken)
@@ -517,15 +517,15 @@ class Log(Followable, Unclosed):
             self.config, self._decompress = tail.config, tail.decompress
 
         shielded(tail.files_lock.run, tail.change, change)
-        if is_other_care(self.config, before):
-            self._care.stop()
-            self._care.release(self)
-            self._care.begin(self, self._retainer, self._appender)
+        if is_other_maintenance(self.config, before):
+            self._maintenance.stop()
+            self._maintenance.release(self)
+            self._maintenance.begin(self, self._retainer, self._appender)
             self._write_lingering()      # records that began to wait while no thread would write them
 
     # --- by itself -------------------------------------------------------------------------------
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an idle segment, the abort of overdue
         transactions. A thread calls it."""
         if self.fsync == "interval":
@@ -574,7 +574,7 @@ class Log(Followable, Unclosed):
 
         if self._sizes is None:
             self._sizes = DirectorySizes(self.path)
-        return stats_of(self, self._tail, self._sizes, self._care.reason(self))
+        return stats_of(self, self._tail, self._sizes, self._maintenance.reason(self))
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
         """Make a hot backup: the log as of now, as a new partition directory `dst`, which opens like this one.
@@ -609,14 +609,14 @@ class Log(Followable, Unclosed):
             self._tail.let_go(clean=None)
             self._is_over()
             return
-        self._care.release(self)
+        self._maintenance.release(self)
         with contextlib.suppress(SeglogError):      # the next opening does it
             self._retainer.remove_deleted(all_of_them=True)
         try:
             shielded(self._tail.close)
         finally:
             self._is_over()
-            self._care.stop()
+            self._maintenance.stop()
 
     def _is_over(self) -> None:
         if self.closed:
@@ -634,7 +634,7 @@ class Log(Followable, Unclosed):
         if not self.closed and not self._is_forked:
             said = repr(self)
             try:
-                self._care.stop()
+                self._maintenance.stop()
                 if self._tail.linger is not None:
                     with contextlib.suppress(SeglogError):
                         self._tail.change(self._tail.write_lingering)
@@ -652,8 +652,8 @@ def _give_up(log: Log, taken: list[PartitionHold]) -> None:
     """Release everything that a failed opening took."""
     log._is_unclosed = False
     OPEN_LOGS.pop(id(log), None)
-    log._care.stop()
-    log._care.release(log)
+    log._maintenance.stop()
+    log._maintenance.release(log)
     if not log.closed:
         log._tail.let_go(clean=False)
     for hold in taken:

@@ -30,8 +30,8 @@ from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_deleted_partition, remove_partition, rename_deleted
-from seglog.log.keeper import Keeper
 from seglog.log.log import Log
+from seglog.log.maintainer import Maintainer
 from seglog.log.retaining import keep_all
 from seglog.reading.arguments import checked_config, checked_path
 from seglog.reading.cluster_settings import ClusterSettings
@@ -62,11 +62,11 @@ class LogDir(OpenHandle):
         clock: Clock | None = None,
         fs: FileSystem | None = None,
         retention: "Retention" = keep_all,
-        keeper: Keeper | None = None,
+        maintainer: Maintainer | None = None,
     ) -> None:
         """The arguments are those of `seglog.open`, for every log. `retention`: the rule for what logs delete by
-        themselves; `keeper`: does the background work of all of them (log.keeper). Raises NotALogError (a file, or a
-        partition directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError."""
+        themselves; `maintainer`: does the background work of all of them (log.maintainer). Raises NotALogError (a file,
+        or a partition directory), LogLockedError, InvalidConfigError, InvalidArgumentError, StorageError."""
         self.path = Path(os.path.abspath(checked_path(path)))
         refuse_file_in_the_way(self.path)
         checked = checked_config(config, fsync, leader_epoch)
@@ -78,7 +78,7 @@ class LogDir(OpenHandle):
         self._fs = fs or OsFileSystem()
         make_directories(self._fs, self.path)
         self._retention = retention
-        self.cleaner = keeper
+        self.cleaner = maintainer
         self._cluster_settings = ClusterSettings(self.path)
         self._state = LogDirState(self._fs, self.path, gathers=True)
         self._logs: dict[TopicPartition, Log] = {}
@@ -132,7 +132,7 @@ class LogDir(OpenHandle):
                 self.path / names.partition_dir(*where), config=self._config if config is None else config,
                 fsync=self._fsync, leader_epoch=self._leader_epoch, clock=self._clock, fs=self._fs, create=create,
                 log_dir=self._state,
-                retention=self._retention, keeper_of=lambda config: self.cleaner,
+                retention=self._retention, maintainer_of=lambda config: self.cleaner,
                 told=partial(self._cluster_settings.of_log, is_for_all=config is None),
             )
             return log

@@ -23,11 +23,11 @@ class Maintainable(Protocol):
     def _stop_lingering(self) -> None:
         """Write what lingers, and let nothing linger from now on."""
 
-    def _keep_house(self) -> None: ...
+    def _maintain(self) -> None: ...
 
 
 class MaintenanceThread:
-    """Calls `_keep_house` every `period_s`, and `_write_lingering` a fixed time after the first call of `linger`.
+    """Calls `_maintain` every `period_s`, and `_write_lingering` a fixed time after the first call of `linger`.
 
     No lock: each field is written in one step, and the thread checks all of them whenever the bell rings.
     """
@@ -108,7 +108,7 @@ class MaintenanceThread:
                     log._write_lingering()
                 if period_at is not None and self._period_s is not None and period_at <= time.monotonic():
                     period_at = time.monotonic() + self._period_s
-                    log._keep_house()
+                    log._maintain()
             except SeglogError:
                 return      # closed or read-only: the log's next caller is told
             del log

@@ -24,8 +24,8 @@ from seglog.config import LogConfig
 from seglog.counters import Sample
 from seglog.errors import LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.late_import import late
-from seglog.log.keeper import KeptLog
 from seglog.log.log import Log
+from seglog.log.maintainer import MaintainedLog
 from seglog.log.retaining import AgedSegment, LogRetainer, Retained
 from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
@@ -56,11 +56,11 @@ class _Left(Exception):
 class _Task:
     """One log. Times are from time.monotonic."""
 
-    log: "weakref.ref[KeptLog]"
+    log: "weakref.ref[MaintainedLog]"
     retainer: LogRetainer
     busy: CallLock = field(default_factory=CallLock)    # held by the thread while it works on the log
-    house_s: float | None = None        # how often to keep house
-    house_at: float = NEVER
+    maintain_s: float | None = None        # how often to maintain the log
+    maintain_at: float = NEVER
     look_s: float = NEVER               # how often to check what retention deletes
     look_at: float = NEVER
     is_called: bool = False             # set without a lock
@@ -99,7 +99,7 @@ class LogCleaner:
         self._stays = stays
         self.counts = Counts()
         self._tasks: dict[int, _Task] = {}      # by the log's id
-        self._lock = CallLock()                 # guards _tasks, _house_at and _thread, for a moment
+        self._lock = CallLock()                 # guards _tasks, _maintain_at and _thread, for a moment
         self._calls: deque[_Task] = deque()     # of logs that called
         self._bell = Bell()
         self._paused = False
@@ -108,21 +108,21 @@ class LogCleaner:
         self._paid_until = 0.0
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
-        self._house_at = NEVER          # when to keep house for the first log
+        self._maintain_at = NEVER               # when to maintain the first log
         # The result of the thread's last look at all logs, which serves many steps: the logs that are due, the most
         # urgent one last; when the next log is due; when the first one must be compacted.
         self._ready: list[_Task] = []
         self._look_at = self._clean_at = NEVER
         self._wakes_at = NEVER          # the thread sleeps until then, unless the bell rings; NEVER while it is awake
 
-    # --- what logs call (log.keeper) ------------------------------------------------------------
+    # --- what logs call (log.maintainer) --------------------------------------------------------
 
-    def add(self, log: KeptLog, retainer: LogRetainer, period_ms: int | None) -> None:
+    def add(self, log: MaintainedLog, retainer: LogRetainer, period_ms: int | None) -> None:
         task = _Task(weakref.ref(log, self._bell.ring), retainer)
         now = time.monotonic()
         if period_ms is not None:
-            task.house_s = period_ms / 1000
-            task.house_at = now + task.house_s
+            task.maintain_s = period_ms / 1000
+            task.maintain_at = now + task.maintain_s
         task.look_s = _look_s(log, self.config)
         if task.look_s < NEVER:
             task.look_at, task.is_new = now + _FIRST_LOOK_S, True
@@ -133,16 +133,16 @@ class LogCleaner:
 
     def _add(self, key: int, task: _Task) -> None:
         self._tasks[key] = task
-        self._house_at = min(self._house_at, task.house_at)
+        self._maintain_at = min(self._maintain_at, task.maintain_at)
         if self._thread is None:
             self._ends = False
             self._thread = threading.Thread(target=self._run, name="seglog cleaner", daemon=True)
             self._thread.start()
             PROCESS_END.add(self)
-        elif min(task.house_at, task.look_at, task.clean_at) < self._wakes_at:
+        elif min(task.maintain_at, task.look_at, task.clean_at) < self._wakes_at:
             self._bell.ring()
 
-    def remove(self, log: KeptLog) -> None:
+    def remove(self, log: MaintainedLog) -> None:
         task = self._tasks.get(id(log))
         if task is None:
             return
@@ -177,14 +177,14 @@ class LogCleaner:
         if not self._tasks:
             self._thread = None
 
-    def wake(self, log: KeptLog) -> None:
+    def wake(self, log: MaintainedLog) -> None:
         task = self._tasks.get(id(log))
         if task is not None and task.look_s < NEVER and not task.is_called:
             task.is_called = True
             self._calls.append(task)
             self._bell.ring()
 
-    def reason(self, log: KeptLog) -> str | None:
+    def reason(self, log: MaintainedLog) -> str | None:
         task = self._tasks.get(id(log))
         return None if task is None else task.reason
 
@@ -277,10 +277,10 @@ class LogCleaner:
     def _step(self) -> float:
         """Do the most urgent step; return how long nothing is due afterwards."""
         now = time.monotonic()
-        self._keep_house(now)
+        self._maintain(now)
         if self._paused:
             self._forget_closed()
-            return max(self._house_at - time.monotonic(), 0.0)
+            return max(self._maintain_at - time.monotonic(), 0.0)
         task, step = self._neediest(now), self._retain
         if task is None and self._clean_at <= now:
             task, step = self._filthiest(now), self._compact
@@ -293,30 +293,30 @@ class LogCleaner:
             return 0
         # Logs that become due shortly after each other are checked together.
         next_at = max(min(self._look_at, self._clean_at), now + _LOOK_S_MIN)
-        return max(min(self._house_at, next_at) - time.monotonic(), 0.0)
+        return max(min(self._maintain_at, next_at) - time.monotonic(), 0.0)
 
-    def _keep_house(self, now: float) -> None:
-        if now < self._house_at:
+    def _maintain(self, now: float) -> None:
+        if now < self._maintain_at:
             return
         for task in list(self._tasks.values()):
-            if task.house_at <= now and task.house_s is not None:
-                task.house_at = now + task.house_s
+            if task.maintain_at <= now and task.maintain_s is not None:
+                task.maintain_at = now + task.maintain_s
                 if task is self._current:
-                    self._keep_house_of(task)       # in the middle of its step
+                    self._maintain_log(task)       # in the middle of its step
                 else:
-                    task.busy.run(self._keep_house_of, task)
-        self._lock.run(self._plan_house)
+                    task.busy.run(self._maintain_log, task)
+        self._lock.run(self._plan_maintenance)
 
-    def _plan_house(self) -> None:
-        self._house_at = min((task.house_at for task in self._tasks.values()), default=NEVER)
+    def _plan_maintenance(self) -> None:
+        self._maintain_at = min((task.maintain_at for task in self._tasks.values()), default=NEVER)
 
-    def _keep_house_of(self, task: _Task) -> None:
+    def _maintain_log(self, task: _Task) -> None:
         log = task.log()
         try:
             if log is not None and not task.leaves:
-                log._keep_house()
+                log._maintain()
         except SeglogError:
-            task.house_at = NEVER       # closed or read-only: the log reports this to its callers
+            task.maintain_at = NEVER       # closed or read-only: the log reports this to its callers
 
     def _neediest(self, now: float) -> _Task | None:
         """Return the log that called, or that has been due the longest; None if none is due."""
@@ -456,7 +456,7 @@ class LogCleaner:
             if done.outcome == "nothing":
                 task.clean_at += self.config.log_cleaner_backoff_ms / 1000
 
-    def _failed_to_compact(self, task: _Task, log: KeptLog, error: Exception) -> None:
+    def _failed_to_compact(self, task: _Task, log: MaintainedLog, error: Exception) -> None:
         """Retry it less and less often: each attempt reads up to what stopped it."""
         self._failed(task, log, error)
         task.failures += 1
@@ -496,7 +496,7 @@ class LogCleaner:
             )
             self._count(tasks[key].retainer.delete(Verdict(expired, expired[-1].next_offset), ages))
 
-    def _failed(self, task: _Task, log: KeptLog, error: Exception) -> None:
+    def _failed(self, task: _Task, log: MaintainedLog, error: Exception) -> None:
         reason = str(error) if isinstance(error, SeglogError) else f"{type(error).__name__}: {error}"
         if reason != task.reason:
             _LOG.error("%s cannot be cleaned: %s", log.path, reason, exc_info=not isinstance(error, SeglogError))
@@ -517,11 +517,11 @@ class LogCleaner:
         while True:
             if task is None or task.leaves or self._paused or self._ends:
                 raise _Left
-            self._keep_house(now)
+            self._maintain(now)
             left_s = self._paid_until - now
             if left_s <= 0:
                 break
-            self._bell.wait(min(left_s, max(self._house_at - now, 0.0)))
+            self._bell.wait(min(left_s, max(self._maintain_at - now, 0.0)))
             now = time.monotonic()
         self.counts.throttled_seconds += now - started
 
@@ -532,7 +532,7 @@ def _join(thread: threading.Thread | None) -> None:
         thread.join()
 
 
-def _look_s(log: KeptLog, config: CleanerConfig) -> float:
+def _look_s(log: MaintainedLog, config: CleanerConfig) -> float:
     """Return how often to check a log."""
     settings = log.config
     if not settings.has_retention and config.retention_total_bytes < 0:

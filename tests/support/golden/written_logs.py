@@ -274,7 +274,7 @@ def _roll_idle(writer):
         for _ in range(3):
             writer.fill(log, rounds=1)
             writer.clock.advance(1_000_001)
-            log._keep_house()
+            log._maintain()
 
 
 # --- producers -------------------------------------------------------------------------------------

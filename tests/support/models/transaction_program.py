@@ -162,7 +162,7 @@ class TransactionProgram:
         """All that is open is aborted, and its producers are fenced."""
         self.plain()
         self.clock.advance(TIMEOUT_MS)
-        self.log._keep_house()       # if no thread of the log's has seen it yet
+        self.log._maintain()       # if no thread of the log's has seen it yet
         for transaction in self.model.transactions:
             if transaction.state == "open":
                 self.ended(transaction, self.model.end, "aborted")

@@ -237,7 +237,7 @@ class CleanerDoor(LogDoor):
         if self.turns % 3 == 0:
             clean(self.subject)
         elif self.turns % 7 == 0:
-            self.subject._keep_house()
+            self.subject._maintain()
         else:
             self.deed(number)
 

@@ -85,7 +85,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         make_directories(fs, path)
         super().__init__(path, config, fs, clock)
         self.fsync = fsync
-        self._housekeeping: MaintenanceThread | None = None
+        self._maintenance: MaintenanceThread | None = None
         # Replaced as a whole.
         self._chores: tuple[Callable[[], None], ...] = ()
         self._shared_parts: dict[type, object] = {}
@@ -101,22 +101,22 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             self._cursors.load(self)
             tail.passed = self._cursors.passed
             if fsync == "interval" or config.compaction_threshold_bytes:
-                shielded(self._start_housekeeping)
+                shielded(self._start_maintenance)
             self._is_unclosed = True
         except BaseException:
             shielded(self._give_up, taken)
             raise
 
-    def _start_housekeeping(self) -> None:
+    def _start_maintenance(self) -> None:
         config = self.config
         period_s = config.flush_ms / 1000 if self.fsync == "interval" else config.compaction_monitor_s
-        self._housekeeping = MaintenanceThread(self, period_s=period_s, linger_s=period_s)
+        self._maintenance = MaintenanceThread(self, period_s=period_s, linger_s=period_s)
 
     def _give_up(self, taken: list[lock.Lock]) -> None:
         """Release everything that a failed opening took."""
         self._is_unclosed = False
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
+        if self._maintenance is not None:
+            self._maintenance.stop()
         self._shown.extent = None
         for held in taken:
             held.release()
@@ -241,7 +241,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
     # --- background work ---------------------------------------------------------------------------
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         """Do what is due by the clock: the sync of fsync="interval", the roll of an old ledger, trimming, cursors.
 
         A thread calls it with fsync="interval", and if there is a compaction threshold. Raises LogClosedError,
@@ -255,7 +255,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             chore()
 
     def _add_chore(self, chore: Callable[[], None]) -> None:
-        """Call `chore` at the end of each _keep_house() from now on. It must not raise."""
+        """Call `chore` at the end of each _maintain() from now on. It must not raise."""
         self._chores = (*self._chores, chore)
 
     def _remove_chore(self, chore: Callable[[], None]) -> None:
@@ -296,8 +296,8 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         try:
             shielded(self._close)
         finally:
-            if self._housekeeping is not None:
-                self._housekeeping.stop()
+            if self._maintenance is not None:
+                self._maintenance.stop()
 
     def _close(self) -> None:
         tail = self._tail
@@ -327,8 +327,8 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         if not self.closed and self._tail.held.held:
             said = repr(self)
             try:
-                if self._housekeeping is not None:
-                    self._housekeeping.stop()
+                if self._maintenance is not None:
+                    self._maintenance.stop()
                 self._let_go()
             finally:
                 warnings.warn(
