@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from support.internal_topics import kraft, kraft_answers
+from support.internal_topics import cluster, cluster_answers, kraft, kraft_answers
 from support.waiting import wait_for
 
 TOP = Path(__file__).parents[2]
@@ -89,6 +89,25 @@ def test_the_disk_of_a_dead_broker_is_looked_over_and_a_copy_repaired(tmp_path):
     # Whoever reads the copy gets every record that was not damaged.
     with seglog.open_partition(tmp_path / "copy/orders-1") as ours, seglog.open_partition(data / "orders-1") as was:
         assert [record.value for record in ours] == [record.value for record in was]
+
+
+def test_the_disk_of_a_dead_broker_is_filled_from_a_replica_whose_other_tail_is_named(tmp_path):
+    """After an unclean election. tests/oracle/test_operators_day.py lets a real broker serve the copy."""
+    dead = shutil.copytree(cluster("before", 1), tmp_path / "dead")
+    log = dead / "orders-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[70] ^= 1        # in the first batch
+    log.write_bytes(raw)
+    replica = cluster("before", 2)
+    printed = run("broker_disk.py", dead, tmp_path / "copy", "--replica", replica, cwd=tmp_path).splitlines()
+    assert "orders-0: a broker would lose 60 records, a quarantine 1" in printed
+    assert "recovered 3 partitions: 0 bytes in quarantine" in printed
+    [cut] = cluster_answers()["cuts"]["1"]["orders"]
+    lost = len(cluster_answers()["read from 1"]["orders"]) - cut
+    assert f"orders-0: following {replica}, it would be cut at {cut} and lose {lost} records" in printed
+    with seglog.open_partition(tmp_path / "copy/orders-0") as log:
+        values = [record.value.decode() for record in log]
+    assert values == [value for _, _, value in cluster_answers()["read from 1"]["orders"]]
 
 
 def test_the_cells_of_the_notebook_run(tmp_path):
