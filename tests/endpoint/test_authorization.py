@@ -55,7 +55,7 @@ def offset_fetch(version):
     if version < 8:
         return of(group_id="readers", topics=[of.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])])
     return of(groups=[of.OffsetFetchRequestGroup(group_id="readers", topics=[
-        of.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])])])
+        of.OffsetFetchRequestTopics(name="orders", topic_id=TOPIC_ID[0], partition_indexes=[0])])])
 
 
 def coordinator(kind, key):
@@ -65,8 +65,9 @@ def coordinator(kind, key):
 
 def commit(version):
     of = m.OffsetCommitRequest
-    return of(group_id="readers", topics=[of.OffsetCommitRequestTopic(name="orders", partitions=[
-        of.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)])])
+    return of(group_id="readers", topics=[of.OffsetCommitRequestTopic(
+        name="orders", topic_id=TOPIC_ID[0] if version >= 10 else m.ZERO_UUID,
+        partitions=[of.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)])])
 
 
 def txn_commit(version):
@@ -93,7 +94,8 @@ def produce(transactional_id):
     of = m.ProduceRequest
     return lambda version: of(
         acks=1, transactional_id=transactional_id if version >= 3 else None, topic_data=[of.TopicProduceData(
-            name="orders", partition_data=[of.PartitionProduceData(index=0, records=b"")])])
+            name="orders", topic_id=TOPIC_ID[0] if version >= 13 else m.ZERO_UUID,
+            partition_data=[of.PartitionProduceData(index=0, records=b"")])])
 
 
 def add_partitions(version):
@@ -222,7 +224,7 @@ ANYBODY = {ApiKey.DESCRIBE_CLUSTER, ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW
 # These versions have no field for the error.
 SILENT = {("DescribeLogDirs", version) for version in range(3)}
 VERSIONS = {"AddPartitionsToTxn": range(4), "AddPartitionsToTxn of a broker": range(4, 6),
-            "FindCoordinator of a transaction": range(1, 7), "Produce of a transaction": range(3, 12)}
+            "FindCoordinator of a transaction": range(1, 7), "Produce of a transaction": range(3, 14)}
 
 
 def api_of(name):
@@ -375,6 +377,34 @@ def test_lists_of_groups_transactions_and_topics_have_only_what_the_client_may_d
     of = m.OffsetFetchRequest
     answer = guarded.asked(of(groups=[of.OffsetFetchRequestGroup(group_id="others", topics=None)]), 8)
     assert [row.name for row in answer.groups[0].topics] == ["orders"]
+
+
+def test_of_several_topics_named_by_ids_only_what_is_not_allowed_is_refused(guarded):
+    """And an id of no topic is unknown, not refused: it tells nothing."""
+    ids = {row.name: row.topic_id for row in guarded.asked(m.MetadataRequest(topics=None), 12, "admin").topics}
+    named = {ids["orders"]: "orders", ids["secrets"]: "secrets", bytes(range(16)): "nowhere"}
+    expected = {"orders": Errors.NONE, "secrets": Errors.TOPIC_AUTHORIZATION_FAILED, "nowhere": Errors.UNKNOWN_TOPIC_ID}
+    guarded.set(*(allowed(need, TOPIC) for need in (READ, WRITE, DESCRIBE)), allowed(READ, GROUP))
+
+    def told(rows, partitions):
+        return {named[row.topic_id]: getattr(row, partitions)[0].error_code for row in rows}
+
+    of = m.ProduceRequest
+    answer = guarded.asked(of(acks=1, topic_data=[of.TopicProduceData(topic_id=topic_id, partition_data=[
+        of.PartitionProduceData(index=0, records=seglog.build_batch([(b"k", b"v")]))]) for topic_id in named]), 13)
+    assert told(answer.responses, "partition_responses") == expected
+    of = m.OffsetCommitRequest
+    answer = guarded.asked(of(group_id="readers", topics=[of.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[
+        of.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]) for topic_id in named]), 10)
+    assert told(answer.topics, "partitions") == expected
+    of = m.OffsetFetchRequest
+    answer = guarded.asked(of(groups=[of.OffsetFetchRequestGroup(group_id="readers", topics=[
+        of.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0]) for topic_id in named])]), 10)
+    assert told(answer.groups[0].topics, "partitions") == expected
+    guarded.commit("kept", "orders", "secrets")
+    guarded.set(allowed(DESCRIBE, TOPIC), allowed(DESCRIBE, GROUP, "kept"))
+    answer = guarded.asked(of(groups=[of.OffsetFetchRequestGroup(group_id="kept", topics=None)]), 10)
+    assert [row.topic_id for row in answer.groups[0].topics] == [ids["orders"]]
 
 
 def test_of_a_request_for_several_topics_only_what_is_not_allowed_is_refused(guarded):

@@ -12,9 +12,6 @@ pytestmark = pytest.mark.oracle
 
 # APIs of which we do not have the latest versions, and why.
 BEHIND = {
-    "Produce": "topic ids",
-    "OffsetCommit": "topic ids",
-    "OffsetFetch": "topic ids",
     "EndTxn": "transactions in which each one has an epoch of its own (KIP-890)",
     "TxnOffsetCommit": "the same",
     "ListTransactions": "filters that are regular expressions",

@@ -40,7 +40,8 @@ _REFUSED = {
 _NOT_ALLOWED = "Authorization failed."
 # ConfigResource.Type; any other number is the handler's to refuse.
 _CONFIGURED = {2: TOPIC, 4: CLUSTER, 8: CLUSTER, 16: CLUSTER, 32: GROUP}
-_FETCH_WITH_IDS, _METADATA_WITH_IDS, _COORDINATORS, _TRANSACTIONS, _GROUPS = 13, 12, 4, 4, 8    # since these versions
+# Since these versions.
+_METADATA_WITH_IDS, _COORDINATORS, _TRANSACTIONS, _GROUPS, _OFFSETS_WITH_IDS = 12, 4, 4, 8, 10
 
 
 class Asked:
@@ -153,6 +154,7 @@ class _Each(NamedTuple):
     answer_field: str
     name: str | None = "name"       # of the row; None: the row is the name
     unless: Operation | None = None
+    ids_since: int | None = None    # the first version that names topics by ids
 
 
 def _rule(*needs: _Needs, each: _Each | None = None) -> Rule:
@@ -166,14 +168,22 @@ def _rule(*needs: _Needs, each: _Each | None = None) -> Rule:
     return rule
 
 
-async def _of_each(asked: Asked, each: _Each, name_of: "Callable[[Any], str | None] | None" = None) -> Any:
+def _name_of(asked: Asked, each: _Each) -> "Callable[[Any], str | None]":
+    """The name of a row; None for the id of no topic, which is the handler's to refuse."""
+    field = each.name
+    if field is None:
+        return lambda row: str(row)
+    if each.ids_since is None or asked.context.version < each.ids_since:
+        return lambda row: str(getattr(row, field))
+    return lambda row: asked.topics.name_of_id(row.topic_id) or None
+
+
+async def _of_each(asked: Asked, each: _Each) -> Any:
     """The answer to the allowed rows, with those that are refused. Raises ProtocolError if rows are refused to a
     client that expects no answer."""
     if each.unless is not None and asked.may_cluster(each.unless):
         return await asked.handled()
-    if name_of is None:
-        field = each.name
-        name_of = (lambda row: row) if field is None else (lambda row: getattr(row, field))
+    name_of = _name_of(asked, each)
     allowed, refused = await asked.parted(getattr(asked.request, each.field), each.operation, each.kind, name_of)
     if not refused:
         return await asked.handled()
@@ -217,13 +227,7 @@ async def _fetch(asked: Asked) -> Any:
             return await asked.handled()
         return asked.refused(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
 
-    def name_of(row: Any) -> str | None:
-        if asked.context.version < _FETCH_WITH_IDS:
-            return str(row.topic)
-        topic = asked.topics.topic_of_id(row.topic_id)
-        return None if topic is None else topic.name
-
-    return await _of_each(asked, _Each(Operation.READ, TOPIC, "topics", "responses"), name_of)
+    return await _of_each(asked, _Each(Operation.READ, TOPIC, "topics", "responses", name="topic", ids_since=13))
 
 
 async def _init_producer_id(asked: Asked) -> Any:
@@ -449,10 +453,18 @@ async def _offset_fetch(asked: Asked) -> Any:
 async def _offsets_asked(asked: Asked, topics: "list[Any] | None") -> "tuple[list[Any] | None, list[Any]]":
     if topics is None:
         return None, []
-    allowed, refused = await asked.parted(topics, Operation.DESCRIBE, TOPIC, lambda row: str(row.name))
+    if asked.context.version >= _OFFSETS_WITH_IDS:
+        for row in topics:
+            row.name = asked.topics.name_of_id(row.topic_id)
+    allowed, refused = await asked.parted(topics, Operation.DESCRIBE, TOPIC, _offsets_of(asked))
     if refused:
         asked.told(Operation.DESCRIBE, TOPIC, refused[0].name)
     return allowed, refused
+
+
+def _offsets_of(asked: Asked) -> "Callable[[Any], str | None]":
+    """The topic of a row; None for the id of no topic, which is the handler's to refuse."""
+    return lambda row: None if not row.name and asked.context.version >= _OFFSETS_WITH_IDS else str(row.name)
 
 
 async def _offsets_told(
@@ -460,15 +472,18 @@ async def _offsets_told(
     partition_of: Callable[..., Any],
 ) -> list[Any]:
     """The rows of the answer: those of all topics of a group are cut, too."""
-    allowed, _ = await asked.parted(topics, Operation.DESCRIBE, TOPIC, lambda row: str(row.name))
+    allowed, _ = await asked.parted(topics, Operation.DESCRIBE, TOPIC, _offsets_of(asked))
     return [*allowed, *(
         _no_offsets(row, Errors.TOPIC_AUTHORIZATION_FAILED, topic_of, partition_of) for row in refused)]
 
 
 def _no_offsets(row: Any, error: Errors, topic_of: Callable[..., Any], partition_of: Callable[..., Any]) -> Any:
-    return topic_of(name=row.name, partitions=[
+    topic = topic_of(name=row.name, partitions=[
         partition_of(partition_index=number, committed_offset=-1, metadata="", error_code=error)
         for number in row.partition_indexes])
+    if hasattr(topic, "topic_id"):      # since version 8, and sent since 10
+        topic.topic_id = row.topic_id
+    return topic
 
 
 async def _offset_delete(asked: Asked) -> Any:
@@ -540,13 +555,14 @@ async def _list_transactions(asked: Asked) -> Any:
 _WRITES_TRANSACTION = _Needs(Operation.WRITE, TRANSACTIONAL_ID, "transactional_id")
 _READS_GROUP = _Needs(Operation.READ, GROUP, "group_id")
 _COMMITS = _Each(Operation.READ, TOPIC, "topics", "topics")
+_WRITES_TOPIC = _Each(Operation.WRITE, TOPIC, "topic_data", "responses", ids_since=13)
 
 RULES: Mapping[ApiKey, Rule] = {
-    ApiKey.PRODUCE: _rule(_WRITES_TRANSACTION, each=_Each(Operation.WRITE, TOPIC, "topic_data", "responses")),
+    ApiKey.PRODUCE: _rule(_WRITES_TRANSACTION, each=_WRITES_TOPIC),
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _of_topics(Operation.DESCRIBE),
     ApiKey.METADATA: _metadata,
-    ApiKey.OFFSET_COMMIT: _rule(_READS_GROUP, each=_COMMITS),
+    ApiKey.OFFSET_COMMIT: _rule(_READS_GROUP, each=_COMMITS._replace(ids_since=_OFFSETS_WITH_IDS)),
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.JOIN_GROUP: _of_group(Operation.READ),

@@ -111,7 +111,7 @@ class ClusterFacts:
 
     async def _row(self, topic: ServedTopic, context: RequestContext) -> _Topic:
         return _Topic(
-            name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal,
+            name=topic.name, topic_id=topic.shown_id, is_internal=topic.is_internal,
             partitions=[await self._partition_row(topic.name, number, context) for number in range(topic.partitions)])
 
     async def _partition_row(self, name: str, number: int, context: RequestContext) -> _Partition:
@@ -157,7 +157,7 @@ class ClusterFacts:
             numbers = range(first, min(first + room, topic.partitions))
             room -= len(numbers)
             answer.topics.append(_Described(
-                name=name, topic_id=topic.topic_id, is_internal=topic.is_internal,
+                name=name, topic_id=topic.shown_id, is_internal=topic.is_internal,
                 topic_authorized_operations=TOPIC_OPERATIONS,
                 partitions=[await self._described(name, number, context) for number in numbers]))
             if numbers and numbers.stop < topic.partitions:

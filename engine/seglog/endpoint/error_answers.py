@@ -26,7 +26,7 @@ def _produce(request: m.ProduceRequest, error: Errors) -> Any:
     if request.acks == 0:
         return None
     return m.ProduceResponse(responses=[
-        m.ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=[
+        m.ProduceResponse.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[
             m.ProduceResponse.PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
             for part in topic.partition_data
         ])
@@ -64,7 +64,7 @@ def _metadata(request: m.MetadataRequest, error: Errors) -> Any:
 
 def _offset_commit(request: m.OffsetCommitRequest, error: Errors) -> Any:
     return m.OffsetCommitResponse(topics=[
-        m.OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
+        m.OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[
             m.OffsetCommitResponse.OffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=error)
             for part in topic.partitions

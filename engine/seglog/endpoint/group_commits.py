@@ -9,6 +9,7 @@ from seglog.coordinators.internal_topic import KeyValue, ProducerOfBatch, has_ro
 from seglog.coordinators.offsets_topic import offset_record
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.request_context import Handler, RequestContext
+from seglog.endpoint.topics import ZERO_ID, Topics
 from seglog.endpoint.workload import Workload
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
@@ -25,6 +26,7 @@ from seglog.wire.messages import (
 )
 
 _NO_OFFSET = CommittedOffset(-1)
+_WITH_IDS = 10      # the first version of OffsetCommit and OffsetFetch that names topics by ids
 # What a fetch of one partition finds.
 _Found = tuple[CommittedOffset, Errors]
 
@@ -35,8 +37,9 @@ _Committer = Callable[[], tuple[Group | None, Errors | None]]
 class GroupCommits:
     """Answers these requests from `GroupOffsets`."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
         self._coordinator = coordinator
+        self._topics = topics
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.OFFSET_COMMIT: self.offset_commit,
             ApiKey.OFFSET_FETCH: self.offset_fetch,
@@ -49,6 +52,9 @@ class GroupCommits:
     async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
         now_ms = self._coordinator.now_ms()
         retention_ms = request.retention_time_ms
+        if context.version >= _WITH_IDS:
+            for topic in request.topics:
+                topic.name = self._topics.name_of_id(topic.topic_id)
         wanted = await context.work.made(lambda: {
             (topic.name, row.partition_index): CommittedOffset(
                 row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "",
@@ -58,8 +64,10 @@ class GroupCommits:
             for topic in request.topics for row in topic.partitions
         })
         errors = await self._commit(request.group_id, wanted, lambda: self._committer(request), context.work)
+        if context.version >= _WITH_IDS:
+            errors.update((where, Errors.UNKNOWN_TOPIC_ID) for where in wanted if not where[0])
         return await context.work.made(lambda: OffsetCommitResponse(topics=[
-            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[
                 OffsetCommitResponse.OffsetCommitResponsePartition(
                     partition_index=row.partition_index, error_code=errors[topic.name, row.partition_index]
                 )
@@ -210,20 +218,31 @@ class GroupCommits:
         self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         error = self._coordinator.check(asked.group_id, may_be_empty=True) or Errors.NONE
+        by_id = context.version >= _WITH_IDS
+        for row in asked.topics or () if by_id else ():
+            row.name = self._topics.name_of_id(row.topic_id)
         topics = None if asked.topics is None else [(row.name, row.partition_indexes) for row in asked.topics]
         await context.work.step()
         found = [] if error else await self._find(asked.group_id, topics, require_stable, error, context)
+        if not by_id:
+            ids = [ZERO_ID] * len(found)
+        elif asked.topics is None:      # without an id, a client could not tell which topic is meant
+            served = [(one, self._topics.topic(one[0])) for one in found]
+            found, ids = [one for one, topic in served if topic], [topic.shown_id for _, topic in served if topic]
+        else:
+            ids = [row.topic_id for row in asked.topics]
         return await context.work.made(lambda: OffsetFetchResponse.OffsetFetchResponseGroup(
             group_id=asked.group_id, error_code=error,
             topics=[
-                OffsetFetchResponse.OffsetFetchResponseTopics(name=name, partitions=[
+                OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=[
                     OffsetFetchResponse.OffsetFetchResponsePartitions(
                         partition_index=partition, committed_offset=commit.offset, metadata=commit.metadata,
-                        committed_leader_epoch=commit.leader_epoch, error_code=error_code,
+                        committed_leader_epoch=commit.leader_epoch,
+                        error_code=Errors.UNKNOWN_TOPIC_ID if by_id and not name else error_code,
                     )
                     for partition, (commit, error_code) in rows
                 ])
-                for name, rows in found
+                for (name, rows), topic_id in zip(found, ids, strict=False)
             ],
         ))
 

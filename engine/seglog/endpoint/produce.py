@@ -47,7 +47,7 @@ Verify = Callable[[str, int, int, str, int], Errors]
 
 ACKS_ALL = -1
 _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it may write to Kafka's internal topics
-_FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS = 3, 7, 8   # versions of Produce
+_FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS, _FIRST_WITH_IDS = 3, 7, 8, 13     # versions of Produce
 _LZ4_HEADER_BYTES = 7
 _SIZE = struct.Struct(">i")
 
@@ -116,6 +116,8 @@ class Produce:
     ) -> ProduceResponse | PendingAnswer[ProduceResponse] | None:
         logs: list[_Found] = []
         for topic in request.topic_data:
+            if context.version >= _FIRST_WITH_IDS:
+                topic.name = self._topics.name_of_id(topic.topic_id)
             for data in topic.partition_data:
                 if context.work.is_heavy:
                     await context.work.pause()
@@ -172,19 +174,22 @@ class Produce:
                     await context.work.pause()      # nothing comes between the checks of a batch and its append
                 row = _Row(data.index, 0, -1)
                 log, batch = next(found), next(before, None)
-                if request.acks not in (0, 1, ACKS_ALL):
+                if log is None:
+                    is_id_of_none = not topic.name and context.version >= _FIRST_WITH_IDS
+                    _refuse(row, Errors.UNKNOWN_TOPIC_ID if is_id_of_none else Errors.UNKNOWN_TOPIC_OR_PARTITION)
+                elif request.acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
                 else:
                     appended = self._append(request, context, topic.name, data, log, row, batch)
                     if appended is not None:
                         done.append(appended)
                 rows.append(row)
-            responses.append(ProduceResponse.TopicProduceResponse(topic.name, rows))
+            responses.append(ProduceResponse.TopicProduceResponse(topic.name, topic.topic_id, rows))
         return responses, done
 
     def _append(
         self, request: ProduceRequest, context: RequestContext, topic: str, data: ProduceRequest.PartitionProduceData,
-        found: _Found, row: _Row, checked: "_Checked",
+        found: Log | SeglogError, row: _Row, checked: "_Checked",
     ) -> _Appended | None:
         """Append the batches of one partition. Returns None if there is nothing to write, or if they are refused: the
         row has the reason."""
@@ -194,9 +199,6 @@ class Produce:
             if isinstance(found, SeglogError):
                 raise found
             log = found
-            if log is None:
-                _refuse(row, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-                return None
             if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                 _refuse(row, Errors.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                 return None

@@ -161,7 +161,7 @@ class Server:
                 self.topics, options.config, options.coordinators, options.cleaner, options.log_config, self._fsync,
             ).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
-            GroupCommits(self.groups).HANDLERS,
+            GroupCommits(self.groups, self.topics).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
             UserAdmin(self._users).HANDLERS,

@@ -234,7 +234,7 @@ class TopicAdmin:
                 row.error_code = Errors.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Errors.UNKNOWN_TOPIC_ID
                 continue
             wanted[topic.name] = row
-            row.name, row.topic_id = topic.name, topic.topic_id
+            row.name, row.topic_id = topic.name, topic.shown_id
         deleted: list[tuple[str, int]] = []
         for (name, row), done in zip(wanted.items(), await self._topics.delete_all(list(wanted)), strict=True):
             if isinstance(done, SeglogError):

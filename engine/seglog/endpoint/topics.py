@@ -1,7 +1,8 @@
 """The topics of a log dir, their ids and their logs; creates, widens and deletes topics.
 
 A topic consists of the partition directories with its name. As with a broker, each of them has the topic's id in its
-`partition.metadata`; directories without that file (from `seglog.open`) have no id, and clients use the name instead.
+`partition.metadata`; directories without that file (from `seglog.open`) have no id, and clients see one that is made
+from the topic's name: Produce 13 and its like name topics by ids alone.
 An internal topic starts with its last partition only; each other one is created when it is first used, since most of
 the fifty never are. Everything except `log` runs in the loop's thread; one worker thread does the work on files, in
 the order of the requests. Topics that wait for it together are created together, and so are deletions done.
@@ -76,7 +77,8 @@ class NewTopic(NamedTuple):
 
 
 class ServedTopic:
-    """A topic as clients see it. `partitions`: the highest number of a partition directory plus one."""
+    """A topic as clients see it. `topic_id`: the one on the disk, or ZERO_ID; `partitions`: the highest number of a
+    partition directory plus one."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
@@ -84,6 +86,11 @@ class ServedTopic:
         self.name = name
         self.topic_id = topic_id
         self.partitions = partitions
+
+    @property
+    def shown_id(self) -> bytes:
+        """The id by which clients know it."""
+        return self.topic_id if self.topic_id != ZERO_ID else _made_id(self.name)
 
     @property
     def is_internal(self) -> bool:
@@ -182,6 +189,11 @@ class Topics:
 
     def topic_of_id(self, topic_id: bytes) -> ServedTopic | None:
         return self._by_id.get(topic_id)
+
+    def name_of_id(self, topic_id: bytes) -> str:
+        """The name of the topic with this id; empty if there is none."""
+        topic = self._by_id.get(topic_id)
+        return "" if topic is None else topic.name
 
     def partition_count(self, topic: str) -> int:
         """The topic's number of partitions; 0: there is no such topic."""
@@ -530,8 +542,7 @@ class Topics:
     def _show(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic
         self._alike.setdefault(_flat(topic.name), set()).add(topic.name)
-        if topic.topic_id != ZERO_ID:
-            self._by_id[topic.topic_id] = topic
+        self._by_id[topic.shown_id] = topic
 
     def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, str]) -> Log:
         """Make a partition of an internal topic that is used for the first time, durably."""
@@ -705,7 +716,8 @@ class Topics:
     def _hide(self, name: str) -> ServedTopic | None:
         topic = self._topics.pop(name, None)
         if topic is not None:
-            self._by_id.pop(topic.topic_id, None)
+            for topic_id in (topic.topic_id, _made_id(name)):
+                self._by_id.pop(topic_id, None)
             alike = self._alike[_flat(name)]
             alike.discard(name)
             if not alike:
@@ -792,6 +804,11 @@ class Topics:
 
     def _id_of(self, topic: str, partition: int) -> bytes:
         return id_of_topic(self._directory(topic, partition))
+
+
+def _made_id(name: str) -> bytes:
+    """The id of a topic that has none on the disk: the same after each start, and none that a broker could choose."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"seglog:topic:{name}").bytes
 
 
 def _flat(name: str) -> str:

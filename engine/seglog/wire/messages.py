@@ -103,7 +103,7 @@ class ResponseHeader(KafkaMessage):
 
 class ProduceRequest(KafkaMessage):
     API_KEY = 0
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 11, 9
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
     __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
     FIELDS = (
         "TransactionalId string 3+ null = null|"
@@ -122,14 +122,19 @@ class ProduceRequest(KafkaMessage):
         self.topic_data = [] if topic_data is UNSET else topic_data
 
     class TopicProduceData(KafkaStruct):
-        __slots__ = ("name", "partition_data")
+        __slots__ = ("name", "topic_id", "partition_data")
         FIELDS = (
-            "Name string 0+|"
+            "Name string 0-12|"
+            "TopicId uuid 13+|"
             "PartitionData []PartitionProduceData 0+"
         )
 
-        def __init__(self, name: str = "", partition_data: list[ProduceRequest.PartitionProduceData] = UNSET) -> None:
+        def __init__(
+            self, name: str = "", topic_id: bytes = ZERO_UUID,
+            partition_data: list[ProduceRequest.PartitionProduceData] = UNSET,
+        ) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partition_data = [] if partition_data is UNSET else partition_data
 
     class PartitionProduceData(KafkaStruct):
@@ -146,7 +151,7 @@ class ProduceRequest(KafkaMessage):
 
 class ProduceResponse(KafkaMessage):
     API_KEY = 0
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 11, 9
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
     FIELDS = (
         "Responses []TopicProduceResponse 0+|"
@@ -163,16 +168,19 @@ class ProduceResponse(KafkaMessage):
         self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
 
     class TopicProduceResponse(KafkaStruct):
-        __slots__ = ("name", "partition_responses")
+        __slots__ = ("name", "topic_id", "partition_responses")
         FIELDS = (
-            "Name string 0+|"
+            "Name string 0-12|"
+            "TopicId uuid 13+|"
             "PartitionResponses []PartitionProduceResponse 0+"
         )
 
         def __init__(
-            self, name: str = "", partition_responses: list[ProduceResponse.PartitionProduceResponse] = UNSET,
+            self, name: str = "", topic_id: bytes = ZERO_UUID,
+            partition_responses: list[ProduceResponse.PartitionProduceResponse] = UNSET,
         ) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partition_responses = [] if partition_responses is UNSET else partition_responses
 
     class PartitionProduceResponse(KafkaStruct):
@@ -728,7 +736,7 @@ class MetadataResponse(KafkaMessage):
 
 class OffsetCommitRequest(KafkaMessage):
     API_KEY = 8
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 8
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 10, 8
     __slots__ = (
         "group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "retention_time_ms", "topics",
     )
@@ -754,16 +762,19 @@ class OffsetCommitRequest(KafkaMessage):
         self.topics = [] if topics is UNSET else topics
 
     class OffsetCommitRequestTopic(KafkaStruct):
-        __slots__ = ("name", "partitions")
+        __slots__ = ("name", "topic_id", "partitions")
         FIELDS = (
-            "Name string 0+|"
+            "Name string 0-9|"
+            "TopicId uuid 10+|"
             "Partitions []OffsetCommitRequestPartition 0+"
         )
 
         def __init__(
-            self, name: str = "", partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition] = UNSET,
+            self, name: str = "", topic_id: bytes = ZERO_UUID,
+            partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition] = UNSET,
         ) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partitions = [] if partitions is UNSET else partitions
 
     class OffsetCommitRequestPartition(KafkaStruct):
@@ -791,7 +802,7 @@ class OffsetCommitRequest(KafkaMessage):
 
 class OffsetCommitResponse(KafkaMessage):
     API_KEY = 8
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 8
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 10, 8
     __slots__ = ("throttle_time_ms", "topics")
     FIELDS = (
         "ThrottleTimeMs int32 3+|"
@@ -805,16 +816,19 @@ class OffsetCommitResponse(KafkaMessage):
         self.topics = [] if topics is UNSET else topics
 
     class OffsetCommitResponseTopic(KafkaStruct):
-        __slots__ = ("name", "partitions")
+        __slots__ = ("name", "topic_id", "partitions")
         FIELDS = (
-            "Name string 0+|"
+            "Name string 0-9|"
+            "TopicId uuid 10+|"
             "Partitions []OffsetCommitResponsePartition 0+"
         )
 
         def __init__(
-            self, name: str = "", partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition] = UNSET,
+            self, name: str = "", topic_id: bytes = ZERO_UUID,
+            partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition] = UNSET,
         ) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partitions = [] if partitions is UNSET else partitions
 
     class OffsetCommitResponsePartition(KafkaStruct):
@@ -831,7 +845,7 @@ class OffsetCommitResponse(KafkaMessage):
 
 class OffsetFetchRequest(KafkaMessage):
     API_KEY = 9
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 6
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 10, 6
     __slots__ = ("group_id", "topics", "groups", "require_stable")
     FIELDS = (
         "GroupId string 0-7|"
@@ -879,20 +893,22 @@ class OffsetFetchRequest(KafkaMessage):
             self.topics = [] if topics is UNSET else topics
 
     class OffsetFetchRequestTopics(KafkaStruct):
-        __slots__ = ("name", "partition_indexes")
+        __slots__ = ("name", "topic_id", "partition_indexes")
         FIELDS = (
-            "Name string 8+|"
+            "Name string 8-9|"
+            "TopicId uuid 10+|"
             "PartitionIndexes []int32 8+"
         )
 
-        def __init__(self, name: str = "", partition_indexes: list[int] = UNSET) -> None:
+        def __init__(self, name: str = "", topic_id: bytes = ZERO_UUID, partition_indexes: list[int] = UNSET) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
 
 
 class OffsetFetchResponse(KafkaMessage):
     API_KEY = 9
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 6
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 10, 6
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
     FIELDS = (
         "ThrottleTimeMs int32 3+|"
@@ -960,16 +976,19 @@ class OffsetFetchResponse(KafkaMessage):
             self.error_code = error_code
 
     class OffsetFetchResponseTopics(KafkaStruct):
-        __slots__ = ("name", "partitions")
+        __slots__ = ("name", "topic_id", "partitions")
         FIELDS = (
-            "Name string 8+|"
+            "Name string 8-9|"
+            "TopicId uuid 10+|"
             "Partitions []OffsetFetchResponsePartitions 8+"
         )
 
         def __init__(
-            self, name: str = "", partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions] = UNSET,
+            self, name: str = "", topic_id: bytes = ZERO_UUID,
+            partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions] = UNSET,
         ) -> None:
             self.name = name
+            self.topic_id = topic_id
             self.partitions = [] if partitions is UNSET else partitions
 
     class OffsetFetchResponsePartitions(KafkaStruct):

@@ -41,8 +41,8 @@ class Asked:
     def __init__(self, groups, transactions, topics):
         self.groups, self.transactions, self.topics = groups, transactions, topics
         self._handlers = {
-            **GroupMembership(groups).HANDLERS, **GroupCommits(groups).HANDLERS, **GroupAdministration(groups).HANDLERS,
-            **TransactionRequests(transactions).HANDLERS,
+            **GroupMembership(groups).HANDLERS, **GroupCommits(groups, topics).HANDLERS,
+            **GroupAdministration(groups).HANDLERS, **TransactionRequests(transactions).HANDLERS,
         }
 
     async def __call__(self, request, version=None, client_id="client"):

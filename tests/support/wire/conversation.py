@@ -48,6 +48,9 @@ LAST_OF_391 = {
     m.FetchRequest: 17,
     m.ListOffsetsRequest: 9,
     m.MetadataRequest: 12,
+    m.OffsetCommitRequest: 9,
+    m.OffsetFetchRequest: 9,
+    m.ProduceRequest: 11,
     m.UpdateFeaturesRequest: 1,
 }
 

@@ -1,7 +1,8 @@
 """The conversation in the versions that Kafka 3.9.1 does not have, with a broker of 4.4.0."""
 
+from seglog import build_batch
 from seglog.wire import messages as m
-from support.conversation import LAST_OF_391, T0, UNKNOWN_ID, Conversation, batch, fetch, list_offsets
+from support.conversation import LAST_OF_391, T0, UNKNOWN_ID, Conversation, batch, fetch, list_offsets, produce
 
 
 def later(request):
@@ -126,6 +127,93 @@ class NewestConversation(Conversation):
                 asked = list_offsets("listed", [(0, timestamp), (1, timestamp)])
                 asked.timeout_ms = 1000
                 self.say(label, asked, version)
+
+    def newest_produce(self):
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        self.await_topic("__consumer_offsets")
+        for version in later(m.ProduceRequest):
+            topic, compacted = f"produce-{version}", f"compacted-{version}"
+            self.topic(topic)
+            self.topic(compacted, cleanup_policy="compact")
+            good = batch()
+
+            def say(label, name, records, version=version, **how):
+                request = produce(name, records, **how)
+                if version > 12:
+                    for row in request.topic_data:
+                        row.topic_id = {"nowhere": UNKNOWN_ID, "": bytes(16)}.get(name) or self.id_of(name)
+                self.say(label, request, version)
+
+            say("a good batch", topic, good)
+            say("another one, acks 1", topic, batch(3), acks=1)
+            say("no records", topic, b"")
+            say("acks 5", topic, good, acks=5)
+            say("an unknown topic", "nowhere", good)
+            say("an unknown topic, acks 5", "nowhere", good, acks=5)
+            say("no topic", "", good)
+            say("an unknown partition", topic, good, partition=7)
+            say("a wrong checksum", topic, good[:-1] + b"\x7f")
+            say("format 1", topic, batch(magic=1))
+            say("an internal topic", "__consumer_offsets", good)
+            say("without a key", compacted, build_batch([(None, b"value", (), T0), (b"k", b"value", (), T0)]))
+            of = {"producer_id": 4000 + version, "producer_epoch": 0}
+            for sequence in (0, 0, 3, 9):
+                label = f"sequence {sequence}"
+                again = " again" if f"Produce v{version}: {label}" in self.held else ""
+                say(label + again, topic, batch(base_sequence=sequence, **of))
+            self.say("an empty request", m.ProduceRequest(acks=-1, timeout_ms=1000), version)
+
+    def newest_offsets(self):
+        self.topic("offsets", 2)
+        self.topic("others")
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        member = self.joined("members")
+        C, F = m.OffsetCommitRequest, m.OffsetFetchRequest
+        ids = {"offsets": self.id_of("offsets"), "others": self.id_of("others"), "nowhere": UNKNOWN_ID, "": bytes(16)}
+
+        def commit(group, *topics, partition=0, metadata="of mine", **how):
+            part = C.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=7, committed_metadata=metadata)
+            return C(group_id=group, **how, topics=[
+                C.OffsetCommitRequestTopic(topic_id=ids[name], partitions=[part]) for name in topics])
+
+        for version in later(C):
+            self.say("of a group without members", commit("single", "offsets"), version)
+            self.say("of two topics", commit("single", "offsets", "others"), version)
+            self.say("of two topics and an unknown one", commit("single", "others", "nowhere", "offsets"), version)
+            self.say("of an unknown topic", commit("made by nobody", "nowhere"), version)
+            self.say("of no topic", commit("single", ""), version)
+            self.say("of an unknown partition", commit("single", "offsets", partition=9), version)
+            self.say("of an unknown partition of an unknown topic", commit("single", "nowhere", partition=9), version)
+            self.say("long metadata", commit("single", "offsets", metadata="x" * 4097), version)
+            self.say("of a member", commit(
+                "members", "offsets", member_id=member, generation_id_or_member_epoch=1), version)
+            self.say("of another generation", commit(
+                "members", "offsets", member_id=member, generation_id_or_member_epoch=9), version)
+            self.say("of another generation and an unknown topic", commit(
+                "members", "offsets", "nowhere", member_id=member, generation_id_or_member_epoch=9), version)
+            self.say("of an unknown member", commit(
+                "members", "offsets", member_id="nobody", generation_id_or_member_epoch=1), version)
+
+        def ask(group, *topics, parts=(0, 1), **how):
+            asked = [F.OffsetFetchRequestTopics(topic_id=ids[name], partition_indexes=list(parts)) for name in topics]
+            return F.OffsetFetchRequestGroup(group_id=group, topics=asked or None, **how)
+
+        for version in later(F):
+            self.say("of two partitions", F(groups=[ask("single", "offsets")]), version)
+            self.say("of an unknown topic", F(groups=[ask("single", "nowhere")]), version)
+            self.say("of topics, one unknown", F(groups=[ask("single", "others", "nowhere", "offsets")]), version)
+            self.say("of no topic", F(groups=[ask("single", "")]), version)
+            self.say("of an unknown partition", F(groups=[ask("single", "offsets", parts=[9])]), version)
+            self.say("of everything", F(groups=[ask("single")]), version)
+            self.say("of an unknown group", F(groups=[ask("nobody's", "offsets", "nowhere")]), version)
+            self.say("of everything of an unknown group", F(groups=[ask("nobody's")]), version)
+            self.say("of two groups", F(groups=[ask("single", "offsets"), ask("members", "offsets")]), version)
+            self.say("as a member of a classic group", F(groups=[
+                ask("members", "offsets", member_id=member, member_epoch=1)]), version)
+            self.say("of what is stable", F(groups=[ask("single", "offsets")], require_stable=True), version)
+        L = m.LeaveGroupRequest
+        self.settled(L(group_id="members", members=[L.MemberIdentity(member_id=member)]), 5)
 
     def newest_administration(self):
         self.topic("administered", 2)
