@@ -3,7 +3,7 @@ import logging
 import socket
 import struct
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_closed_socket_ends_its_long_poll(served):
     for _ in range(MANY):
         with WireClient(served) as client:
             client.send(fetch_request("orders", 0, max_wait_ms=FOREVER_MS), 12)
-    wait_for(lambda: connections(served) == 0, seconds=10)
+    wait_for(lambda: connections(served) == 0)
 
 
 @pytest.mark.parametrize("bytes_behind", [b"", b"\0\0"], ids=["nothing behind", "bytes behind"])
@@ -47,27 +47,44 @@ def test_a_closed_socket_ends_a_wait_for_the_other_members(served, bytes_behind)
         with WireClient(served) as second:      # waits until the first member joins again, which it does not
             second.send(join(second), 3)
             second.socket.sendall(bytes_behind)
-            wait_for(lambda: connections(served) == 2, seconds=10)
-        wait_for(lambda: connections(served) == 1, seconds=10)
+            wait_for(lambda: connections(served) == 2)
+        wait_for(lambda: connections(served) == 1)
+
+
+def in_its_time(server, act):
+    """When `act(client)` began, and what it returned: tried until the client, on a busy machine, was not too late."""
+    for _ in range(100):
+        with WireClient(server) as client, suppress(ConnectionError):
+            begin = time.monotonic()
+            return begin, act(client)
+    raise AssertionError("each connection was closed")
 
 
 def test_a_long_poll_is_no_longer_than_a_connection_may_be_idle(in_memory):
     config = {"connections.max.idle.ms": 500}
-    with seglog.serve(in_memory, topics={"orders": 1}, config=config) as server, WireClient(server) as client:
-        begin = time.monotonic()
-        assert not client.ask(fetch_request("orders", 0, max_wait_ms=FOREVER_MS), 12).error_code
-        assert 0.4 < time.monotonic() - begin < 20
+    with seglog.serve(in_memory, topics={"orders": 1}, config=config) as server:
+        begin, answer = in_its_time(
+            server, lambda client: client.ask(fetch_request("orders", 0, max_wait_ms=FOREVER_MS), 12))
+        assert not answer.error_code
+        assert 0.4 < time.monotonic() - begin < 60
 
 
 def test_a_client_that_does_not_log_in_in_time_is_closed(in_memory):
     config = {"seglog.connections.login.timeout.ms": 300}
-    with seglog.serve(in_memory, users={"alice": "secret"}, config=config) as server, WireClient(server) as known:
-        assert not log_in(known).error_code
-        with WireClient(server) as silent, WireClient(server) as slow:
-            slow.socket.sendall(struct.pack(">i", 1000))
-            assert silent.is_closed()
-            assert slow.is_closed()
-        assert not known.ask(m.MetadataRequest(topics=None), 12).topics     # who is logged in has time
+    with seglog.serve(in_memory, users={"alice": "secret"}, config=config) as server:
+
+        def logged_in(known):
+            answer = log_in(known)
+            with WireClient(server) as silent, WireClient(server) as slow:
+                with suppress(ConnectionError):     # of a machine so busy that its time was over
+                    slow.socket.sendall(struct.pack(">i", 1000))
+                assert silent.is_closed()
+                assert slow.is_closed()
+            return answer, known.ask(m.MetadataRequest(topics=None), 12)    # who is logged in has time
+
+        _, (answer, metadata) = in_its_time(server, logged_in)
+        assert not answer.error_code
+        assert not metadata.topics
 
 
 def test_those_who_do_not_log_in_keep_nobody_out(in_memory):

@@ -9,6 +9,7 @@ import pytest
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from support.waiting import wait_for
 
 NOW = 1_700_000_000_000
 LONG = {"linger.ms": 3_600_000}
@@ -195,32 +196,18 @@ def test_an_idle_log_rolls_by_the_clock(path):
         assert len(log.segments) == 2
 
 
-def threads_come_to(count):
-    """Whether the process comes to have so many threads: those of calls that are over take a moment to end."""
-    for _ in range(3000):
-        if len(os.listdir("/proc/self/task")) == count:
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def threads_that_stay():
-    """How many threads the process has when none has ended for half a second: those of tests before this one do."""
-    counts = []
-    while len(counts) < 50 or len(set(counts[-50:])) > 1:
-        counts.append(len(os.listdir("/proc/self/task")))
-        time.sleep(0.01)
-    return counts[-1]
+def threads():
+    return set(os.listdir("/proc/self/task"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_only_what_needs_a_thread_has_one(path):
-    before = threads_that_stay()
+    before = threads()      # some of them may be of tests before this one, and end meanwhile
     with seglog.open(path, fsync="never"):
-        assert threads_come_to(before)
+        wait_for(lambda: not threads() - before)        # those of calls that are over take a moment to end
     with seglog.open(path, fsync="interval"):
-        assert threads_come_to(before + 1)
-    assert threads_come_to(before)
+        wait_for(lambda: len(threads() - before) == 1)
+    wait_for(lambda: not threads() - before)
 
 
 def test_a_thread_does_not_keep_its_log_alive(path):

@@ -27,6 +27,7 @@ from seglog.log.log import Log
 from seglog.metrics import Exposition
 from seglog.reading.fetch_result import ConvertedFetch, FetchSlice, LogEnds
 from seglog.upkeep.cleaner import clean
+from support.descriptors import descriptors_of
 from support.golden import unpack
 from support.made_logs import NOW, batches_of, open_log
 
@@ -279,7 +280,7 @@ def test_a_fetch_that_meets_another_file_under_the_name_raises(path):
 
 def test_descriptors_are_closed_when_nobody_holds_them(path):
     def count():
-        return len(os.listdir("/proc/self/fd"))
+        return descriptors_of(path)
 
     log = filled(open_log(path, segment_bytes=1000))
     before = count()
