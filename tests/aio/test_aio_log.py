@@ -44,7 +44,7 @@ class HeldFs(OsFileSystem):
     def create(self, path, within=None, mode=0o666):
         if str(path).endswith(".log"):
             self.syncing.set()
-            assert self.go.wait(20)
+            assert self.go.wait(120)
         return self._held(super().create(path, within, mode))
 
     def _held(self, file):
@@ -53,7 +53,7 @@ class HeldFs(OsFileSystem):
 
             def held():
                 self.syncing.set()
-                assert self.go.wait(20)
+                assert self.go.wait(120)
                 if self.error is not None:
                     raise self.error
                 sync()
@@ -70,7 +70,7 @@ async def warmed(log):
     await log.flush()
 
 
-async def until(condition, seconds=20):
+async def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -291,7 +291,7 @@ def test_a_cancelled_opening_leaves_no_log_open(in_memory, monkeypatch):
 
     def slowly(*args, **named):
         entered.set()
-        assert release.wait(20)
+        assert release.wait(120)
         return seglog.open(*args, **named)
 
     monkeypatch.setattr("seglog.aio.opening.open_log", slowly)
@@ -449,7 +449,7 @@ async def use_log(path):
 
 async def use_follower(path):
     async with seglog.aio.follow(path) as follower:
-        await anext(follower.follow("start", timeout=20))
+        await anext(follower.follow("start", timeout=60))
 
 
 async def use_queue(path):
@@ -544,7 +544,7 @@ def test_nothing_is_left_of_a_log_that_was_closed(in_memory):
     async def use(name):
         async with seglog.aio.open(in_memory / name) as log, seglog.aio.follow(in_memory / name) as reader:
             tasks = [asyncio.ensure_future(log.append(b"v")) for _ in range(50)]
-            records = reader.follow("start", timeout=20)
+            records = reader.follow("start", timeout=60)
             async for record in records:
                 if record.offset == 30:
                     break

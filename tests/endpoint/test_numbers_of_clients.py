@@ -76,7 +76,7 @@ def test_the_members_of_all_groups_hold_no_more_than_the_operator_allows(client)
         of.SyncGroupRequestAssignment(member_id="m", assignment=b"x" * 4000)]), 3)
     assert large.error_code == Errors.GROUP_MAX_SIZE_REACHED
     client.ask(m.LeaveGroupRequest(group_id="g0", member_id=first.member_id), 1)
-    wait_for(lambda: not join(client, "g2", b"x" * 4000).error_code, seconds=10)
+    wait_for(lambda: not join(client, "g2", b"x" * 4000).error_code)
 
 
 @pytest.mark.parametrize("client", [{"seglog.group.offsets.max.bytes": 10_000}], indirect=True)

@@ -29,7 +29,7 @@ def shown(in_memory):
 
 
 def got(server, path):
-    with urllib.request.urlopen(f"http://{server.http_address}{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{server.http_address}{path}", timeout=60) as answer:
         return answer.headers, answer.read().decode()
 
 
@@ -93,7 +93,7 @@ def test_what_a_client_wanted_and_the_server_lacks_is_counted_and_logged_with_it
 ])
 def test_other_requests_get_their_status(shown, request_line, status):
     host, _, port = shown.http_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request_line)
         assert connection.recv(12) == b"HTTP/1.1 %d" % status
 

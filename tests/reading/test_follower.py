@@ -78,7 +78,7 @@ def test_a_follower_sees_what_a_model_says(in_memory, data):
 
     log, model, start, count = opened(), [], 0, 0
     follower = seglog.follow(path)
-    following = follower.follow("start", timeout=10, on_out_of_range="earliest")
+    following = follower.follow("start", timeout=60, on_out_of_range="earliest")
     position = 0
     try:
         for step in data.draw(st.lists(st.sampled_from(
@@ -163,7 +163,7 @@ def test_a_read_goes_on_over_compaction_rolls_and_cuts(path):
         for n in range(60):
             log.append(b"%03d" % n + b"x" * 100, key=b"%d" % (n % 7))
         told(log)
-        reading, following = follower.read(), follower.follow("start", timeout=10)
+        reading, following = follower.read(), follower.follow("start", timeout=60)
         first, followed = [next(reading) for _ in range(3)], [next(following) for _ in range(3)]
         clean(log, log.config)
         left = [record.offset for record in log.read()]
@@ -203,7 +203,7 @@ def test_a_change_that_begins_right_behind_another_hides_no_records(path, monkey
                 end_soon()
             return ends
 
-        reading = follower.read() if how == "read" else follower.follow("start", timeout=10)
+        reading = follower.read() if how == "read" else follower.follow("start", timeout=60)
         offsets = [] if how == "find_offset" else [next(reading).offset]
         with monkeypatch.context() as patch:    # the segments are exchanged, and nobody says that this is over
             patch.setattr(live, "end", lambda *_, **__: None)
@@ -337,7 +337,7 @@ def test_a_directory_of_kafka_ends_with_the_last_whole_batch(in_memory):
         last = max(path.glob("*.log"))
         size, end = last.stat().st_size, follower.log_end_offset
         batch = seglog.build_batch([(b"k", b"v" * 200)])
-        following = follower.follow("end", timeout=20)
+        following = follower.follow("end", timeout=60)
         whole = struct.pack(">q", end) + batch[8:]
 
         def broker():
@@ -387,7 +387,7 @@ def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
         monkeypatch.setattr("seglog.reading.follower.FILE_WATCHES.watch", lambda *_, **__: None)
     with seglog.open(path) as log, seglog.follow(path) as follower:
         log.append(b"0")
-        following, late = follower.follow("start", timeout=20), []
+        following, late = follower.follow("start", timeout=60), []
 
         def follow():
             for record in following:
@@ -401,7 +401,7 @@ def test_a_follower_wakes_soon_after_an_append(path, monkeypatch, without):
             log.append(b"%r" % time.monotonic())
         wait_for(lambda: len(late) == 21)
         follower.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         # A reader that nothing wakes looks after a second. The median, because a busy machine may be late itself.
         assert sorted(late[1:])[10] < follower_module._IDLE_S / 2
@@ -418,7 +418,7 @@ def test_follow_ends_at_once_when_the_log_is_closed_in_another_thread(path):
         thread.start()
         wait_for(lambda s=seen: s)
         followed.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         with pytest.raises(LogClosedError):
             followed.follow()
@@ -438,7 +438,7 @@ def test_control_c_ends_the_wait(path):
         assert line_of(process) == "up\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20)[0] == "stopped\n"
+        assert process.communicate(timeout=60)[0] == "stopped\n"
 
 
 def test_an_idle_timeout_is_a_timeout_error_and_names_where_to_go_on(path):
@@ -459,7 +459,7 @@ def test_an_idle_timeout_is_a_timeout_error_and_names_where_to_go_on(path):
 
 def test_a_log_is_followed_over_rolls_and_cuts_in_its_own_process(path):
     with seglog.open(path, config=CONFIG, fsync="never") as log:
-        following = log.follow(timeout=20)
+        following = log.follow(timeout=60)
         for n in range(40):
             log.append(b"%d" % n + b"x" * 100)
         assert [next(following).offset for _ in range(40)] == list(range(40))
