@@ -97,7 +97,6 @@ class Importer:
         _thread.start_new_thread(self.run, ())
 
     def run(self):
-        self.ident = threading.get_ident()
         while not self.has_ended:
             try:
                 self.work()
@@ -106,6 +105,7 @@ class Importer:
                 pass
 
     def work(self):
+        self.ident = threading.get_ident()      # from here on, what is sent is caught
         while not (self.is_done and self.is_stopped):
             late(self.name)
             self.is_done = __import__(self.name).value == 1
@@ -118,7 +118,7 @@ def interrupt_until_they_are_done(threads, chance):
         time.sleep(chance.random() * 0.0006)
         ident = chance.choice(threads).ident
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KIND))
-    wait_for(lambda: all(thread.is_done for thread in threads), 20)
+    wait_for(lambda: all(thread.is_done for thread in threads))
     for thread in threads:
         thread.is_stopped = True
     wait_for(lambda: all(thread.has_ended for thread in threads))
@@ -141,6 +141,7 @@ class NameTaker(Importer):
         super().__init__(name)
 
     def work(self):
+        self.ident = threading.get_ident()
         while not (self.is_done and self.is_stopped):
             self.is_done = self.get("value") == 1
             time.sleep(0.0002)

@@ -15,6 +15,7 @@ from seglog.pulsar import ManagedLedger
 from support.faultfs import RecordingFs
 from support.interrupts import interrupted_at_each_opcode
 from support.topics import message, numbers
+from support.waiting import wait_for
 
 MODES = ["batch", "never"]
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -118,9 +119,11 @@ class Sent(Exception):
 
 @pytest.mark.usefixtures("no_collector_hooks")
 @pytest.mark.parametrize("fsync", MODES)
-def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsync):
+def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsync, monkeypatch):
     topic = ManagedLedger(in_memory / "orders", config=CONFIG, fsync=fsync)
     acknowledged, done = [{} for _ in range(4)], threading.Event()
+    begun, died_of = [], []     # one that comes between two `try` ends the thread, which is no fault
+    monkeypatch.setattr(threading, "excepthook", lambda args: died_of.append(args.exc_type))
 
     def work(number):
         n = number
@@ -134,6 +137,7 @@ def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsyn
                 pass
 
     def run(number):
+        begun.append(number)
         while not done.is_set():
             try:  # noqa: SIM105 -- with fewer lines in which it could come
                 work(number)
@@ -143,6 +147,7 @@ def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsyn
     threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: len(begun) == 4)       # before, it would come into the code that starts a thread
     chance = random.Random(7)
     for _ in range(1000 if TORTURE else 60):
         time.sleep(chance.random() * (0.004 if TORTURE else 0.001))
@@ -153,6 +158,7 @@ def test_exceptions_sent_to_threads_that_add_keep_nobody_waiting(in_memory, fsyn
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
+    assert set(died_of) <= {Sent}
     topic.add_entry(message(0))
     topic.close()
     with ManagedLedger(in_memory / "orders") as topic:

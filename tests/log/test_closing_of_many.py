@@ -1,6 +1,5 @@
 """A log dir with many logs closes several at once: each waits for the disk."""
 import threading
-import time
 
 import pytest
 
@@ -19,14 +18,17 @@ def written(path):
 
 
 def test_many_logs_are_closed_together_and_each_is_whole(tmp_path, monkeypatch):
-    together, most, lock = [0], [0], threading.Lock()
+    together, most, lock, are_two = [0], [0], threading.Lock(), threading.Event()
     close = Log.close
 
     def counted(log):
         with lock:
             together[0] += 1
             most[0] = max(most[0], together[0])
-        time.sleep(0.002)
+            if most[0] > 1:
+                are_two.set()
+        if not are_two.wait(60):        # the first one waits for another thread
+            are_two.set()
         close(log)
         with lock:
             together[0] -= 1
