@@ -268,13 +268,19 @@ def test_closing_ends_whoever_follows(path, new_loop, is_own):
         while reader.log_end_offset < 1:        # a follower learns of it some milliseconds later
             await asyncio.sleep(0.001)
 
-        async def follow(start):
-            return [record.offset async for record in reader.follow(start)]
+        seen = {"end": [], "start": [], "-1h": []}
 
-        tasks = [asyncio.ensure_future(follow(start)) for start in ("end", "start", "-1h")]
-        await asyncio.sleep(0.05)
+        async def follow(start):
+            async for record in reader.follow(start):
+                seen[start].append(record.offset)
+
+        tasks = [asyncio.ensure_future(follow(start)) for start in seen]
+        while not (seen["start"] and seen["-1h"]):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)       # they wait again, most often
         await reader.close()
-        assert await asyncio.wait_for(asyncio.gather(*tasks), 20) == [[], [0], [0]]
+        await asyncio.wait_for(asyncio.gather(*tasks), 50)
+        assert seen == {"end": [], "start": [0], "-1h": [0]}
         await reader.close()
         await log.close()
 
