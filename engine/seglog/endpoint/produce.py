@@ -97,18 +97,21 @@ class Produce:
         self._verify = verify
         self._producers_max = producers_max
         self._all_producers_max = all_producers_max
-        self._is_full_of_producers = False
+        self._producers_left = all_producers_max
         self.HANDLERS: dict[ApiKey, Handler] = {ApiKey.PRODUCE: self.produce}
 
     async def count_producers(self) -> None:
-        """Look, again and again, whether all partitions together remember as many producers as they may."""
+        """Count, again and again, how many more producers all partitions together may remember: some expire, and topics
+        are deleted. Those that come are counted as they come; one that comes during the count may count twice until the
+        next."""
         paced = Paced()
         while True:
-            count = 0
+            count, left_before = 0, self._producers_left
             for log in self._topics.open_logs():
                 count += log._producer_count
                 await paced.pause()
-            self._is_full_of_producers = count >= self._all_producers_max
+            came = left_before - self._producers_left
+            self._producers_left = self._all_producers_max - count - came
             await asyncio.sleep(_COUNTS_EVERY_S)
 
     async def produce(
@@ -195,6 +198,7 @@ class Produce:
         row has the reason."""
         records = memoryview(b"" if data.records is None else data.records)
         log = None
+        is_new_producer = False
         try:
             if isinstance(found, SeglogError):
                 raise found
@@ -226,7 +230,8 @@ class Produce:
                 if not log._has_room_for(records, self._producers_max):
                     _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
                     return None
-                if self._is_full_of_producers and not log._has_room_for(records, 0):
+                is_new_producer = not log._has_room_for(records, 0)
+                if is_new_producer and self._producers_left <= 0:
                     _refuse(row, Errors.POLICY_VIOLATION, "All partitions remember as many producers as they may.")
                     return None
             if checked is None:
@@ -247,6 +252,7 @@ class Produce:
                          else refused_records(log, f"{topic}-{data.index}", records))
                 _name_records(row, named, context.version)
             return None
+        self._producers_left -= is_new_producer
         row.base_offset = written.result.first_offset
         row.log_start_offset = log.log_start_offset
         return tuple.__new__(_Appended, (row, log, written))        # (quicker, as in log.append)

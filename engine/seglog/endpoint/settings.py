@@ -65,7 +65,7 @@ class ServerConfig(Settings):
     max_producers: int = setting(
         500_000, "seglog.max.producers", "count",
         "how many idempotent producers all partitions together remember before a partition refuses a new one with "
-        "POLICY_VIOLATION; they are counted every five seconds",
+        "POLICY_VIOLATION; a place that comes free counts within five seconds",
         "seglog's own: Kafka has no limit",
         low=1,
     )
