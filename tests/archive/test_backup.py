@@ -23,6 +23,7 @@ from seglog.format.checked_json import format_json
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.state.checkpoints import read_offset_checkpoint
+from seglog.stores.store import LocalStore
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.backed_log import CONFIG, NOW, fill
 from support.command import partition_of
@@ -742,6 +743,46 @@ def test_forget_and_prune(log, data, store, back):
         seglog.restore(store, back / snapshot.id, snapshot=snapshot.id)
     with pytest.raises(InvalidArgumentError, match="nothing would be kept"):
         backups.forget()
+
+
+@pytest.mark.parametrize("act", ["create", "snapshots", "snapshot", "restore", "check", "forget", "scan", "by prefix"])
+def test_a_snapshot_that_is_removed_after_it_was_listed_is_passed_over(log, data, store, back, monkeypatch, act):
+    """`follow` replaces the last snapshot of the hour while others read the store."""
+    backups = seglog.BackupStore(store)
+    first = backups.create(data).snapshot
+    fill(log, 1)
+    last = backups.create(data).snapshot
+    listed, was_removed = LocalStore.files, []
+
+    def files(self, path):
+        found = listed(self, path)
+        if path == f"{store}/snapshots" and not was_removed:
+            was_removed.append(path)
+            (store / f"snapshots/{last.id}.json").unlink()
+        return found
+
+    monkeypatch.setattr(LocalStore, "files", files)
+    match act:
+        case "create":
+            assert backups.create(data).snapshot.partitions[0].next_offset == last.partitions[0].next_offset
+        case "snapshots":
+            assert [snapshot.id for snapshot in backups.snapshots()] == [first.id]
+        case "snapshot":
+            assert backups.snapshot().id == first.id
+        case "restore":
+            assert backups.restore(back).snapshot.id == first.id
+        case "check":
+            check = backups.check()
+            assert (check.findings, check.snapshots) == ([], 1)
+        case "forget":
+            assert [snapshot.id for snapshot in backups.forget(keep_last=1, dry_run=True).kept] == [first.id]
+        case "scan":
+            rows = seglog.scan(f"{store}#latest/orders-0", columns=["offset"]).to_arrow().num_rows
+            assert rows == first.partitions[0].next_offset
+        case "by prefix":
+            with pytest.raises(InvalidArgumentError, match="no snapshot"):
+                backups.snapshot(last.id)
+    assert was_removed
 
 
 def test_nothing_is_pruned_while_a_snapshot_is_damaged(log, data, store):

@@ -14,7 +14,7 @@ import pytest
 import seglog
 from seglog.backups import store_lease as lease
 from seglog.backups.store_lease import RunMark
-from seglog.errors import LogLockedError, SeglogError, StorageError
+from seglog.errors import InvalidArgumentError, LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID
 from support.backed_log import fill
 from support.objects_on_disk import ObjectsOnDisk
@@ -264,6 +264,36 @@ def test_a_store_that_cannot_be_read_leaves_no_partition_out(log, data, server, 
         with pytest.raises(StorageError, match="SLOW_DOWN"):
             backups.create(data)
     assert [snapshot.id for snapshot in backups.snapshots()] == [before.id]
+
+
+def test_a_listing_that_still_shows_a_removed_snapshot_ends_no_backup_and_prunes_nothing(
+    log, data, server, backups, monkeypatch
+):
+    first = backups.create(data).snapshot
+    fill(log, 1)
+    last = backups.create(data).snapshot
+    listed = type(backups._repository.store).files
+    stale = f"{backups._repository.path}/snapshots"
+    before = listed(backups._repository.store, stale)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(backups._repository.store), "files",
+            lambda self, path: before if path == stale else listed(self, path),
+        )
+        backups.forget(keep_last=1)
+        assert [snapshot.id for snapshot in backups.snapshots()] == [last.id]
+        assert backups.forget(keep_last=1).forgotten == ()
+        assert backups.check(read_data=True).ok
+        fill(log, 1)
+        made = backups.create(data).snapshot
+        with pytest.raises(InvalidArgumentError, match="removed meanwhile"):
+            backups.prune()
+        with pytest.raises(InvalidArgumentError, match="removed meanwhile"):
+            backups.snapshot(first.id)
+    assert [snapshot.id for snapshot in backups.snapshots()] == [last.id, made.id]
+    backups.prune()
+    check = backups.check(read_data=True)
+    assert (check.findings, check.unused) == ([], 0)
 
 
 def test_names_in_a_listing_lead_nowhere_else(data, server, backups, in_memory):

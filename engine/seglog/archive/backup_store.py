@@ -123,7 +123,7 @@ class BackupStore:
     def snapshots(self) -> list[Snapshot]:
         """All snapshots, the oldest first. Raises InvalidArgumentError if there are no backups here,
         CorruptBackupError."""
-        return [self._repository.read_snapshot(one) for one in self._repository.snapshot_ids()]
+        return self._repository.snapshots()
 
     def snapshot(self, snapshot_id: str = "latest") -> Snapshot:
         """The snapshot whose id begins so. Raises InvalidArgumentError if there is none, or more than one."""

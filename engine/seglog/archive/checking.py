@@ -46,9 +46,11 @@ class Usage:
     """What the snapshots of a store name, and which of its files are damaged.
 
     users: {digest: the snapshots that name the piece}.
+
+    `may_be_removed`: pass over a snapshot that is removed meanwhile; otherwise InvalidArgumentError is raised.
     """
 
-    def __init__(self, repository: Repository, pieces: PieceStore) -> None:
+    def __init__(self, repository: Repository, pieces: PieceStore, *, may_be_removed: bool = False) -> None:
         self.snapshots: list[Snapshot] = []
         self.sizes: dict[str, int] = {}
         self.users: defaultdict[str, set[str]] = defaultdict(set)
@@ -58,9 +60,11 @@ class Usage:
             file = f"{repository.path}/snapshots/{name}"
             snapshot_id = name.removesuffix(".json")
             try:
-                snapshot = repository.read_snapshot(snapshot_id)
+                snapshot = (repository.find_snapshot if may_be_removed else repository.read_snapshot)(snapshot_id)
             except (CorruptBackupError, UnsupportedVersionError) as error:
                 self.damaged.append((file, error.what, snapshot_id))
+                continue
+            if snapshot is None:
                 continue
             self.snapshots.append(snapshot)
             for file_of in snapshot.files:
@@ -104,7 +108,7 @@ def check_backups(
     except (CorruptBackupError, UnsupportedVersionError) as error:
         done.findings.append(BackupFinding(store_file, error.what, ()))
     pieces = PieceStore(repository.store, repository.path, compression)
-    usage = Usage(repository, pieces)
+    usage = Usage(repository, pieces, may_be_removed=True)
     done.snapshots = len(usage.snapshots)
     found: dict[str, list[StoredFile]] = defaultdict(list)
     for file in object_files(repository):

@@ -161,10 +161,10 @@ class _Run:
         """The last snapshot of this source on this machine: inodes mean nothing elsewhere."""
         for snapshot_id in reversed(self.repository.snapshot_ids(may_be_missing=True)):
             try:
-                found = self.repository.read_snapshot(snapshot_id)
+                found = self.repository.find_snapshot(snapshot_id)
             except CorruptBackupError:
                 continue        # `check` finds it; this run stores all that the snapshot names and the source has
-            if (found.source, found.host) == (str(self.source), this_host()):
+            if found is not None and (found.source, found.host) == (str(self.source), this_host()):
                 return found
         return None
 

@@ -44,7 +44,7 @@ def forget(repository: Repository, keep_last: int, keep_daily: int, keep_weekly:
         raise InvalidArgumentError(
             "nothing would be kept", file=repository.path, hint="say what stays: --keep-last 1, --keep-daily, ..."
         )
-    snapshots = [repository.read_snapshot(one) for one in repository.snapshot_ids()]
+    snapshots = repository.snapshots()
     kept = _kept(snapshots, *counts)
     gone = tuple(snapshot for snapshot in snapshots if snapshot.id not in kept)
     if not dry_run:

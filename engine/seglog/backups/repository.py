@@ -156,20 +156,41 @@ class Repository:
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
         """The snapshot with this id, `latest`, or the only one whose id begins so. Raises InvalidArgumentError."""
-        ids = self.snapshot_ids()
-        chosen = ids[-1:] if snapshot_id == _LATEST else [one for one in ids if one.startswith(snapshot_id)]
-        if len(chosen) != 1:
-            what = f"{len(chosen)} snapshots begin with {snapshot_id!r}" if chosen else f"no snapshot {snapshot_id!r}"
-            raise InvalidArgumentError(what, file=self.path, hint="`seglog backup ls` lists them")
-        return self.read_snapshot(chosen[0])
+        removed = ""
+        while True:
+            ids = self.snapshot_ids()
+            chosen = ids[-1:] if snapshot_id == _LATEST else [one for one in ids if one.startswith(snapshot_id)]
+            if len(chosen) != 1:
+                found = f"{len(chosen)} snapshots begin with" if chosen else "no snapshot"
+                raise InvalidArgumentError(
+                    f"{found} {snapshot_id!r}", file=self.path, hint="`seglog backup ls` lists them"
+                )
+            # `follow` replaces the last one again and again, so look for the one that came instead.
+            if chosen[0] == removed:
+                return self.read_snapshot(removed)
+            if (snapshot := self.find_snapshot(chosen[0])) is not None:
+                return snapshot
+            removed = chosen[0]
+
+    def snapshots(self) -> list[Snapshot]:
+        """All, the oldest first, but those that are removed meanwhile. Raises InvalidArgumentError if there are no
+        backups here, CorruptBackupError, UnsupportedVersionError."""
+        found = map(self.find_snapshot, self.snapshot_ids())
+        return [snapshot for snapshot in found if snapshot is not None]
 
     def read_snapshot(self, snapshot_id: str) -> Snapshot:
         """Raises CorruptBackupError, UnsupportedVersionError, InvalidArgumentError if it was removed meanwhile."""
+        found = self.find_snapshot(snapshot_id)
+        if found is None:
+            file = self.snapshot_path(snapshot_id)
+            raise InvalidArgumentError("the snapshot was removed meanwhile", file=file, hint="choose another one")
+        return found
+
+    def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        """None if it was removed since it was listed. Raises CorruptBackupError, UnsupportedVersionError."""
         file = self.snapshot_path(snapshot_id)
         raw = self.store.read(file)
-        if raw is None:
-            raise InvalidArgumentError("the snapshot was removed meanwhile", file=file, hint="choose another one")
-        return Snapshot.parse(raw, file)
+        return None if raw is None else Snapshot.parse(raw, file)
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         self.check_alone()
