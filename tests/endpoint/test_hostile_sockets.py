@@ -75,7 +75,8 @@ class Mutations(threading.Thread):
 
 def test_it_goes_on_among_clients_that_mean_it_no_good(in_memory):
     with ExitStack() as stack:
-        server = stack.enter_context(ServeProcess(in_memory / "data", "--create-topic", "orders:1", "--fsync", "never"))
+        server = stack.enter_context(ServeProcess(
+            in_memory / "data", "--listen", "127.0.0.1:0", "--create-topic", "orders:1", "--fsync", "never"))
         client = stack.enter_context(WireClient(server))
 
         def is_served():
