@@ -88,7 +88,8 @@ def _text(name: str, found: Difference) -> Iterable[str]:
     )
     same = report.count_of(found.compared, "record")
     other = found.compared - found.same_bytes
-    yield f"  {same} are the same" + (f", {other:,} of them in batches with other bytes" if other else "")
+    are = "is" if found.compared == 1 else "are"
+    yield f"  {same} {are} the same" + (f", {other:,} of them in batches with other bytes" if other else "")
     if found.is_same:
         return
     yield f"  first difference at offset {found.first_offset:,}"

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from seglog.errors import CompactedTopicError, InvalidRecordError, SeglogError, UnknownPolicyError
+from seglog.format.directory_kinds import is_of_ledgers
 
 from . import report
 from .targets import Place, resolve
@@ -79,7 +80,10 @@ def _places_under(path: Path, *, marked: bool) -> Sequence[Place]:
         found = places_in_backup(path)
         if found is not None:
             return found
-    return resolve([path], marked=marked, unreadable=True)
+    places = resolve([path], marked=marked, unreadable=True)
+    if path.is_dir() and is_of_ledgers(path):
+        report.note(f"{path} holds entries of Pulsar: see seglog queue for a queue, seglog ledger for others")
+    return places
 
 
 class PlacesProgress(report.Progress):

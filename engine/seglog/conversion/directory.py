@@ -39,10 +39,12 @@ from seglog.format import names
 from seglog.format.compression import Codec
 from seglog.format.conversion_profile import TO_TAGGED, Aborted, Profile, version_of
 from seglog.format.dialect import KAFKA, TAGGED
+from seglog.format.directory_kinds import LEDGERS_HINT, DirectoryKind, refuse_other_kind
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
+from seglog.fs.refusals import refusals
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.reading.arguments import checked_path
 from seglog.reading.partition import Partition
@@ -193,6 +195,8 @@ def plan_from_options(
 ) -> Plan:
     """Plan a conversion by `options`. `replace`: a target made by a conversion may exist, and is replaced."""
     source_path = Path(os.path.abspath(checked_path(src)))
+    with refusals("list", source_path):
+        refuse_other_kind(source_path, DirectoryKind.PARTITION, LEDGERS_HINT)
     options = options.as_of(source_path)
     profile = options.profile()
     target = None

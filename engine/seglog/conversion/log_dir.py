@@ -21,6 +21,7 @@ from seglog.conversion.proof import PROOF_FILE, Proof
 from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
+from seglog.format.directory_kinds import LEDGERS_HINT, DirectoryKind, refuse_other_kind
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals, storage_error
@@ -72,6 +73,7 @@ def partitions_in(log_dir: Path, topics: Iterable[str] = (), *, unreadable: bool
     if log_dir.is_file():
         raise NotALogError("a file, not a log dir", file=log_dir, hint=_HINT)
     with refusals("list", log_dir):
+        refuse_other_kind(log_dir, DirectoryKind.LOG_DIR, LEDGERS_HINT)
         found = [child.name for child in log_dir.iterdir() if is_topics_name(child.name)]
         if unreadable:
             found = [name for name in found if names.may_have_segments(log_dir / name)]
