@@ -13,7 +13,7 @@ from seglog.errors import LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from support.columns import columns_of
 from support.faultfs import FailingFs, RecordingFs
-from support.waiting import wait_for
+from support.waiting import in_time, wait_for
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 400, "index.interval.bytes": 100}
@@ -399,3 +399,38 @@ def test_a_log_dir_tells_at_closing_what_failed_in_the_background_of_its_logs(tm
         log_dir.close()
     assert all(log.closed for log in logs)
     seglog.open_dir(tmp_path / "logs").close()
+
+
+class RefusingFs(OsFileSystem):
+    """Refuses to rename a file to a name that ends so."""
+
+    refused = ()
+
+    def replace(self, source, target):
+        if str(target).endswith(self.refused):
+            raise StorageError("cannot rename", file=source)
+        super().replace(source, target)
+
+
+@pytest.mark.parametrize("refused", [".log.deleted", ".timeindex.deleted", "leader-epoch-checkpoint"])
+def test_another_process_can_read_after_a_deletion_that_failed(in_memory, refused):
+    fs = RefusingFs()
+    with seglog.open(in_memory / "orders-0", fs=fs, config=CONFIG, leader_epoch=1) as log:
+        for n in range(80):
+            log.append(b"%d" % n * 20)
+        fs.refused = (refused,)
+        with pytest.raises(StorageError, match="cannot rename"):
+            log.delete_records(50)
+        fs.refused = ()
+        assert log.log_start_offset == 50
+
+        def first_offset():
+            with seglog.follow(in_memory / "orders-0") as follower:
+                return follower.log_start_offset, next(iter(follower.read())).offset
+
+        assert in_time(first_offset) == (50, 50)
+    with seglog.open(in_memory / "orders-0", config=CONFIG) as log:
+        assert (log.log_start_offset, next(iter(log.read())).offset) == (50, 50)
+        log.delete_old_segments()
+        assert log.segments[0].base_offset <= 50 < log.segments[1].base_offset
+    assert not seglog.verify(in_memory / "orders-0").findings

@@ -29,6 +29,7 @@ from seglog.fs.staging import (
     remove_directory,
     remove_leftovers,
 )
+from seglog.reading.arguments import checked_path
 from seglog.reading.partition import Partition
 from seglog.state.carried_offsets import lower_offsets
 
@@ -128,7 +129,7 @@ class _Place:
 
     def __init__(self, src: AnyPath, backup: AnyPath, fs: FileSystem) -> None:
         # The exchange is on the directory's own name, not that of a link to it; all of its names are locked.
-        self.given = Path(os.path.abspath(src))
+        self.given = Path(os.path.abspath(checked_path(src)))
         self.partition = Path(os.path.realpath(src))
         self._backups = Path(os.path.realpath(backup))
         self.backup = self._backups / self.partition.name

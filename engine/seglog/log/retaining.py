@@ -283,18 +283,20 @@ class LogRetainer:
         expired = _still(extent, verdict.expired, judged)[: len(extent.segments) - 1]
         linked = _linked_bytes(extent.segments[: len(expired)])
         tail.live.begin()
-        for _ in expired:
-            gone = extent.segments[0]
-            gone._retire()
-            # The .log first: without it the other files are orphans.
-            for path in segment_files(gone.path):
-                tail.fs.unlink(path)
-            tail.fs.sync_directory(tail.path)
-            gone._let_go()
-            start = max(extent.log_start_offset, extent.segments[1].base_offset)
-            extent = tail.shown.extent = extent.behind(1, start)
+        try:
+            for _ in expired:
+                gone = extent.segments[0]
+                gone._retire()
+                # The .log first: without it the other files are orphans.
+                for path in segment_files(gone.path):
+                    tail.fs.unlink(path)
+                tail.fs.sync_directory(tail.path)
+                gone._let_go()
+                start = max(extent.log_start_offset, extent.segments[1].base_offset)
+                extent = tail.shown.extent = extent.behind(1, start)
+        finally:
+            tail.live.end(tail.shown, tail.last_stable_offset)
         start = extent.log_start_offset
-        tail.live.end(tail.shown, tail.last_stable_offset)
         if expired:
             _LOG.warning(
                 "%s: the disk is full: removed %d old segments at once, up to offset %d%s", tail.path, len(expired),

@@ -222,17 +222,19 @@ class LogTruncator:
         # a log that begins at a wrong offset.
         tail.partition.put(log_start_offset=before, first_base_offset=extent.segments[0].base_offset)
         tail.live.begin()
-        slot = extent.slot_of(before)
-        gone, begins_at = extent.segments[:slot], extent.segments[slot].base_offset
-        for segment in gone:
-            segment._retire()
-        tail.shown.extent = extent.behind(slot, before)
-        tail.epoch_cache.truncate_from_start(before)
-        directory = f"{tail.path}{os.sep}"
-        suffix = dialect_of_config(tail.config).log
-        logs = (directory + names.file_name(segment.base_offset, suffix) for segment in gone)
-        deleted = mark_deleted(tail.fs, tail.path, logs)
-        tail.live.end(tail.shown, tail.last_stable_offset)
+        try:
+            slot = extent.slot_of(before)
+            gone, begins_at = extent.segments[:slot], extent.segments[slot].base_offset
+            for segment in gone:
+                segment._retire()
+            tail.shown.extent = extent.behind(slot, before)
+            tail.epoch_cache.truncate_from_start(before)
+            directory = f"{tail.path}{os.sep}"
+            suffix = dialect_of_config(tail.config).log
+            logs = (directory + names.file_name(segment.base_offset, suffix) for segment in gone)
+            deleted = mark_deleted(tail.fs, tail.path, logs)
+        finally:        # what cannot be renamed is below the log's start: retention finds it after the next opening
+            tail.live.end(tail.shown, tail.last_stable_offset)
         if gone:
             tail.snapshots.delete_before(begins_at)
         return deleted

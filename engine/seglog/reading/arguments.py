@@ -1,6 +1,7 @@
 """Checks of the arguments that a log's public methods get, made before anything changes."""
 import operator
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, SupportsIndex, get_args
@@ -12,6 +13,8 @@ from seglog.format.dialect import KAFKA
 
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
+
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")      # with one slash, if it became a path
 
 _OTHER = names.SegmentFile(0, "")       # for a name that no file of a segment has
 
@@ -124,6 +127,12 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
         raise InvalidArgumentError(f"a path must be text or a Path, not {type(path).__name__}") from None
     if "\0" in str(found):
         raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
+    # (Refused here because what the system says of it repeats the credentials in it.)
+    if _URL.match(str(found)) and not os.path.lexists(found):
+        raise InvalidArgumentError(
+            "a directory of this machine is needed here, not a URL", file=found,
+            hint="name a directory; seglog.scan reads topics in a store",
+        )
     return found
 
 
