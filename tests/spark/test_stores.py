@@ -1,7 +1,9 @@
 """What every store promises a conversion: mounted paths, and objects in a directory, in `make test`; real HDFS and S3
 servers in `make spark`.
 """
+import contextlib
 import hashlib
+import os
 import pickle
 import secrets
 
@@ -206,3 +208,20 @@ def test_a_store_goes_along_with_a_task_and_shows_no_secret(place):
     there = pickle.loads(pickle.dumps(store))
     assert there.read(f"{workplace}/journal") == b"seen by the driver"
     assert "of-this-run-alone" not in repr(store)
+
+
+def test_a_file_that_goes_while_its_directory_is_listed_is_left_out(tmp_path, monkeypatch):
+    """Beside `backup create --every`, which renames what it has written and removes what it replaces."""
+    for name in "abc":
+        (tmp_path / name).write_bytes(b"x")
+    listed = os.scandir
+
+    @contextlib.contextmanager
+    def slowly(path):
+        with listed(path) as entries:
+            entries = list(entries)
+            (tmp_path / "b").unlink()
+            yield iter(entries)
+
+    monkeypatch.setattr(os, "scandir", slowly)
+    assert [file.name for file in LocalStore().files(str(tmp_path))] == ["a", "c"]

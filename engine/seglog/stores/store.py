@@ -8,7 +8,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,8 +165,12 @@ class LocalStore(RenamingStore):
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def files(self, path: str) -> list[StoredFile]:
+        found = []
         with refusals("list", path), os.scandir(path) as entries:
-            found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
+            for entry in entries:
+                with suppress(FileNotFoundError):       # removed or renamed since it was listed
+                    if entry.is_file():
+                        found.append((entry.name, entry.stat()))
         return sorted(
             (StoredFile(name, status.st_size, str(status.st_mtime_ns)) for name, status in found),
             key=lambda file: file.name,
