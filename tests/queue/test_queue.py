@@ -3,6 +3,7 @@ import errno
 import logging
 import os
 import pickle
+import queue
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ from seglog.errors import (
     LogLockedError,
     NotALogError,
 )
+from seglog.fs.files import OsFileSystem
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
@@ -949,6 +951,59 @@ def test_a_queue_that_is_closed_ends_the_loops_of_its_consumers(path):
     for thread in threads:
         thread.join(10)
     assert len(ended) == 3
+
+
+class HeldSyncFs(OsFileSystem):
+    """Syncs of the journal wait until `go`."""
+
+    def __init__(self):
+        self.go, self.syncing = threading.Event(), threading.Event()
+        self.go.set()
+
+    def open_write(self, path, position=None):
+        file = super().open_write(path, position)
+        if path.name == FILE_NAME:
+            sync = file.sync_data
+
+            def held():
+                self.syncing.set()
+                assert self.go.wait(60)
+                sync()
+
+            file.sync_data = held
+        return file
+
+
+def test_a_queue_that_is_closed_makes_the_acknowledgements_durable_that_wait_for_the_disk(path):
+    """They failed: the journal's file was closed under those who had not synced yet."""
+    fs = HeldSyncFs()
+    jobs = seglog.Queue(path, fs=fs)
+    jobs.put_many([b"1", b"2", b"3"])
+    taken = jobs.get_many(3, timeout=0)
+    fs.syncing.clear()
+    fs.go.clear()
+    ends = queue.SimpleQueue()
+
+    def call(function):
+        try:
+            ends.put(function())
+        except Exception as error:
+            ends.put(error)
+
+    def start(function):
+        threading.Thread(target=call, args=[function], daemon=True).start()
+
+    start(taken[0].ack)
+    assert fs.syncing.wait(60)
+    for job in taken[1:]:
+        start(job.ack)
+    wait_for(lambda: jobs.stats().backlog == 0)     # they are written
+    start(jobs.close)
+    wait_for(lambda: jobs.closed)
+    fs.go.set()
+    assert [ends.get(timeout=60) for _ in range(4)] == [None] * 4
+    with seglog.Queue(path) as again:
+        assert again.stats().backlog == 0
 
 
 def test_sixteen_consumers_share_the_jobs(path):

@@ -888,7 +888,7 @@ class Lane:
             self.delayed.close()
         finally:
             try:
-                self._journal.close()
+                self._journal.close(flushes=ledger._tail.held.held)     # not in a forked child
             finally:
                 ledger.close()
 

@@ -439,10 +439,15 @@ class QueueJournal(WriteGate):
         self._reserve_at = self._reserved_to = self._file.position
         return had_reserve
 
-    def close(self) -> None:
-        """Close the file, and refuse further records. Idempotent."""
-        self.refusal = self.refusal or self._closed_error
-        self._file.close()
+    def close(self, *, flushes: bool = False) -> None:
+        """Refuse further records, and close the file. Idempotent. `flushes`: make all records durable first, so that
+        those who wait for theirs return; no append may run meanwhile."""
+        was_open, self.refusal = self.refusal is None, self.refusal or self._closed_error
+        try:
+            if flushes and was_open and self.failure is None:
+                self.flush()
+        finally:
+            self._file.close()
 
     def _closed_error(self) -> LogClosedError:
         return LogClosedError("the queue was closed", file=self.path)
