@@ -265,7 +265,7 @@ def test_a_waiting_reader_does_not_look_at_the_clock_again_and_again(topic):
     looks = 0
     while topic.sleeps.acquire(blocking=False):
         looks += 1
-    assert looks == 1
+    assert looks <= 1       # none if its time was over at once
 
 
 class SilentClock:
