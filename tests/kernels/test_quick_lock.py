@@ -184,11 +184,12 @@ def test_a_thread_that_waits_is_left_by_a_signal_with_the_lock_taken_and_given_b
     signal_before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for n in range(60):
-            signal.setitimer(signal.ITIMER_REAL, 0.0005 + n * 2e-5)
             # It may come at any step of the block.
-            with pytest.raises(KeyboardInterrupt), lock, lock:      # noqa: PT012
-                while True:
-                    condition.wait(condition.number)
+            with pytest.raises(KeyboardInterrupt):      # noqa: PT012
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + n * 2e-5)
+                with lock, lock:
+                    while True:
+                        condition.wait(condition.number)
             free = []
             in_threads(1, lambda _, free=free: free.append(lock.acquire() and lock.release() is None))
             assert free == [True]
