@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from seglog.errors import CompactedTopicError, InvalidRecordError, SeglogError, UnknownPolicyError
-from seglog.format.directory_kinds import is_of_ledgers
+from seglog.format.directory_kinds import SEE_LEDGERS, is_of_ledgers
 
 from . import report
 from .targets import Place, resolve
@@ -81,8 +81,8 @@ def _places_under(path: Path, *, marked: bool) -> Sequence[Place]:
         if found is not None:
             return found
     places = resolve([path], marked=marked, unreadable=True)
-    if path.is_dir() and is_of_ledgers(path):
-        report.note(f"{path} holds entries of Pulsar: see seglog queue for a queue, seglog ledger for others")
+    if is_of_ledgers(path):
+        report.note(f"{path} holds entries of Pulsar: {SEE_LEDGERS}")
     return places
 
 

@@ -25,21 +25,13 @@ from seglog.log.append import NOT_AT_ONCE
 from seglog.loop.home import HomeLoop
 from seglog.loop.in_flight import AppendsInFlight
 from support.descriptors import descriptors_of
-from support.faultfs import FailingFs
+from support.faultfs import FailingFs, HeldSyncFs
 from support.loops import in_both_loops, run_in
 from support.waiting import wait_for
 
 
-class HeldFs(OsFileSystem):
-    """Syncs of .log files, and new ones, wait until `go`; then syncs fail, if there is an `error`."""
-
-    def __init__(self):
-        self.go, self.syncing = threading.Event(), threading.Event()
-        self.error = None
-        self.go.set()
-
-    def open_write(self, path, position=None):
-        return self._held(super().open_write(path, position))
+class HeldFs(HeldSyncFs):
+    """New .log files wait, too."""
 
     def create(self, path, within=None, mode=0o666):
         if str(path).endswith(".log"):
@@ -47,19 +39,18 @@ class HeldFs(OsFileSystem):
             assert self.go.wait(120)
         return self._held(super().create(path, within, mode))
 
-    def _held(self, file):
-        if str(file.path).endswith(".log"):
-            sync = file.sync_data
 
-            def held():
-                self.syncing.set()
-                assert self.go.wait(120)
-                if self.error is not None:
-                    raise self.error
-                sync()
+class HeldCall:
+    """A call of `function` that waits until `go`."""
 
-            file.sync_data = held
-        return file
+    def __init__(self, function):
+        self._function = function
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, *args):
+        self.begun.set()
+        assert self.go.wait(60)
+        return self._function(*args)
 
 
 async def warmed(log):
@@ -216,23 +207,16 @@ def test_closing_while_appends_are_awaited_answers_each_of_them(in_memory, new_l
 def test_a_close_lets_the_append_before_it_that_a_thread_has_not_begun_be_written(in_memory, new_loop, monkeypatch):
     async def main():
         log = await seglog.aio.open(in_memory / "orders-0")
-        begun, go = threading.Event(), threading.Event()
-        later = log._at_once.append_later
-
-        def slowly(*args):
-            begun.set()
-            assert go.wait(60)
-            return later(*args)
-
+        later = HeldCall(log._at_once.append_later)
         monkeypatch.setattr(log._at_once, "append", lambda *_: NOT_AT_ONCE)
-        monkeypatch.setattr(log._at_once, "append_later", slowly)
+        monkeypatch.setattr(log._at_once, "append_later", later)
         append = asyncio.create_task(log.append(b"before"))
-        await until(begun.is_set)
+        await until(later.begun.is_set)
         closings = [asyncio.create_task(log.close()) for _ in range(2)]
         await asyncio.sleep(0)              # they begin
         late = asyncio.create_task(log.append(b"late"))
         await asyncio.sleep(0)
-        go.set()
+        later.go.set()
         assert await append == 0
         await asyncio.gather(*closings)
         with pytest.raises(LogClosedError):
@@ -246,24 +230,17 @@ def test_a_close_lets_the_append_before_it_that_a_thread_has_not_begun_be_writte
 def test_a_close_that_is_cancelled_while_an_append_is_before_it_closes(in_memory, monkeypatch):
     async def main():
         log = await seglog.aio.open(in_memory / "orders-0")
-        begun, go = threading.Event(), threading.Event()
-        roll = log.blocking.roll
-
-        def slowly():
-            begun.set()
-            assert go.wait(60)
-            return roll()
-
-        monkeypatch.setattr(type(log.blocking), "roll", lambda _: slowly())
+        roll = HeldCall(log.blocking.roll)
+        monkeypatch.setattr(type(log.blocking), "roll", lambda _: roll())
         rolling = asyncio.create_task(log.roll())
-        await until(begun.is_set)
+        await until(roll.begun.is_set)
         closing = asyncio.create_task(log.close())
         await asyncio.sleep(0)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
         await until(lambda: log.closed)
-        go.set()
+        roll.go.set()
         with pytest.raises(LogClosedError):
             await rolling
 

@@ -80,7 +80,7 @@ def test_a_client_that_does_not_log_in_in_time_is_closed(in_memory):
                     slow.socket.sendall(struct.pack(">i", 1000))
                 assert silent.is_closed()
                 assert slow.is_closed()
-            return answer, known.ask(m.MetadataRequest(topics=None), 12)    # who is logged in has time
+            return answer, known.ask(m.MetadataRequest(topics=None), 12)    # the limit is over once it is logged in
 
         _, (answer, metadata) = in_its_time(server, logged_in)
         assert not answer.error_code

@@ -12,7 +12,7 @@ import seglog
 from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError, LogFailedError
 from seglog.fs.files import OsFileSystem
 from seglog.log.append import AppendResult
-from support.faultfs import FailingFs
+from support.faultfs import FailingFs, HeldSyncFs
 from support.waiting import wait_for
 
 
@@ -29,27 +29,6 @@ class Told:
     def after(self, count):
         wait_for(lambda: len(self.answers) >= count, 120)
         return self.answers
-
-
-class HeldFs(OsFileSystem):
-    """Syncs of .log files wait until `go`."""
-
-    def __init__(self):
-        self.go, self.syncing = threading.Event(), threading.Event()
-        self.go.set()
-
-    def open_write(self, path, position=None):
-        file = super().open_write(path, position)
-        if str(path).endswith(".log"):
-            sync = file.sync_data
-
-            def held():
-                self.syncing.set()
-                assert self.go.wait(20)
-                sync()
-
-            file.sync_data = held
-        return file
 
 
 @pytest.mark.parametrize("fsync", ["batch", "interval", "never"])
@@ -72,7 +51,7 @@ def test_a_token_is_answered_when_the_append_is_on_the_disk(in_memory, fsync):
 
 
 def test_an_append_that_does_not_wait_returns_before_its_sync_and_is_seen_after_it(in_memory):
-    fs, told = HeldFs(), Told()
+    fs, told = HeldSyncFs(), Told()
     with seglog.open(in_memory / "orders-0", fs=fs) as log:
         log.append(b"first")
         fs.go.clear()
@@ -87,7 +66,7 @@ def test_an_append_that_does_not_wait_returns_before_its_sync_and_is_seen_after_
 
 
 def test_callers_of_all_logs_share_one_thread_and_those_of_a_log_one_sync(in_memory):
-    fs, told = HeldFs(), Told()
+    fs, told = HeldSyncFs(), Told()
     logs = [seglog.open(in_memory / f"orders-{n}", fs=fs) for n in range(3)]
     for log in logs:
         log.append(b"first")

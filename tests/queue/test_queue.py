@@ -20,14 +20,13 @@ from seglog.errors import (
     LogLockedError,
     NotALogError,
 )
-from seglog.fs.files import OsFileSystem
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.pulsar import ManagedLedger
 from seglog.queue import lane
 from seglog.queue.queue import PutCall
-from support.faultfs import FailingFs, RecordingFs
+from support.faultfs import FailingFs, HeldSyncFs, RecordingFs
 from support.queue_model import NOW, left_in
 from support.waiting import wait_for
 
@@ -890,7 +889,7 @@ def waited_s(act, begin=lambda: None):
 
 
 def test_get_waits_for_a_job_for_a_delay_for_a_retry_and_for_a_lease(path):
-    """And no longer: who is not woken looks once a second."""
+    """And not until its next look, a second later: it is woken."""
     with seglog.Queue(path, lease=600, retry_delay=0.1, retry_jitter=0, max_attempts=None) as jobs:
         assert 0.05 <= waited_s(lambda _: jobs.get(timeout=0.05)) < 1
         threading.Timer(0.05, jobs.put, [b"x"]).start()
@@ -953,30 +952,9 @@ def test_a_queue_that_is_closed_ends_the_loops_of_its_consumers(path):
     assert len(ended) == 3
 
 
-class HeldSyncFs(OsFileSystem):
-    """Syncs of the journal wait until `go`."""
-
-    def __init__(self):
-        self.go, self.syncing = threading.Event(), threading.Event()
-        self.go.set()
-
-    def open_write(self, path, position=None):
-        file = super().open_write(path, position)
-        if path.name == FILE_NAME:
-            sync = file.sync_data
-
-            def held():
-                self.syncing.set()
-                assert self.go.wait(60)
-                sync()
-
-            file.sync_data = held
-        return file
-
-
 def test_a_queue_that_is_closed_makes_the_acknowledgements_durable_that_wait_for_the_disk(path):
     """They failed: the journal's file was closed under those who had not synced yet."""
-    fs = HeldSyncFs()
+    fs = HeldSyncFs(FILE_NAME)
     jobs = seglog.Queue(path, fs=fs)
     jobs.put_many([b"1", b"2", b"3"])
     taken = jobs.get_many(3, timeout=0)

@@ -230,10 +230,10 @@ class Produce:
                 if not log._has_room_for(records, self._producers_max):
                     _refuse(row, Errors.POLICY_VIOLATION, "The partition remembers as many producers as it may.")
                     return None
-                is_new_producer = not log._has_room_for(records, 0)
-                if is_new_producer and self._producers_left <= 0:
+                if self._producers_left <= 0 and not log._has_room_for(records, 0):
                     _refuse(row, Errors.POLICY_VIOLATION, "All partitions remember as many producers as they may.")
                     return None
+                is_new_producer = log._is_of_new_producer(records)
             if checked is None:
                 written = log.append_batch(records, wait=False)
             elif isinstance(checked, _TooLate):

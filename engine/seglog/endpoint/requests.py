@@ -157,7 +157,7 @@ class Requests:
             if request.cluster_id is None or request.node_id == _NO_NODE:
                 return ApiVersionsResponse(error_code=Errors.INVALID_REQUEST)
             if (request.cluster_id, request.node_id) != (self._cluster_id, self._node_id):
-                # The client forgets its addresses and begins anew, instead of writing to another cluster (KIP-1242).
+                # The client bootstraps again, instead of writing to another cluster (KIP-1242).
                 return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
         if version >= 3:
             authentication.software = f"{request.client_software_name} {request.client_software_version}"

@@ -11,8 +11,9 @@ from seglog.format import names
 MANIFEST = "manifest"               # of a managed ledger
 LEDGER_METADATA = "ledger.json"     # of a ledger, whose .log is no partition's
 
-# For what would take a ledger's .log for a partition's.
-LEDGERS_HINT = "its records are entries of Pulsar: see seglog queue for a queue, seglog ledger for others"
+# For what takes a ledger's .log for a partition's.
+SEE_LEDGERS = "see seglog queue for a queue, seglog ledger for others"
+LEDGERS_HINT = f"its records are entries of Pulsar: {SEE_LEDGERS}"
 
 
 class DirectoryKind(Enum):

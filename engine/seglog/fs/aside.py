@@ -7,21 +7,19 @@ next write here replaces it. Two writers of one file must exclude each other by 
 import errno
 import math
 import os
-import re
 import stat
 from typing import TYPE_CHECKING
 
-from seglog.errors import InvalidArgumentError, StorageError
+from seglog.errors import StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
-from seglog.fs.refusals import is_out_of_space, refusals
+from seglog.fs.refusals import begins_as_url, is_out_of_space, refusals, url_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SCRATCH_SUFFIX = ".tmp"
 _COPY_BYTES = 8 << 20
-_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def write_atomically(
@@ -261,16 +259,13 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
     An existing directory is left alone. But if it is empty, the process that made it may have been killed before it
     synced the name: so the name is synced before the directory is used.
 
-    Raises InvalidArgumentError for a URL: as a path, s3://bucket/logs is a directory `s3:` of this machine.
+    Raises InvalidArgumentError for a URL.
     """
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path):
-        if _SCHEME.fullmatch(os.path.basename(path)):
-            raise InvalidArgumentError(
-                "a directory of this machine is needed here, not a URL", file=path,
-                hint="name a directory; `seglog backup create` copies one to a store",
-            )
+        if begins_as_url(os.path.basename(path)):
+            raise url_error(path, "name a directory; `seglog backup create` copies one to a store")
         missing.append(path)
         path = os.path.dirname(path)
     if _is_empty(path):

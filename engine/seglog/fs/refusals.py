@@ -5,10 +5,17 @@ no bare OSError reaches a user.
 """
 import errno
 import os
+import re
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
-from seglog.errors import StorageError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.late_import import late
+
+Result = TypeVar("Result")
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:(/|\\Z)")       # with one slash, if it became a path
 
 _REFUSALS = {
     errno.ENOSPC: ("no space is left on the device", "free space on that file system, and run the same command again"),
@@ -87,9 +94,31 @@ def missing(path: str | os.PathLike[str]) -> StorageError:
     return storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
 
 
+def begins_as_url(path: str) -> bool:
+    """Whether a path, or a name in it, is a URL or the beginning of one: as a path, s3://bucket/logs is a directory
+    `s3:` of this machine."""
+    return _SCHEME.match(path) is not None
+
+
+def url_error(path: str | os.PathLike[str], hint: str) -> InvalidArgumentError:
+    """The error for a URL in place of a path."""
+    return InvalidArgumentError("a directory of this machine is needed here, not a URL", file=path, hint=hint)
+
+
 def is_out_of_space(error: BaseException | None) -> bool:
     """Whether an error means that the disk or quota is full: then deleting may help."""
     return isinstance(error, StorageError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def with_room(write: Callable[[], Result], make_room: Callable[[], bool]) -> Result:
+    """Call `write`, which a failure leaves undone. If the disk is full and `make_room` finds something to give back,
+    call it once more."""
+    try:
+        return write()
+    except StorageError as error:
+        if not is_out_of_space(error) or not make_room():
+            raise
+        return write()
 
 
 class refusals:

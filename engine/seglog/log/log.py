@@ -225,14 +225,18 @@ class Log(Followable, Unclosed):
         """How many producers the log remembers."""
         return len(self._tail.producers)
 
+    def _is_of_new_producer(self, batch: memoryview) -> bool:
+        """Whether a v2 batch is of a producer that the log does not remember."""
+        producer_id = int.from_bytes(batch[PRODUCER_ID_POS : PRODUCER_ID_POS + 8], "big", signed=True)
+        return producer_id >= 0 and producer_id not in self._tail.producers
+
     def _has_room_for(self, batch: memoryview, producers_max: int) -> bool:
         """Whether the log remembers the producer of a v2 batch, or fewer than so many once those that have expired are
         gone."""
         tail = self._tail
         if len(tail.producers) < producers_max:
             return True
-        producer_id = int.from_bytes(batch[PRODUCER_ID_POS : PRODUCER_ID_POS + 8], "big", signed=True)
-        if producer_id >= 0 and producer_id not in tail.producers:
+        if self._is_of_new_producer(batch):
             if time.monotonic() - tail.forgot_at > _FORGETS_EVERY_S:
                 tail.change(tail.forget_expired)
             return len(tail.producers) < producers_max

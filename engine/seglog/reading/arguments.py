@@ -1,7 +1,6 @@
 """Checks of the arguments that a log's public methods get, made before anything changes."""
 import operator
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, SupportsIndex, get_args
@@ -10,11 +9,10 @@ from seglog.config import OTHER_TOPIC_SETTINGS, Fsync, LogConfig, with_minute_in
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
+from seglog.fs.refusals import begins_as_url, url_error
 
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
-
-_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")      # with one slash, if it became a path
 
 _OTHER = names.SegmentFile(0, "")       # for a name that no file of a segment has
 
@@ -128,11 +126,8 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     if "\0" in str(found):
         raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
     # (Refused here because what the system says of it repeats the credentials in it.)
-    if _URL.match(str(found)) and not os.path.lexists(found):
-        raise InvalidArgumentError(
-            "a directory of this machine is needed here, not a URL", file=found,
-            hint="name a directory; seglog.scan reads topics in a store",
-        )
+    if begins_as_url(str(found)) and not os.path.lexists(found):
+        raise url_error(found, "name a directory; seglog.scan reads topics in a store")
     return found
 
 

@@ -193,7 +193,7 @@ class DelayedDelivery(OpenHandle):
         pairs = None
         if properties is not None:
             pairs = [(name.encode(), text.encode()) for name, text in _texts(properties)]
-        stored_key, is_base64 = _stored_key(key) if key is not None else (None, False)
+        stored_key, is_base64 = _stored_key(key)
         entry = encode_message(
             self._producer_name, next(self._sequence_ids), publish_time_ms, deliver_at_ms, stored_key, is_base64, pairs,
             contiguous(value),

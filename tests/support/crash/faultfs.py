@@ -395,6 +395,33 @@ class SlowSync(FailingFs):
         return False
 
 
+class HeldSyncFs(OsFileSystem):
+    """Syncs of files whose names end in `suffix` wait until `go`; then they fail, if there is an `error`."""
+
+    def __init__(self, suffix=".log"):
+        self._suffix = suffix
+        self.go, self.syncing = threading.Event(), threading.Event()
+        self.error = None
+        self.go.set()
+
+    def open_write(self, path, position=None):
+        return self._held(super().open_write(path, position))
+
+    def _held(self, file):
+        if str(file.path).endswith(self._suffix):
+            sync = file.sync_data
+
+            def held():
+                self.syncing.set()
+                assert self.go.wait(120)
+                if self.error is not None:
+                    raise self.error
+                sync()
+
+            file.sync_data = held
+        return file
+
+
 class FailingFile(WritableFile):
     """Made by FailingFs."""
 

@@ -12,6 +12,7 @@ import enum
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from seglog.errors import CorruptJournalError, LogClosedError, SeglogError, Stor
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import read_file
-from seglog.fs.refusals import is_out_of_space
+from seglog.fs.refusals import with_room
 from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.position import Position
@@ -419,12 +420,7 @@ class QueueJournal(WriteGate):
     def _begin_next(self, state: list[Change]) -> None:
         with self.changing():
             old = self._file
-            try:
-                self._file = self._begin(self.journal_id + 1, state)
-            except StorageError as error:
-                if not is_out_of_space(error) or not self._give_back():
-                    raise
-                self._file = self._begin(self.journal_id + 1, state)
+            self._file = with_room(partial(self._begin, self.journal_id + 1, state), self._give_back)
             old.close()
             self.cover(self.number)
 

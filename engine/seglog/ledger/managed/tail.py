@@ -19,7 +19,7 @@ from seglog.config import Fsync
 from seglog.errors import CorruptManifestError, LogClosedError, StorageError
 from seglog.fs import lock
 from seglog.fs.files import FileSystem
-from seglog.fs.refusals import is_out_of_space
+from seglog.fs.refusals import with_room
 from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
@@ -182,12 +182,7 @@ class ManagedTail(WriteGate):
     def with_room(self, write: Callable[[], None]) -> None:
         """Write a small file, which a failure leaves as it was. If the disk is full, give back what is reserved and
         write again: this is how space is freed."""
-        try:
-            write()
-        except StorageError as error:
-            if not is_out_of_space(error) or not self.give_back_reserve():
-                raise
-            write()
+        with_room(write, self.give_back_reserve)
 
     def _put_manifest(self, *ledgers: LedgerInfo, next_ledger_id: int | None = None) -> None:
         manifest = self.manifest.with_(
