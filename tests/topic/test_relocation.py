@@ -1,5 +1,6 @@
 """seglog.delayed.relocate: a message with a long delay does not keep the ledgers after its own, and is what it was."""
 import os
+import signal
 
 import pytest
 from pyroaring import BitMap
@@ -7,6 +8,7 @@ from pyroaring import BitMap
 from seglog.clock import ManualClock
 from seglog.delayed.worker import InlineWorker
 from seglog.errors import InvalidArgumentError
+from seglog.ledger.managed import relocated_entries
 from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_delivery import DelayedDelivery
@@ -561,3 +563,31 @@ def test_crash_states_of_copies_that_are_put_together(tmp_path, kind):
             assert again.cursor.backlog() == 0, state.story()
             again.close()
             assert not list(root.glob("orders/relocated/*/*")), state.story()
+
+
+def test_an_interrupt_while_copies_are_noted_leaves_all_of_them_or_none(tmp_path, monkeypatch):
+    """A ledger of copies was listed without what is in it: every later look for those that are needed failed."""
+    found = relocated_entries.copies_in
+
+    def interrupted(ledger):
+        for number, copy in enumerate(found(ledger)):
+            if number == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield copy
+
+    clock = ManualClock(NOW)
+    with ManagedLedger(tmp_path / "t", clock=clock) as log:
+        cursor = log.open_cursor("billing", "earliest")
+        positions = [log.add_entry(message(n)) for n in range(4)]
+        copies = relocated_entries.RelocatedEntries(log)
+        monkeypatch.setattr(relocated_entries, "copies_in", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            copies.add("billing", [(position, NOW, log.read(position).data) for position in positions])
+        monkeypatch.undo()
+        assert copies.count in (0, 4)
+        copies.add("billing", [(position, NOW, log.read(position).data) for position in positions])
+        cursor.set_aside([(position, 1) for position in positions])
+        clock.advance(relocated_entries.TIDY_EVERY_NS // 1_000_000 + 1)
+        copies.tidy()
+        assert [copies.read(position).data for position in positions] == [log.read(one).data for one in positions]
+        copies.close()

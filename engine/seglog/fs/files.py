@@ -320,6 +320,7 @@ class OsFile(WritableFile):
     """A descriptor of the operating system. Made by OsFileSystem."""
 
     _left: os.stat_result | None = None     # if given back: the file's status at that time
+    _process_id = -1                        # an interrupt may end __init__ before it is known
 
     def __init__(self, path: AnyPath, fd: int, position: int) -> None:
         self.path = os.fspath(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from seglog._kernels.shield import shielded
 from seglog.errors import CorruptRecordError, NotALogError, SeglogError
 from seglog.fs.aside import make_directories
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
@@ -175,7 +176,7 @@ class RelocatedEntries:
         except BaseException:
             ledger._abandon()
             raise
-        self._take_in(ledger)
+        shielded(self._take_in, ledger)     # otherwise an interrupt could leave a part of it known
 
     @property
     def count(self) -> int:
@@ -217,7 +218,7 @@ class RelocatedEntries:
                     cursor.flush()
             if sparse:
                 self._write(next(iter(sparse)).parent, [copy for copies in sparse.values() for copy in copies])
-            self._remove({*gone, *sparse})
+            shielded(self._remove, {*gone, *sparse})
 
     def _copies_of(self, aside: "dict[int, BitMap]") -> int:
         """How many of these entries have a copy that can be read."""
