@@ -780,11 +780,22 @@ def test_when_the_disk_is_full_putting_is_refused_and_jobs_can_be_finished(path,
         for _ in range(2):
             with pytest.raises(seglog.errors.LogFailedError):
                 jobs.put(b"x")
-        with pytest.raises(seglog.errors.LogFailedError):
-            jobs.purge()
         assert jobs.stats().ready == 2
         jobs.get(timeout=0).ack()
     assert list(left_in(path, clock)[0]) == [b"b"]
+
+
+def test_when_the_disk_failed_purging_is_refused_and_forgets_nothing(path, clock):
+    path.parent.mkdir(exist_ok=True)
+    fs = FailingFs(seglog.fs.files.OsFileSystem())
+    with seglog.Queue(path, fs=fs, clock=clock) as jobs:
+        jobs.put_many([b"a", b"b"])
+        fs.fail(len(fs.calls), errno.EIO, once=True)
+        with pytest.raises(seglog.errors.LogFailedError):
+            jobs.put(b"x")
+        with pytest.raises(seglog.errors.LogFailedError):
+            jobs.purge()
+        assert jobs.stats().ready == 2
 
 
 def test_an_entry_that_cannot_be_read_is_dead_and_holds_nobody_up(path, clock):

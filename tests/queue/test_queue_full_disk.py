@@ -5,11 +5,12 @@ thing, a tmpfs filled to the last byte, is in tests/log/test_full_volume.py.
 """
 import errno
 import os
+import threading
 
 import pytest
 
 import seglog
-from seglog.errors import StorageError
+from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.ledger.managed.journal import FILE_NAME
 
@@ -44,6 +45,22 @@ class FullDisk(OsFileSystem):
     def gives(self, release):
         self.has_room = True
         release()
+
+
+class NoRoomForEntries(FullDisk):
+    """The same, and entries are not stored: a disk may say so only at the sync, with a quota on a network."""
+
+    def create(self, path, within=None, mode=0o666):
+        file = super().create(path, within, mode)
+        if os.path.basename(path).endswith(".log"):
+            sync = file.sync_data
+            file.sync_data = lambda: self.synced(path, sync)
+        return file
+
+    def synced(self, path, sync):
+        if self.is_full:
+            raise StorageError("cannot sync: no space is left on the device", file=path, errno=errno.ENOSPC)
+        sync()
 
 
 class NoReserve(FullDisk):
@@ -89,6 +106,64 @@ def test_purging_frees_a_full_disk(path):
         assert len(ledgers(path)) <= 1
     with seglog.Queue(path) as jobs:
         assert jobs.stats().backlog == 0
+
+
+def failed_put(path, disk, **options):
+    """A queue of 222 jobs: one of them is in flight, and the last one is there though its put met the full disk."""
+    jobs = seglog.Queue(path, fs=disk, config=CONFIG, **options)
+    jobs.put(b"one more")
+    held = jobs.get(timeout=0)
+    disk.is_full = True
+    with pytest.raises(LogFailedError):
+        jobs.put(b"too many")
+    return jobs, held
+
+
+def test_purging_frees_a_full_disk_where_a_put_failed(path):
+    disk = NoRoomForEntries()
+    jobs, held = failed_put(path, disk)
+    with jobs:
+        assert jobs.purge() == 222
+        assert len(ledgers(path)) <= 1
+        held.ack()
+        disk.is_full = False
+        jobs.put(b"again")
+        assert [job.value for job in jobs.get_many(10, timeout=0)] == [b"again"]
+    with seglog.Queue(path) as jobs:
+        assert [(job.value, job.attempt) for job in jobs.get_many(10, timeout=0)] == [(b"again", 2)]
+
+
+def test_purging_a_full_disk_keeps_the_dead_and_wakes_who_waits(path):
+    disk = NoRoomForEntries()
+    jobs, held = failed_put(path, disk, max_attempts=1)
+    with jobs:
+        held.nack(reason="no address")
+        assert jobs.purge() == 221
+        assert [(job.value, job.reason) for job in jobs.dead] == [(b"0", "no address")]
+        disk.is_full = False
+        taken = []
+        worker = threading.Thread(target=lambda: taken.append(jobs.get(timeout=60)))
+        worker.start()
+        jobs.put(b"again")
+        worker.join(60)
+        assert [job.value for job in taken] == [b"again"]
+        assert jobs.dead.requeue() == 1
+
+
+def test_if_purging_cannot_open_a_full_disk_the_queue_is_closed_and_nothing_is_lost(path):
+    class Unreserved(NoReserve, NoRoomForEntries):
+        """Nothing was reserved that could be given back."""
+
+    disk = Unreserved()
+    jobs, _ = failed_put(path, disk)
+    with pytest.raises(StorageError) as error:
+        jobs.purge()
+    assert error.value.errno == errno.ENOSPC
+    with pytest.raises(LogClosedError):
+        jobs.get(timeout=0)
+    jobs.close()
+    with seglog.Queue(path) as jobs:
+        assert jobs.stats().backlog == 222
 
 
 def test_without_a_reserve_a_full_disk_is_an_error_and_nothing_is_lost(path):

@@ -9,6 +9,7 @@ cursor's file is only a checkpoint of the acknowledgements; then the next journa
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -28,12 +29,14 @@ from seglog.errors import (
     InvalidArgumentError,
     LeaseLostError,
     LogClosedError,
+    LogFailedError,
     MissingCodecError,
     RecordTooLargeError,
     SeglogError,
     UnsupportedCompressionTypeError,
 )
 from seglog.fs.files import FileSystem
+from seglog.fs.refusals import is_out_of_space
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -146,7 +149,15 @@ class Lane:
         self._options = options
         self._backlog = backlog
         self._counts = counts
-        self._clock = clock
+        self._config, self._fsync, self._fs, self._clock = config, fsync, fs, clock
+        self._repairing = _Repairing(self)
+        # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
+        pulsar_pb()
+        self._open(path, create=create)
+
+    def _open(self, path: Path, *, create: bool) -> None:
+        """Open the managed ledger, and what is known of its jobs. After an error it is closed."""
+        fsync, clock = self._fsync, self._clock
         # The jobs that may be delivered at once: new ones, before them those that were delayed, and before these those
         # that were delivered before.
         self._ready: deque[Job] = deque()
@@ -158,13 +169,10 @@ class Lane:
         self._read_ns = clock.monotonic_ns()
         # An exception from outside came in the middle of a change: `_ready` may lack jobs.
         self._is_torn = False
-        self._repairing = _Repairing(self)
         # The numbers of messages of batches, as of the last count and what was put since; None before the first count.
         self._sizes: dict[Position, int] | None = None
-        # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
-        pulsar_pb()
         self.managed_ledger = ledger = OpenManagedLedger(
-            path, config=config, fsync=fsync, fs=fs, clock=clock, create=create
+            path, config=self._config, fsync=fsync, fs=self._fs, clock=clock, create=create
         )
         try:
             self.delayed = DelayedDelivery(ledger, {"seglog.delayed.relocate": True}, clock=clock)
@@ -274,8 +282,8 @@ class Lane:
             if self.unique.listed_to is None:
                 self._journal.append(listed_to(self.managed_ledger.last_position or EARLIEST))
                 self.unique.listed_to = self.managed_ledger.last_position or EARLIEST
-            number = self._journal.number
-        self._journal.await_number(number)
+            journal, number = self._journal, self._journal.number
+        journal.await_number(number)
 
     def put_unique(self, jobs: "Mapping[bytes, tuple[str | bytes | None, Buffer]]", until_ms: int, *,
                    delay: timedelta | float | None, deliver_at_ms: int | None,
@@ -698,8 +706,8 @@ class Lane:
                     self.leases.revive(at, now_ms)
                 self._backlog.add(len(wanted))
                 self._changed.notify_one()
-            number = self._journal.number
-        self._journal.await_number(number)
+            journal, number = self._journal, self._journal.number
+        journal.await_number(number)
         return len(wanted)
 
     def purge_dead(self) -> int:
@@ -712,8 +720,8 @@ class Lane:
                 self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
                 self._finish(sizes)
                 self.leases.forget(dead)
-            number = self._journal.number
-        self._journal.await_number(number)
+            journal, number = self._journal, self._journal.number
+        journal.await_number(number)
         return len(dead)
 
     def _sized(self, at: Message) -> tuple[Message, int]:
@@ -814,6 +822,8 @@ class Lane:
         """Acknowledge everything but the dead, durably; return how many messages."""
         with self._lock, self._repairing:
             self.check()
+            if is_out_of_space(self.managed_ledger._tail.failure) or is_out_of_space(self._journal.failure):
+                shielded(self._reopen)
             self.managed_ledger._check_writable()       # before anything is forgotten
             before = self._messages()
             self._clear_ready()
@@ -827,6 +837,13 @@ class Lane:
             self._checkpoint()
             self._backlog.forget()
             return before - self._messages()
+
+    def _reopen(self) -> None:
+        """Close and open it, which recovers what a put or an acknowledgement left on a full disk, and gives back what
+        is reserved. What was out is ready again. With the lock. After an error it is closed."""
+        with suppress(LogFailedError):      # callers got this failure, and opening handles it
+            self.close()
+        self._open(self.managed_ledger.path, create=False)
 
     def _acknowledge_living(self) -> None:
         """Acknowledge everything but the dead messages."""

@@ -605,7 +605,12 @@ class Queue(OpenHandle):
             )
 
     def purge(self) -> int:
-        """Remove all jobs but the dead, also those in flight, durably; return how many there were."""
+        """Remove all jobs but the dead, also those in flight, durably; return how many there were. It frees a full
+        disk, and jobs can be put again where a put had found it full.
+
+        Raises LogFailedError after another failure of the disk, LogClosedError; and StorageError if the disk is full
+        and nothing was reserved on it: the queue is closed then.
+        """
         return sum(lane.purge() for lane in self._in_order)
 
     # --- the limit of the backlog, with the lock -----------------------------------------------

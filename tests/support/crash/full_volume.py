@@ -156,8 +156,16 @@ def a_queue_is_finished_and_purged_on_its_full_volume(volume, size_bytes):
         assert free_bytes(volume) > 0
         jobs.put(b"again")
     with seglog.Queue(path, config=config) as jobs:
-        assert jobs.get(timeout=0).value == b"again"
+        jobs.get(timeout=0).ack()
         assert jobs.get(timeout=0) is None
+        # Purging also frees it where a put was refused, without opening the queue again.
+        while refusal_of(lambda: jobs.put(RECORD % 0)) is None:
+            pass
+        fill_up(volume)
+        assert jobs.purge() > count // 4
+        assert free_bytes(volume) > 0
+        jobs.put(b"again")
+        assert jobs.get(timeout=0).value == b"again"
 
 
 def finish_one(jobs, number):
