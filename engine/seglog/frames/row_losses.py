@@ -42,10 +42,7 @@ class RowLosses:
 
     def _take(self, part: ScanPart, found: list[LostRange]) -> None:
         for lost in found:
-            first, stop = lost.first_offset, lost.last_offset + 1
-            if lost.size_bytes:     # a scan that skips damage walks the whole segment
-                stop = part.stop_offset if lost.last_offset < 0 else min(stop, part.stop_offset)
-                first = max(first, part.start_offset)
+            first, stop = lost_offsets(part, lost)
             if first >= stop:
                 continue
             reason = lost.reason
@@ -56,3 +53,12 @@ class RowLosses:
             self._scan._lost.append(lost)
             self._spans.append((first, stop))
         found.clear()
+
+
+def lost_offsets(part: ScanPart, lost: LostRange) -> tuple[int, int]:
+    """First and stop offset of what the part should have had of a lost range; nothing if first >= stop."""
+    first, stop = lost.first_offset, lost.last_offset + 1
+    if lost.size_bytes:     # a scan that skips damage walks the whole segment
+        stop = part.stop_offset if lost.last_offset < 0 else min(stop, part.stop_offset)
+        first = max(first, part.start_offset)
+    return first, stop

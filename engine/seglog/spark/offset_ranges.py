@@ -10,6 +10,7 @@ from seglog.frames.plan import opened
 from seglog.frames.stored import StoredPartition, stored_ends
 from seglog.logger import Logger
 from seglog.reading.arguments import is_read_committed
+from seglog.spark.losses import Loss
 from seglog.spark.source_options import EARLIEST, LATEST, Bound, Source, SourceOptions, TopicPartition
 
 _LOG = Logger(__name__)
@@ -19,11 +20,12 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records of a partition with start <= offset < end."""
+    """Records of a partition with start <= offset < end. `gone`: what was asked for around them, but is lost."""
 
     source: Source
     start: int
     end: int
+    gone: tuple[Loss, ...] = ()
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -80,8 +82,7 @@ def ranges(options: SourceOptions) -> list[OffsetRange]:
     for source in sources:
         with open_ends(options, source) as ends:
             start, end = start_of(options, source, ends), _end_of(options, source, ends)
-            start, end = not_lost(options, source, ends, start, end)
-        found.append(OffsetRange(source, start, max(start, end)))
+            found.append(not_lost(options, source, ends, start, end))
     return found
 
 
@@ -130,10 +131,10 @@ def check_named(bound: Bound, name: str, sources: Iterable[Source]) -> None:
         )
 
 
-def not_lost(options: SourceOptions, source: Source, ends: Ends, start: int, end: int) -> tuple[int, int]:
+def not_lost(options: SourceOptions, source: Source, ends: Ends, start: int, end: int) -> OffsetRange:
     """The part of the range that the log has. Raises OffsetOutOfRangeError if it has less and failOnDataLoss is set."""
     if ends.first <= start <= ends.last and end <= ends.last:
-        return start, end
+        return OffsetRange(source, start, max(start, end))
     words = _what_is_lost(ends, start, end)
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
@@ -141,8 +142,13 @@ def not_lost(options: SourceOptions, source: Source, ends: Ends, start: int, end
             hint="records were removed, or the log was recreated; failOnDataLoss=false reads what is still there",
         )
     _LOG.warning("%s: %s", source.path, words)
-    start = min(max(start, ends.first), ends.last)
-    return start, max(start, min(end, ends.last))
+    first = min(max(start, ends.first), ends.last)
+    stop = max(first, min(end, ends.last))
+    gone = tuple(
+        Loss(source.topic, source.partition, low, high, str(source.path), 0, 0, words)
+        for low, high in ((start, min(first, end)), (max(start, stop), end)) if low < high
+    )
+    return OffsetRange(source, first, stop, gone)
 
 
 def _what_is_lost(ends: Ends, start: int, end: int) -> str:

@@ -24,4 +24,4 @@ def read_paths(batches: Iterator[Any]) -> Iterator[Any]:
         for path in batch.column(0).to_pylist():
             for rows in scan(path, columns=_COLUMNS).batches():
                 if len(rows):
-                    yield conformed(pyarrow.record_batch(rows))
+                    yield conformed(pyarrow.record_batch(rows), _COLUMNS)

@@ -1,4 +1,5 @@
 """The rows that are passed to Spark: the schema of its Kafka source, and Arrow batches that match it exactly."""
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql.types import (
@@ -15,12 +16,21 @@ from pyspark.sql.types import (
 
 from seglog.errors import InvalidArgumentError
 from seglog.frames.options import checked_columns
+from seglog.spark.losses import Loss
+from seglog.spark.source_options import LOST
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+# endOffset: the first one that is there again, null if it is not known. bytes: 0 if no segment holds the offsets.
+_LOST = StructType([
+    StructField("endOffset", LongType()), StructField("file", StringType()), StructField("position", LongType()),
+    StructField("bytes", LongType()), StructField("reason", StringType()),
+])
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
     "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(), "headers": _HEADERS,
+    LOST: _LOST,
 }
+_NO_TIME_TYPE = -1
 _NO_TIME_US = -1000     # Spark's Kafka source shows this for a record without a timestamp
 
 
@@ -30,8 +40,10 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a user gives by `.schema("offset long")`. Raises InvalidArgumentError."""
-    columns = checked_columns(schema.fieldNames(), False)
+    """The columns of a schema that a user gives by `.schema("offset long")`, LOST among them if it is asked for. Raises
+    InvalidArgumentError."""
+    columns = tuple(schema.fieldNames())
+    checked_columns([name for name in columns if name != LOST], False)
     for field in schema.fields:
         if field.dataType != _TYPES[field.name]:
             raise InvalidArgumentError(
@@ -40,17 +52,36 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return columns
 
 
-def conformed(batch: Any, *, null_timestamps: bool = False) -> Any:
-    """The pyarrow.RecordBatch with the types that Spark derives from the schema, such as plain text.
+def lost_rows(losses: Sequence[Loss], columns: tuple[str, ...]) -> Any:
+    """A pyarrow.RecordBatch with a row for each loss: at its first offset, with nothing but LOST beside its place."""
+    import pyarrow  # type: ignore[import-untyped]
+
+    rows = [{
+        "topic": loss.topic, "partition": loss.partition, "offset": loss.first_offset, "timestampType": _NO_TIME_TYPE,
+        LOST: {
+            "endOffset": loss.end_offset, "file": loss.file, "position": loss.position, "bytes": loss.size_bytes,
+            "reason": loss.reason,
+        },
+    } for loss in losses]
+    types = _arrow_types()
+    return pyarrow.RecordBatch.from_arrays(
+        [pyarrow.array([row.get(name) for row in rows], types[name]) for name in columns],
+        schema=pyarrow.schema([pyarrow.field(name, types[name]) for name in columns]),
+    )
+
+
+def conformed(batch: Any, columns: tuple[str, ...], *, null_timestamps: bool = False) -> Any:
+    """These columns of a pyarrow.RecordBatch, with the types that Spark derives from the schema, such as plain text.
 
     As in Spark's KafkaRecordToRowConverter, a record without headers has null for them, and one without a timestamp has
     -1 ms; with `null_timestamps`, null.
     """
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
     from pyarrow import compute
 
     arrays, fields = [], []
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+    for name in columns:
+        array = pyarrow.nulls(len(batch), _arrow_types()[LOST]) if name == LOST else batch.column(name)
         if name == "topic":
             array = array.cast(pyarrow.string())
         elif name == "timestamp" and array.null_count and not null_timestamps:
@@ -76,6 +107,10 @@ def _arrow_types() -> dict[str, Any]:
             "partition": pyarrow.int32(), "offset": pyarrow.int64(),
             "timestamp": pyarrow.timestamp("us", tz="UTC"), "timestampType": pyarrow.int32(),
             "headers": pyarrow.list_(header),
+            LOST: pyarrow.struct([
+                ("endOffset", pyarrow.int64()), ("file", pyarrow.string()), ("position", pyarrow.int64()),
+                ("bytes", pyarrow.int64()), ("reason", pyarrow.string()),
+            ]),
         })
     return _ARROW_TYPES
 

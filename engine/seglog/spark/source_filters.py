@@ -1,6 +1,6 @@
 """Derives from filters, before records are read, which partitions, offsets and times can have rows at all."""
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seglog.frames.bounds import both
@@ -74,7 +74,7 @@ class Pruning:
             return None
         start = max(one.start, self.offsets.low)
         end = min(one.end, self.offsets.high + 1)
-        return OffsetRange(source, start, end) if start < end else None
+        return replace(one, start=start, end=end) if start < end else None
 
     @property
     def times_ms(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """The options of `spark.read.format("seglog")`: those of Spark's Kafka source, and a few of seglog's."""
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ _LOG = Logger(__name__)
 
 EARLIEST, LATEST = -2, -1       # as in the JSON of Spark's Kafka source
 SPLIT_BYTES = 64 << 20
+# The column that only rows of lost records have.
+LOST = "_seglog_lost"
 
 TopicPartition = tuple[str, int]
 Source = PartitionSource | StoredPartition
@@ -29,7 +32,7 @@ _OURS = (
     "path", "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "includeHeaders", "failOnDataLoss", "maxOffsetsPerTrigger", "isolation", "onCorrupt", "columns",
-    "splitBytes", "pushFilters", "nullTimestamps",
+    "splitBytes", "pushFilters", "nullTimestamps", "includeLost", "lossReport",
 )
 _NAMES = {name.lower(): name for name in _OURS}
 # Before the name of an option for the store of a URL: store.region.
@@ -77,6 +80,7 @@ class SourceOptions:
     split_bytes: int
     pushes_filters: bool
     null_timestamps: bool       # null for a record without a timestamp, not -1 ms
+    loss_report: str | None     # the directory for the files in which tasks say what they lost
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
@@ -116,6 +120,7 @@ class SourceOptions:
             split_bytes=count_of(options, "splitBytes") or SPLIT_BYTES,
             pushes_filters=_flag(options, "pushFilters", default=False),
             null_timestamps=_flag(options, "nullTimestamps", default=False),
+            loss_report=_directory(options, "lossReport"),
         )
 
     def partitions(self) -> list[Source]:
@@ -147,7 +152,8 @@ class SourceOptions:
 
 
 def asked_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of a batch or stream with these options: all except headers, which `includeHeaders` adds."""
+    """The columns of a batch or stream with these options: all except headers and LOST, which `includeHeaders` and
+    `includeLost` add."""
     return _columns(_known(given))
 
 
@@ -156,7 +162,8 @@ def asked_columns(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     listed = _listed(options["columns"]) if "columns" in options else None
-    return checked_columns(listed, _flag(options, "includeHeaders", default=False))
+    columns = checked_columns(listed, _flag(options, "includeHeaders", default=False))
+    return (*columns, LOST) if _flag(options, "includeLost", default=False) else columns
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
@@ -200,6 +207,17 @@ def local_path(path: str) -> str:
         raise InvalidArgumentError(
             f"not a path: {path}", hint="a log dir must be mounted on every executor under the same path"
         )
+    return path
+
+
+def _directory(options: Mapping[str, str], name: str) -> str | None:
+    """The option `name` as an absolute path: the working directory of an executor is another one."""
+    value = options.get(name)
+    if value is None:
+        return None
+    path = local_path(value)
+    if not os.path.isabs(path):
+        raise InvalidArgumentError(f"{name} must be an absolute path, not {value!r}")
     return path
 
 

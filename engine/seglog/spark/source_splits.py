@@ -12,10 +12,11 @@ from seglog.frames.plan import parts_of
 from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
+from seglog.spark.losses import Loss, losses_of, write_losses
 from seglog.spark.offset_ranges import OffsetRange
-from seglog.spark.row_schema import conformed
+from seglog.spark.row_schema import conformed, lost_rows
 from seglog.spark.source_filters import Pruning
-from seglog.spark.source_options import SourceOptions
+from seglog.spark.source_options import LOST, SourceOptions
 
 _LOG = Logger(__name__)
 # Opening a file and looking up where to begin takes as long as reading this many bytes of records.
@@ -27,7 +28,10 @@ class TopicSplit(InputPartition):
     """The part of a read that one task does."""
 
     parts: tuple[ScanPart, ...]
+    columns: tuple[str, ...]
     null_timestamps: bool = False       # for records without one
+    loss_report: str | None = None      # the directory for what is lost
+    gone: tuple[Loss, ...] = ()         # what was lost before anything was read
 
 
 def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | None = None) -> list[InputPartition]:
@@ -36,9 +40,13 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
     With `minPartitions` the pieces are smaller, as far as batch boundaries allow.
     """
     since_ms, until_ms = (pruning or Pruning()).times_ms
+    columns = tuple(name for name in options.columns if name != LOST)
     reading = ReadOptions(
-        columns=options.columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms
+        columns=columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms
     )
+
+    def split(*parts: ScanPart, gone: tuple[Loss, ...] = ()) -> TopicSplit:
+        return TopicSplit(parts, options.columns, options.null_timestamps, options.loss_report, gone)
 
     def parts(min_bytes: int) -> list[ScanPart]:
         return [
@@ -48,24 +56,27 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
             )
         ]
 
+    made: list[InputPartition] = []
+    gone = tuple(loss for one in found for loss in one.gone)
+    if gone and (LOST in options.columns or options.loss_report is not None):
+        made.append(split(gone=gone))
     split_bytes = options.split_bytes
     planned = parts(split_bytes)
     if options.min_partitions > 1:
         weight_bytes = sum(part.size_bytes for part in planned)
         split_bytes = max(1, min(split_bytes, weight_bytes // options.min_partitions))
         planned = parts(split_bytes)
-        return [TopicSplit((part,), options.null_timestamps) for part in planned]
-    made: list[InputPartition] = []
+        return [*made, *(split(part) for part in planned)]
     together: list[ScanPart] = []
     weight_bytes = 0
     for part in planned:
         together.append(part)
         weight_bytes += part.size_bytes + _PART_WEIGHT_BYTES
         if weight_bytes >= split_bytes:
-            made.append(TopicSplit(tuple(together), options.null_timestamps))
+            made.append(split(*together))
             together, weight_bytes = [], 0
     if together:
-        made.append(TopicSplit(tuple(together), options.null_timestamps))
+        made.append(split(*together))
     return made
 
 
@@ -76,10 +87,16 @@ def read_split(split: InputPartition) -> Iterator[Any]:
     end_with_closed_pipe()
     if not isinstance(split, TopicSplit):
         return
+    losses = list(split.gone)
     for part in split.parts:
         lost: list[LostRange] = []
         for rows in part.batches(lost):
             if len(rows):
-                yield conformed(pyarrow.record_batch(rows), null_timestamps=split.null_timestamps)
+                yield conformed(pyarrow.record_batch(rows), split.columns, null_timestamps=split.null_timestamps)
         for gap in lost:
             _LOG.warning("%s: skipped %s", part.path, gap)
+        losses += losses_of(part, lost)
+    if losses and split.loss_report is not None:
+        write_losses(split.loss_report, (*split.parts, *split.gone), losses)
+    if losses and LOST in split.columns:
+        yield lost_rows(losses, split.columns)

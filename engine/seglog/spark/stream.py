@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.spark.offset_ranges import (
     Ends,
-    OffsetRange,
     Offsets,
     check_named,
     limited,
@@ -64,7 +63,7 @@ class TopicStream(DataSourceStreamReader):
             with open_ends(self._options, source) as ends:
                 # A partition that was added since is read from its start.
                 begin = begins.get(where, ends.first)
-                found.append(OffsetRange(source, *not_lost(self._options, source, ends, begin, stop)))
+                found.append(not_lost(self._options, source, ends, begin, stop))
         return splits(self._options, found)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
