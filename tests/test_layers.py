@@ -19,7 +19,7 @@ FLOORS = [
     {"log", "conversion", "verification", "frames"},
     {"upkeep", "coordinators", "loop"},
     {"archive", "spark", "endpoint", "polars", "queue"},
-    {"opening", "managed_ledger"},
+    {"attach", "opening", "managed_ledger"},
     {"aio", "pulsar"},
     {"__init__"},
     {"testing"},

@@ -13,6 +13,7 @@ from seglog.archive.creating import BackupRun as BackupRun
 from seglog.archive.creating import backup as backup
 from seglog.archive.restoring import RestoreRun as RestoreRun
 from seglog.archive.restoring import restore as restore
+from seglog.attach.shared_queue import Queue as Queue
 from seglog.backups.manifest import Snapshot as Snapshot
 from seglog.conversion.directory import convert as convert
 from seglog.conversion.directory import plan_conversion as plan_conversion
@@ -39,7 +40,6 @@ from seglog.opening import open_dir as open_dir
 from seglog.opening import serve as serve
 from seglog.queue.job import DeadJob as DeadJob
 from seglog.queue.job import Job as Job
-from seglog.queue.queue import Queue as Queue
 from seglog.queue.queue import QueueStats as QueueStats
 from seglog.reading.follower import Follower as Follower
 from seglog.reading.follower import follow as follow

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 logger = Logger("seglog")
 
+# A property of the entries that an attached process put: the process and its number of the call.
+PUT_BY = "seglog.queue.put"
+# Properties of an entry that are not its user's.
+_OWN = (UNIQUE_UNTIL, PUT_BY)
 # The longest reason that is kept of a failure.
 REASON_CHARACTERS = 1000
 # How many bytes of a value a job shows of itself.
@@ -115,7 +119,7 @@ class Job:
     @property
     def properties(self) -> dict[str, str]:
         """The properties that were put with it."""
-        return {name: text for name, text in self._all_properties().items() if name != UNIQUE_UNTIL}
+        return {name: text for name, text in self._all_properties().items() if name not in _OWN}
 
     def _all_properties(self) -> dict[str, str]:
         metadata = self._parts()[0].metadata if self._batched is None else self._batched.metadata

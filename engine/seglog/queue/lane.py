@@ -498,6 +498,16 @@ class Lane:
             if index not in acknowledged and (with_held or not self._is_held(message)):
                 yield Job(self, message, leases.attempts.get(message, 0), frame, fields, batched)
 
+    def _parsed_all(self, entry: StoredEntry) -> list[Job]:
+        """All jobs of an entry, acknowledged ones too."""
+        position, frame = entry.position, entry.entry
+        fields = frame.fields()
+        if not fields.is_batch:
+            return [Job(self, (*position, -1), 0, frame, fields)]
+        return [
+            Job(self, (*position, index), 0, frame, fields, one) for index, one in enumerate(batch_of(frame).messages)
+        ]
+
     def _is_held(self, message: Message) -> bool:
         return self.leases.is_held(message) or message in self._again or message in self._taking
 

@@ -56,6 +56,8 @@ PRIORITIES = "priority"
 LOWEST, HIGHEST = -100, 100
 # A ledger is sealed at this size, so that the space of finished jobs is soon free. (Pulsar's default is 2 GiB.)
 LEDGER_MB = 16
+# The class of a queue that several processes have open, in a list: `attach` puts it there.
+ATTACHING: "list[type[Queue]]" = []
 # A property of the managed ledger in the queue's directory while it is paused.
 PAUSED = "seglog.queue.paused"
 # What `put_many` puts into one entry at most.
@@ -98,7 +100,8 @@ class QueueStats:
 
 
 class Queue(OpenHandle):
-    """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time.
+    """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time, or
+    several with attach=True.
 
     `lease` (seconds or a timedelta): a job that is not finished in this time is delivered again. `max_attempts`: a job
     that failed so often is dead; None is no limit. A failed job waits `retry_delay`, twice as long each time up to
@@ -107,8 +110,9 @@ class Queue(OpenHandle):
     the system writes it, or it is closed. `max_backlog`: how many jobs it holds that are neither acknowledged nor dead;
     `when_full`: what a put does then: "block": wait until some are finished; "refuse": raise QueueFullError; "drop":
     remove the oldest ones that are not in flight. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
-    `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `clock`, `fs`,
-    `chance`: for tests. Its directory is `path`.
+    `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `attach`: if
+    another process of this user and machine has opened it with `attach`, use it there; otherwise let others use it
+    here. `clock`, `fs`, `chance`: for tests. Its directory is `path`.
 
     Raises LogLockedError while another process has it, NotALogError, CorruptManifestError, CorruptJournalError,
     CorruptRecordError, UnsupportedVersionError, StorageError.
@@ -129,10 +133,21 @@ class Queue(OpenHandle):
         config: Mapping[str, object] | None = None,
         create: bool = True,
         recover: bool = False,
+        attach: bool = False,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        if attach:
+            # The same face over another process's queue: which of the two it is changes while it is open.
+            self.__class__ = ATTACHING[0]
+            self.__class__.__init__(
+                self, path, lease=lease, max_attempts=max_attempts, retry_delay=retry_delay,
+                max_retry_delay=max_retry_delay, retry_jitter=retry_jitter, max_backlog=max_backlog,
+                when_full=when_full, fsync=fsync, config=config, create=create, recover=recover, fs=fs, clock=clock,
+                chance=chance,
+            )
+            return
         self.path = Path(os.path.abspath(path))
         self._options = checked_options(lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, chance)
         if fsync not in get_args(Fsync):

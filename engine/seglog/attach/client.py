@@ -1,0 +1,122 @@
+"""The side of a process that is attached: a connection that tells when the owner ends, and others for calls.
+
+A call takes a connection that no other has, sends a frame and waits for the answer. If it is interrupted in between, it
+closes the connection: the owner takes back what it sent.
+"""
+import time
+from pathlib import Path
+
+from seglog.attach.channel import SOCKET, VERSION, Channel, GoneError, Header
+from seglog.attach.errors_sent import error_received
+from seglog.errors import ForkedHandleError, LogClosedError, ProtocolError
+from seglog.fs import local_socket
+
+# How long the owner may take to accept a connection.
+HELLO_S = 5.0
+
+
+class Client:
+    """The connections to one owner. Thread-safe."""
+
+    def __init__(self, directory: Path, holder: str, held: list[list[object]]) -> None:
+        """`held`: the jobs of this process: [id, attempt, seconds that the lease lasts]. Raises OSError if nobody
+        listens, GoneError, TimeoutError, ProtocolError, UnsupportedVersionError."""
+        self._directory = directory
+        self._holder = holder
+        self._is_ended = False
+        self._spare: list[Channel] = []
+        self._busy: set[Channel] = set()
+        self._main, hello = self._connect(is_main=True, held=held)
+        self.positions = _positions(hello.get("positions"))
+
+    def _connect(self, *, is_main: bool, held: list[list[object]] | None = None) -> tuple[Channel, Header]:
+        deadline = time.monotonic() + HELLO_S
+        channel = Channel(local_socket.connect(self._directory, SOCKET, HELLO_S))
+        try:
+            channel.check_peer()
+            channel.send(
+                {"hello": "seglog", "version": VERSION, "holder": self._holder, "is_main": is_main, "held": held or []},
+                deadline=deadline,
+            )
+            hello, _ = channel.receive(deadline)
+            if "error" in hello:
+                raise error_received(hello["error"])
+            if hello.get("version") != VERSION:
+                raise ProtocolError("not the answer of a seglog process")
+        except BaseException:
+            channel.close()
+            raise
+        return channel, hello
+
+    def wait_for_end(self) -> None:
+        """Return when the owner has ended, or this was ended."""
+        try:
+            self._main.receive()
+        except (GoneError, ProtocolError):
+            pass
+
+    def ask(self, header: Header, values: list[bytes], deadline: float | None) -> tuple[Header, list[bytes]]:
+        """The answer. Raises GoneError if the owner went; TimeoutError after `deadline` (monotonic seconds); and what
+        the owner's queue raised."""
+        channel = self._taken()
+        try:
+            channel.send(header, values, deadline)
+            answer, found = channel.receive(deadline)
+        except BaseException:
+            self._drop(channel)
+            raise
+        self._busy.discard(channel)
+        # (Kept, however many: closing it would say that the answer was not heard.)
+        if self._is_ended:
+            channel.close()
+        else:
+            self._spare.append(channel)
+        if "error" in answer:
+            error = error_received(answer["error"])
+            if isinstance(error, LogClosedError | ForkedHandleError):
+                raise GoneError     # it is closing
+            raise error
+        return answer, found
+
+    def _taken(self) -> Channel:
+        try:
+            channel = self._spare.pop()
+        except IndexError:
+            try:
+                channel = self._connect(is_main=False)[0]
+            except TimeoutError:
+                raise
+            except OSError:
+                raise GoneError from None
+        self._busy.add(channel)
+        if self._is_ended:
+            self._drop(channel)
+            raise GoneError
+        return channel
+
+    def _drop(self, channel: Channel) -> None:
+        self._busy.discard(channel)
+        channel.close()
+
+    def end(self) -> None:
+        """End all connections: calls that wait get GoneError. The owner gives this process's jobs to others."""
+        self._is_ended = True
+        self._main.end()
+        for channel in list(self._busy):
+            channel.end()
+        while self._spare:
+            self._spare.pop().close()
+
+    def close(self) -> None:
+        """After `end`, and when `wait_for_end` has returned."""
+        self._main.close()
+
+
+def _positions(sent: object) -> dict[int, list[int]]:
+    if not isinstance(sent, dict):
+        raise ProtocolError("not the answer of a seglog process")
+    try:
+        found = {int(priority): [int(number) for number in at] for priority, at in sent.items()}
+    except (TypeError, ValueError):
+        raise ProtocolError("not the answer of a seglog process") from None
+    return found

@@ -1,0 +1,651 @@
+"""`seglog.Queue(path, attach=True)`: the first process that opens a queue so owns it, the others attach to it.
+
+    owner       Queue ── Desk ── Server ── socket
+    attached    Client ── socket
+
+When the owner closes it or dies, its connections end. A thread of each attached process waits for that: one of them
+gets the lock of the directory and is the owner then, the others attach to it, and present the jobs that they have.
+Calls that were under way are made again.
+"""
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.shield import shielded, start_thread, work_in_background
+from seglog.attach.attached_job import AttachedDeadJob, AttachedJob, jobs_received
+from seglog.attach.channel import FRAME_JOBS, SOCKET, VALUES_BYTES_MAX, GoneError, Header
+from seglog.attach.client import Client
+from seglog.attach.desk import Desk
+from seglog.attach.server import Server
+from seglog.errors import (
+    ForkedHandleError,
+    InvalidArgumentError,
+    LogClosedError,
+    LogLockedError,
+    ProtocolError,
+    RecordTooLargeError,
+    SeglogError,
+    StorageError,
+)
+from seglog.ledger.message_batch import HINT_OF_VALUE
+from seglog.logger import Logger
+from seglog.process_end import PROCESS_END
+from seglog.queue import queue as plain
+from seglog.queue.dead import DeadJobs
+from seglog.queue.job import DeadJob, Job
+from seglog.queue.options import checked_options, duration_ns, time_ms
+from seglog.queue.queue import PutCall, QueueStats
+from seglog.queue.queue import Queue as Queue
+from seglog.queue.unique import key_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = Logger("seglog")
+
+# How long an opening, and a takeover, wait for a process that has the lock and does not listen yet.
+_OPENING_S, _TAKEOVER_S = 5.0, 60.0
+_LOOK_AGAIN_S = 0.01
+# How much longer than the timeout of a call its process waits for the owner, which may be stopped.
+_GRACE_S = 2.0
+
+
+class _Owner(NamedTuple):
+    queue: Queue
+    desk: Desk
+    server: Server
+
+
+class SharedQueue(Queue):
+    """A Queue for several processes: made by Queue(path, attach=True), with its arguments and methods."""
+
+    def __init__(self, path: str | os.PathLike[str], *, attach: bool = True, **options: Any) -> None:
+        self.path = Path(os.path.abspath(path))
+        if options.get("recover"):
+            raise InvalidArgumentError(
+                "recover and attach are not for the same opening",
+                hint="open it with recover=True and close it, then attach",
+            )
+        self._opening = options
+        lease, chance = options.get("lease", 60), options.get("chance", _half)
+        self._lease_ns = checked_options(
+            lease, options.get("max_attempts", 10), options.get("retry_delay", 1), options.get("max_retry_delay", 300),
+            options.get("retry_jitter", 0.1), chance,
+        ).lease_ns
+        self._pid = os.getpid()
+        self._holder = os.urandom(16).hex()
+        self._home = _Home(self)
+        # Of this process: the jobs that it has and has not finished.
+        self._held: weakref.WeakSet[AttachedJob] = weakref.WeakSet()
+        # The number of the next put, and the last entry of each priority that is known.
+        self._put_number = 0
+        self._known: dict[int, list[int]] = {}
+        # Guards `_role`; calls wait on it while there is none.
+        self._guard = QuickLock()
+        self._changed_role = LockCondition(self._guard)
+        self._role: _Owner | Client | SeglogError | None = None
+        self._is_closed = self._is_ending = False
+        self._has_thread = False
+        shielded(self._begin)
+
+    def __repr__(self) -> str:
+        role = self._role
+        what = "closed" if self._is_closed else "attached" if isinstance(role, Client) else "owner"
+        return f"<Queue {self.path.name}: {what}>"
+
+    # --- roles -------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._role = role = self._found_role(_OPENING_S, is_takeover=False)
+        if isinstance(role, Client):
+            self._has_thread = True
+            PROCESS_END.add(self)
+            start_thread(self._stay, (role,))
+
+    def _found_role(self, patience_s: float, *, is_takeover: bool) -> "_Owner | Client":
+        """Attach to the owner, or be it. Raises what Queue raises."""
+        ends = time.monotonic() + patience_s
+        while True:
+            try:
+                return Client(self.path, self._holder, self._presented())
+            except (OSError, GoneError, ProtocolError) as error:
+                if isinstance(error, ProtocolError):
+                    raise
+            try:
+                return self._owner(is_takeover=is_takeover)
+            except LogLockedError as error:
+                # It has the lock, and does not listen yet.
+                if time.monotonic() >= ends or self._is_ending:
+                    error.hint = (
+                        "the process that has it must open it with attach=True as well, as the same user and on the "
+                        "same machine, and must not be stopped"
+                    )
+                    raise
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _owner(self, *, is_takeover: bool) -> _Owner:
+        queue = Queue(self.path, **self._opening)
+        try:
+            desk = Desk(queue)
+            # (A socket that is left over: its owner was killed.)
+            if is_takeover or os.path.lexists(self.path / SOCKET):
+                desk.hold()
+            desk.adopt(self._holder, self._presented())
+            return _Owner(queue, desk, Server(self.path, desk))
+        except BaseException:
+            queue.close()
+            raise
+
+    def _presented(self) -> list[list[object]]:
+        now_s = time.monotonic()
+        with self._guard:
+            held = list(self._held)
+        return [
+            [job.id, job.attempt, job._ends_s - now_s]
+            for job in held if not job.is_settled and job._ends_s > now_s
+        ]
+
+    def _stay(self, client: Client) -> None:
+        """The thread of an attached process: wait for the end of the owner, take over or attach again."""
+        work_in_background()
+        try:
+            while True:
+                client.wait_for_end()
+                if self._is_ending:
+                    return
+                self._set_role(None)
+                client.end()
+                client.close()
+                try:
+                    role: _Owner | Client | SeglogError = self._found_role(_TAKEOVER_S, is_takeover=True)
+                except SeglogError as error:
+                    role = error
+                except Exception as error:
+                    logger.exception("%s: the queue could not be taken over", self.path)
+                    role = StorageError(f"the queue could not be taken over: {error!r}", file=self.path)
+                if not self._set_role(role):
+                    # It was closed meanwhile.
+                    if isinstance(role, _Owner):
+                        _close_owner(role)
+                    elif isinstance(role, Client):
+                        role.end()
+                        role.close()
+                    return
+                if not isinstance(role, Client):
+                    return
+                client = role
+        finally:
+            client.close()
+            PROCESS_END.remove(self)
+            with self._guard:
+                self._has_thread = False
+                self._changed_role.notify()
+
+    def _set_role(self, role: "_Owner | Client | SeglogError | None") -> bool:
+        """False: it was closed."""
+        with self._guard:
+            if self._is_ending:
+                return False
+            self._role = role
+            self._changed_role.notify()
+            return True
+
+    def _role_now(self, deadline: float | None, gone: "Client | None" = None) -> "_Owner | Client":
+        """The role, once there is one that is not the `gone`. Raises TimeoutError."""
+        if self._pid != os.getpid():
+            raise ForkedHandleError(f"the queue belongs to process {self._pid}, which forked this one", file=self.path)
+        with self._changed_role:
+            while True:
+                seen = self._changed_role.number
+                if self._is_closed:
+                    raise LogClosedError("the queue was closed", file=self.path)
+                role = self._role
+                if isinstance(role, SeglogError):
+                    raise role.with_traceback(None)
+                if role is not None and role is not gone:
+                    return role
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise TimeoutError
+                self._changed_role.wait(seen, left_s)
+
+    def _owned(self) -> Queue | None:
+        """The queue itself, if this process owns it. Waits while that is being settled."""
+        role = self._role
+        if not isinstance(role, _Owner) or self._is_closed:
+            try:
+                role = self._role_now(None)
+            except TimeoutError:
+                raise AssertionError from None
+        return role.queue if isinstance(role, _Owner) else None
+
+    def _ask(
+        self, header: Callable[[], Header] | Header, values: "list[bytes] | None" = None,
+        deadline: float | None = None,
+    ) -> tuple[Header, list[bytes]]:
+        """Ask the owner, or the queue if this process owns it by now. If the owner goes meanwhile, ask the next one.
+        Raises TimeoutError after `deadline`."""
+        gone: Client | None = None
+        while True:
+            role = self._role_now(deadline, gone)
+            asked = header() if callable(header) else header
+            if gone is not None:
+                asked = {**asked, "is_again": True}
+                if asked["call"] == "nack":
+                    asked["is_late_allowed"] = True     # it may have been done
+            if isinstance(role, _Owner):
+                return role.desk.answer(self._holder, asked, values or [])
+            try:
+                return role.ask(asked, values or [], deadline)
+            except GoneError:
+                gone = role
+
+    # --- putting -----------------------------------------------------------------------------
+
+    def put(
+        self,
+        value: "Buffer",
+        *,
+        key: str | bytes | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        properties: Mapping[str, str] | None = None,
+        priority: int = 0,
+        unique_for: timedelta | float | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> str:
+        if (queue := self._owned()) is not None:
+            return queue.put(
+                value, key=key, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
+                timeout=timeout,
+            )
+        [id_] = self._put_values(
+            [(key, value)], delay, at, properties, priority, unique_for, timeout, is_many=False
+        )
+        return id_
+
+    def put_many(
+        self,
+        jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]",
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        properties: Mapping[str, str] | None = None,
+        priority: int = 0,
+        unique_for: timedelta | float | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> list[str]:
+        if (queue := self._owned()) is not None:
+            return queue.put_many(
+                jobs, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
+                timeout=timeout,
+            )
+        parts: list[list[tuple[str | bytes | None, Buffer]]] = []
+        size_bytes = 0
+        for job in plain._listed("jobs", jobs):
+            key, value = job if isinstance(job, tuple) and len(job) == 2 else (None, job)
+            size_of_value = plain._size_of(value)
+            # As the owner would part them: an entry each.
+            if not parts or size_bytes + size_of_value > plain.BATCH_BYTES or len(parts[-1]) == plain.BATCH_JOBS:
+                parts.append([])
+                size_bytes = 0
+            size_bytes += size_of_value
+            parts[-1].append((key, value))
+            if unique_for is not None:
+                key_bytes(key)
+        return [
+            id_ for part in parts
+            for id_ in self._put_values(part, delay, at, properties, priority, unique_for, timeout, is_many=True)
+        ]
+
+    def _put_values(
+        self, jobs: "Sequence[tuple[str | bytes | None, Buffer]]", delay: timedelta | float | None,
+        at: datetime | None, properties: Mapping[str, str] | None, priority: int,
+        unique_for: timedelta | float | None, timeout: timedelta | float | None, *, is_many: bool,
+    ) -> list[str]:
+        if at is not None and delay is not None:
+            raise InvalidArgumentError("give a job `delay` or `at`, not both")
+        if type(priority) is not int or not plain.LOWEST <= priority <= plain.HIGHEST:
+            raise InvalidArgumentError(
+                f"priority must be an int from {plain.LOWEST} to {plain.HIGHEST}, not {priority!r}"
+            )
+        if properties is not None and not all(
+            isinstance(name, str) and isinstance(text, str) for name, text in dict(properties).items()
+        ):
+            raise InvalidArgumentError(f"properties must be texts by texts, not {repr(properties)[:80]}")
+        values = [_bytes_of(value) for _, value in jobs]
+        timeout_s = None if timeout is None else duration_ns("timeout", timeout) / 1e9
+        with self._guard:
+            self._put_number += 1
+            number = self._put_number
+        header: Header = {
+            "call": "put", "keys": [_key_sent(key) for key, _ in jobs], "priority": priority, "is_many": is_many,
+            "properties": None if properties is None else dict(properties),
+            "delay": None if delay is None else duration_ns("delay", delay) / 1e9,
+            "at_ms": None if at is None else time_ms("at", at),
+            "unique_for": None if unique_for is None else duration_ns("unique_for", unique_for) / 1e9,
+            "timeout": timeout_s, "token": f"{self._holder}:{number}",
+            "since": self._known.get(priority) or self._known_by_client(priority),
+        }
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s + _GRACE_S
+        try:
+            answer, _ = self._ask(header, values, deadline)
+        except TimeoutError:
+            raise StorageError(
+                "the process that has the queue does not answer: whether the job is in the queue is not known",
+                file=self.path, hint="see whether that process is stopped or busy; `seglog queue serve` is neither",
+            ) from None
+        ids = answer.get("ids")
+        if not isinstance(ids, list) or len(ids) != len(values) or not all(isinstance(id_, str) for id_ in ids):
+            raise ProtocolError("the answer to a put must have an id for each value")
+        self._know(priority, ids[-1])
+        return ids
+
+    def _known_by_client(self, priority: int) -> list[int] | None:
+        role = self._role
+        return role.positions.get(priority) if isinstance(role, Client) else None
+
+    def _know(self, priority: int, id_: str) -> None:
+        ledger_id, entry_id, *_ = map(int, id_.rpartition("/")[2].split(":"))
+        self._known[priority] = max(self._known.get(priority, [-1, -1]), [ledger_id, entry_id])
+
+    def _put_all(self, calls: "Sequence[PutCall]") -> "list[str | BaseException]":
+        if (queue := self._owned()) is not None:
+            return queue._put_all(calls)
+        answers: list[str | BaseException] = []
+        for call in calls:
+            try:
+                answers.append(self.put(*call[:1], **dict(zip(call._fields[1:], call[1:], strict=True))))
+            except SeglogError as error:
+                answers.append(error)
+        return answers
+
+    # --- taking ------------------------------------------------------------------------------
+
+    def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
+        ends = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
+        lease_s = (self._lease_ns if lease is None else duration_ns("lease", lease)) / 1e9
+
+        def header() -> Header:
+            left_s = None if ends is None else max(ends - time.monotonic(), 0)
+            return {"call": "get", "count": count, "timeout": left_s, "lease": lease_s}
+
+        while True:
+            role = self._role
+            if isinstance(role, _Owner) and not self._is_closed:
+                return role.queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease_s)
+            # (Noted before the owner does: a job that is presented must not be too late.)
+            until_s = time.monotonic()
+            try:
+                answer, values = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S)
+            except TimeoutError:
+                return []
+            if answer is None:
+                continue
+            now_s = max(until_s, time.monotonic())
+            jobs = [AttachedJob(self._home, sent, now_s + lease_s) for sent in jobs_received(answer, values)]
+            with self._guard:
+                self._held.update(jobs)
+            if jobs or ends is not None:
+                return list(jobs)
+
+    def _ask_for_jobs(
+        self, header: Callable[[], Header], deadline: float | None
+    ) -> "tuple[Header | None, list[bytes]]":
+        """The answer of an owner; None if this process is the owner now."""
+        role = self._role_now(deadline)
+        if isinstance(role, _Owner):
+            return None, []
+        try:
+            return role.ask(header(), [], deadline)
+        except GoneError:
+            self._role_now(deadline, role)
+            return (None, [])
+
+    # --- finishing ---------------------------------------------------------------------------
+
+    def ack(self, jobs: Iterable[Job], *, wait: bool = True) -> None:
+        listed = plain._listed("jobs", jobs)
+        attached = [job for job in listed if self._is_attached(job)]
+        own = [job for job in listed if not self._is_attached(job)]
+        if own:
+            self._plain_for(own[0]).ack(own, wait=wait)
+        if attached:
+            self._home.acknowledge(attached, wait=wait)
+            for job in attached:
+                job.is_settled = True
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        listed = plain._listed("jobs", jobs)
+        attached = [job for job in listed if self._is_attached(job)]
+        own = [job for job in listed if not self._is_attached(job)]
+        if own:
+            self._plain_for(own[0]).release(own)
+        if attached:
+            self._home.release_all(attached)
+
+    def _is_attached(self, job: object) -> bool:
+        return isinstance(job, Job) and job._lane is self._home
+
+    def _plain_for(self, job: object) -> Queue:
+        queue = self._owned()
+        if queue is None:
+            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
+        return queue
+
+    def pause(self) -> None:
+        self._ask({"call": "pause", "is_paused": True})
+
+    def resume(self) -> None:
+        self._ask({"call": "pause", "is_paused": False})
+
+    @property
+    def is_paused(self) -> bool:
+        return self._ask({"call": "pause"})[0].get("is_paused") is True
+
+    def flush(self) -> None:
+        self._ask({"call": "flush"})
+
+    # --- looking -----------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> DeadJobs:
+        return _SharedDead(self)
+
+    def peek(self, count: int = 1) -> list[Job]:
+        if (queue := self._owned()) is not None:
+            return queue.peek(count)
+        if type(count) is not int or count < 1:
+            raise InvalidArgumentError(f"count must be an int of 1 or more, not {count!r}")
+        return [AttachedJob(self._home, sent) for sent in self._looked_at("peek", count)]
+
+    def _looked_at(self, call: str, count: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            answer, values = self._ask({"call": call, "skip": len(found), "count": min(count - len(found), FRAME_JOBS)})
+            more = jobs_received(answer, values, are_dead=call == "dead")
+            if not more:
+                break
+            found += more
+        return found
+
+    def stats(self) -> QueueStats:
+        if (queue := self._owned()) is not None:
+            return queue.stats()
+        try:
+            return QueueStats(**self._ask({"call": "stats"})[0]["stats"])
+        except (KeyError, TypeError):
+            raise ProtocolError("the answer with the numbers of jobs lacks some") from None
+
+    def purge(self) -> int:
+        return _count(self._ask({"call": "purge"})[0])
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        """Close it: if this process owns it, another one that is attached takes over, and jobs that this one has are
+        delivered again. Idempotent."""
+        self._is_closed = True
+        shielded(self._close_role)
+
+    def _close_role(self) -> None:
+        if self._pid != os.getpid():
+            role = self._role
+            if isinstance(role, _Owner):
+                role.server.stop()
+                role.queue.close()
+            return
+        with self._guard:
+            self._is_ending = True
+            role, self._role = self._role, None
+            self._changed_role.notify()
+        if isinstance(role, _Owner):
+            _close_owner(role)
+        elif isinstance(role, Client):
+            role.end()
+        self.await_end(30.0)
+
+    def write_out(self) -> None:
+        """At the end of the process. Nothing is kept in memory."""
+
+    def end_soon(self) -> None:
+        """At the end of the process: the thread of an attached one ends."""
+        self._is_ending = True
+        role = self._role
+        if isinstance(role, Client):
+            role.end()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Return when the thread of an attached process has ended, but after `timeout_s` at the latest."""
+        ends = time.monotonic() + timeout_s
+        while self._has_thread and time.monotonic() < ends:
+            time.sleep(0.001)
+
+
+class _Home:
+    """What jobs that another process sent ask for: they name themselves, whoever the owner is by now."""
+
+    def __init__(self, queue: SharedQueue) -> None:
+        self._queue = weakref.ref(queue)
+
+    def _ask(self, header: Header) -> Header:
+        queue = self._queue()
+        if queue is None:
+            raise LogClosedError("the queue was closed")
+        return queue._ask(header)[0]
+
+    def id_of(self, at: object) -> str:
+        raise AssertionError(at)
+
+    def acknowledge(self, jobs: Sequence[Job], *, wait: bool) -> None:
+        self._ask({"call": "ack", "jobs": [[job.id, job.attempt] for job in jobs], "wait": wait})
+
+    def refuse(
+        self, job: Job, delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
+    ) -> None:
+        self._ask({
+            "call": "nack", "id": job.id, "attempt": job.attempt, "reason": reason, "is_late_allowed": is_late_allowed,
+            "delay": None if delay is None else duration_ns("delay", delay) / 1e9,
+        })
+
+    def extend(self, job: Job, lease: timedelta | float | None) -> None:
+        queue = self._queue()
+        lease_ns = duration_ns("lease", lease) if lease is not None else queue._lease_ns if queue is not None else 0
+        self._ask({"call": "extend", "id": job.id, "attempt": job.attempt, "lease": lease_ns / 1e9})
+        if isinstance(job, AttachedJob):
+            job._ends_s = time.monotonic() + lease_ns / 1e9
+
+    def requeue(self, messages: object) -> int:
+        raise AssertionError(messages)
+
+    def requeue_ids(self, ids: list[str]) -> int:
+        return _count(self._ask({"call": "requeue", "ids": ids}))
+
+    def release(self, job: Job) -> None:
+        self.release_all([job])
+
+    def release_all(self, jobs: Sequence[Job]) -> None:
+        self._ask({"call": "release", "jobs": [[job.id, job.attempt] for job in jobs]})
+
+
+class _SharedDead(DeadJobs):
+    """`queue.dead` of a queue that several processes have open."""
+
+    def __init__(self, queue: SharedQueue) -> None:
+        self._queue = queue
+
+    def __len__(self) -> int:
+        return _count(self._queue._ask({"call": "dead"})[0])
+
+    def __iter__(self) -> Iterator[DeadJob]:
+        return iter(self.peek(max(len(self), 1)))
+
+    def peek(self, count: int = 1) -> list[DeadJob]:
+        if type(count) is not int or count < 1:
+            raise InvalidArgumentError(f"count must be an int of 1 or more, not {count!r}")
+        return [AttachedDeadJob(self._queue._home, sent) for sent in self._queue._looked_at("dead", count)]
+
+    def requeue(self, jobs: Iterable[DeadJob] | None = None) -> int:
+        if jobs is None:
+            return _count(self._queue._ask({"call": "requeue"})[0])
+        wanted = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+        if not all(isinstance(job, DeadJob) for job in wanted):
+            raise InvalidArgumentError("requeue takes the dead jobs of this queue: queue.dead.peek() returns them")
+        return self._queue._home.requeue_ids([job.id for job in wanted])
+
+    def purge(self) -> int:
+        return _count(self._queue._ask({"call": "purge", "is_of_dead": True})[0])
+
+
+def _close_owner(owner: _Owner) -> None:
+    owner.server.stop()
+    try:
+        owner.queue.close()
+    finally:
+        owner.server.close()
+
+
+def _count(answer: Header) -> int:
+    count = answer.get("count")
+    if type(count) is not int:
+        raise ProtocolError("an answer must have a count")
+    return count
+
+
+def _bytes_of(value: "Buffer") -> bytes:
+    try:
+        found = bytes(memoryview(value))
+        if len(found) > VALUES_BYTES_MAX:
+            raise RecordTooLargeError(f"a job of {len(found)} bytes is too large to be sent to the process that has it")
+    except TypeError:
+        raise InvalidArgumentError(
+            f"a job must be bytes, not {repr(value)[:80]}", hint=HINT_OF_VALUE
+        ) from None
+    return found
+
+
+def _key_sent(key: str | bytes | None) -> object:
+    if key is None:
+        return None
+    if isinstance(key, str):
+        key_bytes(key)
+        return key
+    if isinstance(key, bytes):
+        return [key.hex()]
+    raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}")
+
+
+def _half() -> float:
+    return 0.5
+
+
+plain.ATTACHING[:] = [SharedQueue]

@@ -1,0 +1,96 @@
+"""A Unix socket in a directory, for processes of the same user on the same machine. Linux only.
+
+An address of a socket has at most 108 bytes, so the directory is named by its descriptor: /proc/self/fd/N/queue.sock.
+"""
+import contextlib
+import os
+import socket
+import struct
+import sys
+import weakref
+from collections.abc import Iterator
+
+from seglog.errors import StorageError
+from seglog.fs.files import AnyPath
+from seglog.fs.refusals import refusals
+
+_PEER = struct.Struct("3i")     # struct ucred: pid, uid, gid
+_BACKLOG = 128
+# Every socket of this process: a forked child that kept one open would keep the peer from noticing the end of this one.
+_OPEN: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
+
+
+def listen(directory: AnyPath, name: str) -> socket.socket:
+    """A listening socket with this name, which only this user can connect to. A socket of that name that is left over
+    is replaced: the caller has the lock of the directory. Raises StorageError."""
+    path = os.path.join(directory, name)
+    _check_system(path)
+    with refusals("create the socket", path), _descriptor_of(directory) as fd:
+        found = noted(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            # Linux gives this mode to the file that `bind` makes.
+            os.fchmod(found.fileno(), 0o600)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=fd)
+            found.bind(f"/proc/self/fd/{fd}/{name}")
+            found.listen(_BACKLOG)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def connect(directory: AnyPath, name: str, timeout_s: float) -> socket.socket:
+    """A socket that is connected to the one of that name. Raises OSError: nobody listens there; TimeoutError."""
+    _check_system(os.path.join(directory, name))
+    with _descriptor_of(directory) as fd:
+        found = noted(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            found.settimeout(timeout_s)
+            found.connect(f"/proc/self/fd/{fd}/{name}")
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def remove(directory: AnyPath, name: str) -> None:
+    """Remove the socket's name, if it is there."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(directory, name))
+
+
+def noted(one: socket.socket) -> socket.socket:
+    """Close it in children that are forked from now on."""
+    _OPEN.add(one)
+    return one
+
+
+def peer_of(one: socket.socket) -> tuple[int, int]:
+    """The process id and the user id of the other side."""
+    pid, uid, _ = _PEER.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return pid, uid
+
+
+def _check_system(path: str) -> None:
+    if sys.platform != "linux":
+        raise StorageError("processes can attach to each other on Linux only", file=path,
+                           hint="open it in one process, and send that your calls")
+
+
+@contextlib.contextmanager
+def _descriptor_of(directory: AnyPath) -> Iterator[int]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _forked() -> None:
+    for one in list(_OPEN):
+        one.close()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
