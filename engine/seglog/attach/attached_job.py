@@ -80,7 +80,7 @@ class AttachedDeadJob(_Sent, DeadJob):
 
     def requeue(self) -> bool:
         """As DeadJob.requeue."""
-        return cast("Any", self._lane).requeue_ids([self.id]) == 1
+        return bool(cast("Any", self._lane).requeue_ids([self.id]))
 
 
 _NOWHERE: Message = (0, 0, -1)

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from seglog.errors import ProtocolError
@@ -108,10 +109,8 @@ class Channel:
 
     def end(self) -> None:
         """Let both sides see the end: a thread that waits here as well."""
-        try:
+        with suppress(OSError):     # it is at its end already
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass        # it is at its end already
 
     def close(self) -> None:
         """Close it. No other thread may be in it: see `end`."""

@@ -4,6 +4,7 @@ A call takes a connection that no other has, sends a frame and waits for the ans
 closes the connection: the owner takes back what it sent.
 """
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from seglog.attach.channel import SOCKET, VERSION, Channel, GoneError, Header
@@ -26,12 +27,16 @@ class Client:
         self._is_ended = False
         self._spare: list[Channel] = []
         self._busy: set[Channel] = set()
-        self._main, hello = self._connect(is_main=True, held=held)
+        self._main, hello = self._connect(None, is_main=True, held=held)
         self.positions = _positions(hello.get("positions"))
 
-    def _connect(self, *, is_main: bool, held: list[list[object]] | None = None) -> tuple[Channel, Header]:
-        deadline = time.monotonic() + HELLO_S
-        channel = Channel(local_socket.connect(self._directory, SOCKET, HELLO_S))
+    def _connect(
+        self, until: float | None, *, is_main: bool, held: list[list[object]] | None = None
+    ) -> tuple[Channel, Header]:
+        now = time.monotonic()
+        deadline = now + HELLO_S if is_main else until
+        timeout_s = None if deadline is None else max(deadline - now, 0.001)
+        channel = Channel(local_socket.connect(self._directory, SOCKET, timeout_s))
         try:
             channel.check_peer()
             channel.send(
@@ -50,40 +55,38 @@ class Client:
 
     def wait_for_end(self) -> None:
         """Return when the owner has ended, or this was ended."""
-        try:
+        with suppress(GoneError, ProtocolError):
             self._main.receive()
-        except (GoneError, ProtocolError):
-            pass
 
     def ask(self, header: Header, values: list[bytes], deadline: float | None) -> tuple[Header, list[bytes]]:
         """The answer. Raises GoneError if the owner went; TimeoutError after `deadline` (monotonic seconds); and what
         the owner's queue raised."""
-        channel = self._taken()
+        channel = self._taken(deadline)
         try:
             channel.send(header, values, deadline)
             answer, found = channel.receive(deadline)
+            error = error_received(answer["error"]) if "error" in answer else None
         except BaseException:
             self._drop(channel)
             raise
         self._busy.discard(channel)
         # (Kept, however many: closing it would say that the answer was not heard.)
-        if self._is_ended:
+        if self._is_ended or isinstance(error, ProtocolError):
             channel.close()
         else:
             self._spare.append(channel)
-        if "error" in answer:
-            error = error_received(answer["error"])
-            if isinstance(error, LogClosedError | ForkedHandleError):
-                raise GoneError     # it is closing
+        if isinstance(error, LogClosedError | ForkedHandleError):
+            raise GoneError     # it is closing
+        if error is not None:
             raise error
         return answer, found
 
-    def _taken(self) -> Channel:
+    def _taken(self, deadline: float | None) -> Channel:
         try:
             channel = self._spare.pop()
         except IndexError:
             try:
-                channel = self._connect(is_main=False)[0]
+                channel = self._connect(deadline, is_main=False)[0]
             except TimeoutError:
                 raise
             except OSError:

@@ -368,16 +368,19 @@ def _key(sent: object) -> str | bytes | None:
     if sent is None or isinstance(sent, str):
         return sent
     try:
-        [digits] = sent     # type: ignore[misc]
-        return bytes.fromhex(digits)
+        if isinstance(sent, list) and len(sent) == 1:
+            return bytes.fromhex(sent[0])
+        raise ValueError
     except (TypeError, ValueError):
         raise ProtocolError("a key must be text, or bytes in hexadecimal digits") from None
 
 
 def _time(at_ms: object) -> datetime:
     try:
-        return _SINCE_1970 + timedelta(milliseconds=at_ms)      # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        if not isinstance(at_ms, int | float):
+            raise ValueError
+        return _SINCE_1970 + timedelta(milliseconds=at_ms)
+    except (ValueError, OverflowError):
         raise ProtocolError("a time must be ms since 1970") from None
 
 

@@ -51,6 +51,8 @@ logger = Logger("seglog")
 # How long an opening, and a takeover, wait for a process that has the lock and does not listen yet.
 _OPENING_S, _TAKEOVER_S = 5.0, 60.0
 _LOOK_AGAIN_S = 0.01
+# When a call is made again whose connection ended, though the owner has not.
+_RETRY_S = 0.5
 # How much longer than the timeout of a call its process waits for the owner, which may be stopped.
 _GRACE_S = 2.0
 
@@ -214,6 +216,14 @@ class SharedQueue(Queue):
                     raise TimeoutError
                 self._changed_role.wait(seen, left_s)
 
+    def _role_after(self, gone: Client, deadline: float | None) -> "_Owner | Client":
+        """The role after a connection ended. If the owner is still there, it has too many for now: the same."""
+        soon = time.monotonic() + _RETRY_S
+        try:
+            return self._role_now(soon if deadline is None else min(soon, deadline), gone)
+        except TimeoutError:
+            return self._role_now(deadline)
+
     def _owned(self) -> Queue | None:
         """The queue itself, if this process owns it. Waits while that is being settled."""
         role = self._role
@@ -232,7 +242,7 @@ class SharedQueue(Queue):
         Raises TimeoutError after `deadline`."""
         gone: Client | None = None
         while True:
-            role = self._role_now(deadline, gone)
+            role = self._role_now(deadline) if gone is None else self._role_after(gone, deadline)
             asked = header() if callable(header) else header
             if gone is not None:
                 asked = {**asked, "is_again": True}
@@ -360,7 +370,10 @@ class SharedQueue(Queue):
         answers: list[str | BaseException] = []
         for call in calls:
             try:
-                answers.append(self.put(*call[:1], **dict(zip(call._fields[1:], call[1:], strict=True))))
+                answers.append(self.put(
+                    call.value, key=call.key, delay=call.delay, at=call.at, properties=call.properties,
+                    priority=call.priority,
+                ))
             except SeglogError as error:
                 answers.append(error)
         return answers
@@ -404,7 +417,7 @@ class SharedQueue(Queue):
         try:
             return role.ask(header(), [], deadline)
         except GoneError:
-            self._role_now(deadline, role)
+            self._role_after(role, deadline)
             return (None, [])
 
     # --- finishing ---------------------------------------------------------------------------

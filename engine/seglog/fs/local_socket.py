@@ -40,7 +40,7 @@ def listen(directory: AnyPath, name: str) -> socket.socket:
         return found
 
 
-def connect(directory: AnyPath, name: str, timeout_s: float) -> socket.socket:
+def connect(directory: AnyPath, name: str, timeout_s: float | None) -> socket.socket:
     """A socket that is connected to the one of that name. Raises OSError: nobody listens there; TimeoutError."""
     _check_system(os.path.join(directory, name))
     with _descriptor_of(directory) as fd:
