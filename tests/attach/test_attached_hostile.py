@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_mutated_frames_end_their_connection_at_most_and_the_queue_goes_on(owner
     chance, answered = random.Random(5), 0
     main, _ = hello(owner, is_main=True)
     channel = None
-    for number in range(MUTATIONS):
+    for _ in range(MUTATIONS):
         if channel is None:
             channel, _ = hello(owner)
         raw = mutated(chance)
@@ -123,9 +124,12 @@ def test_what_is_no_first_frame_ends_the_connection(owner, raw):
     channel = Channel(local_socket.connect(owner.path, SOCKET, 30))
     channel._socket.sendall(raw)
     channel._socket.shutdown(socket.SHUT_WR)
-    with pytest.raises(GoneError):
-        for _ in range(2):
-            assert "error" in channel.receive()[0]
+    answers = []
+    with suppress(GoneError):
+        while True:
+            answers.append(channel.receive()[0])
+    assert len(answers) <= 1
+    assert all("error" in answer for answer in answers)
     channel.close()
     assert owner.stats().backlog == 0
 
