@@ -203,7 +203,6 @@ def test_another_user_is_refused(owner, monkeypatch):
     channel = Channel(local_socket.connect(owner.path, SOCKET, 30))
     with pytest.raises(ProtocolError, match="user"):
         channel.check_peer()
-    channel.send({"hello": "seglog", "version": VERSION, "holder": "h", "is_main": False})
     assert "user" in channel.receive()[0]["error"]["what"]
     channel.close()
 

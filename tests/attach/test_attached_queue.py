@@ -4,6 +4,7 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -319,6 +320,8 @@ def test_a_queue_that_is_shared_is_locked_for_those_that_do_not_attach(owner, pa
 def test_an_owner_that_is_stopped_holds_no_call_up_that_has_a_timeout(owner, jobs):
     job_id = jobs.put(b"x")
     owner.send(signal.SIGSTOP)
+    status = Path(f"/proc/{owner.process.pid}/status")
+    wait_for(lambda: "\nState:\tT" in status.read_text())
     assert jobs.get(timeout=0.1) is None
     with pytest.raises(StorageError, match="does not answer"):
         jobs.put(b"y", timeout=0.1)

@@ -1,4 +1,4 @@
-"""What two processes send each other over a socket: frames of a JSON header and some values (docs/formats/attach.md).
+"""What two processes send each other over a socket: frames of a JSON header and some values (docs/processes.md).
 
     frame: uint32 bytes of the header, uint32 bytes of the values, header, values
 
