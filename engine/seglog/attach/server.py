@@ -29,7 +29,7 @@ _HELLO_S = 30.0
 _CONNECTIONS_MAX = 4096
 
 
-class Server:
+class DeskServer:
     """Listens from the beginning until `stop`."""
 
     def __init__(self, directory: Path, desk: Desk) -> None:

@@ -1,6 +1,6 @@
 """`seglog.Queue(path, attach=True)`: the first process that opens a queue so owns it, the others attach to it.
 
-    owner       Queue ── Desk ── Server ── socket
+    owner       Queue ── Desk ── DeskServer ── socket
     attached    Client ── socket
 
 When the owner closes it or dies, its connections end. A thread of each attached process waits for that: one of them
@@ -21,7 +21,7 @@ from seglog.attach.attached_job import AttachedDeadJob, AttachedJob, jobs_receiv
 from seglog.attach.channel import FRAME_JOBS, SOCKET, VALUES_BYTES_MAX, GoneError, Header
 from seglog.attach.client import Client
 from seglog.attach.desk import Desk
-from seglog.attach.server import Server
+from seglog.attach.server import DeskServer
 from seglog.errors import (
     ForkedHandleError,
     InvalidArgumentError,
@@ -60,7 +60,7 @@ _GRACE_S = 2.0
 class _Owner(NamedTuple):
     queue: Queue
     desk: Desk
-    server: Server
+    server: DeskServer
 
 
 class SharedQueue(Queue):
@@ -138,7 +138,7 @@ class SharedQueue(Queue):
             if is_takeover or os.path.lexists(self.path / SOCKET):
                 desk.hold()
             desk.adopt(self._holder, self._presented())
-            return _Owner(queue, desk, Server(self.path, desk))
+            return _Owner(queue, desk, DeskServer(self.path, desk))
         except BaseException:
             queue.close()
             raise
