@@ -1,4 +1,5 @@
 """Several processes with one queue: the first owns it, others attach."""
+import asyncio
 import os
 import signal
 import stat
@@ -407,3 +408,24 @@ def test_an_interrupted_get_loses_no_job(owner, jobs):
     jobs.put(b"x")
     assert jobs.get(timeout=60).value == b"x"
     wait_for(lambda: jobs.stats().in_flight == 1)
+
+
+def test_tasks_of_an_attached_process_share_the_queue_of_the_owner(owner, path):
+    async def work():
+        async with seglog.aio.Queue(path, attach=True, lease=600) as jobs:
+            waiting = asyncio.create_task(jobs.get())
+            await asyncio.gather(*(jobs.put(b"%d" % n) for n in range(20)))
+            taken = [await waiting, *[await jobs.get() for _ in range(19)]]
+            assert sorted(int(job.value) for job in taken) == list(range(20))
+            await jobs.ack(taken[:10])
+            await asyncio.gather(*(job.ack() for job in taken[10:19]))
+            owner.kill()
+            async with taken[19]:
+                pass
+            await jobs.put(b"last")
+            async for job in jobs:
+                assert job.value == b"last"
+                break
+            return await jobs.stats()
+
+    assert asyncio.run(work()).backlog == 1

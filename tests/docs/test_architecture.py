@@ -19,7 +19,8 @@ HINTS = {
     "conversion": "v0, v1, v2", "verification": "finds damage", "frames": "Arrow, polars, DuckDB",
     "upkeep": "retention, compaction", "coordinators": "groups, transactions", "loop": "what loops share",
     "archive": "makes backups", "backups": "backup stores",
-    "queue": "jobs", "attach": "several processes", "spark": "whole topics", "endpoint": "seglog serve", "aio": "asyncio",
+    "queue": "jobs", "attach": "several processes", "spark": "whole topics",
+    "endpoint": "seglog serve", "aio": "asyncio",
     "pulsar": "the second face", "__init__": "the first face", "testing": "pytest fixtures", "tools": "commands",
     "_kernels": "Cython and C", "opening": "seglog.open", "polars": "scan_topic",
 }

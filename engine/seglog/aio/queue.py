@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.aio.handover import open_by_thread
+from seglog.attach.shared_queue import Queue
 from seglog.errors import LogClosedError
 from seglog.loop.home import HomeLoop
 from seglog.queue.job import Job
 from seglog.queue.options import duration_ns
-from seglog.queue.queue import PutCall, Queue, QueueStats
+from seglog.queue.queue import PutCall, QueueStats
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

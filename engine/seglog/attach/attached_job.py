@@ -8,13 +8,8 @@ from seglog.errors import ProtocolError
 from seglog.queue.job import DeadJob, Job, JobHome, time_of
 from seglog.topic.leases import Death, Message
 
-if TYPE_CHECKING:
-    _Base = Job
-else:
-    _Base = object
 
-
-class _Sent(_Base):
+class _Sent(Job):
     """What the owner sent of a job, in `_sent`: see desk.jobs_sent."""
 
     __slots__ = ()
@@ -57,7 +52,7 @@ class _Sent(_Base):
             raise error_received(self._sent["error"])
 
 
-class AttachedJob(_Sent, Job):
+class AttachedJob(_Sent):
     """A job that was taken, or looked at, in a process that is attached."""
 
     __slots__ = ("_ends_s", "_sent")
