@@ -8,18 +8,21 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from seglog.errors import CorruptRecordError, NotALogError, SeglogError
+from seglog.attach.shared_queue import SharedQueue
+from seglog.errors import CorruptRecordError, LogLockedError, NotALogError, SeglogError
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
+from seglog.queue.backlog import WhenFull
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
 from seglog.queue.queue import HIGHEST, LOWEST, Queue
 
 from . import report, terminal
 from .cli import Command, CommandGroup
+from .end_by_signal import EndBySignal
 from .options import PATH, SOURCE, NumberType, TimeType, dry_run_option, json_option, limit_option
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ def command() -> None:
     """Put, take, count and look at the jobs of a queue (seglog.Queue).
 
     One process at a time has a queue open: status 5 while another one has it. create, put, take, requeue, purge,
-    pause and resume act at once.
+    pause and resume act at once. serve is for programs that share a queue.
     """
 
 
@@ -231,6 +234,50 @@ def put(
     elif dry_run:
         print(f"{report.count_of(number, 'job')} to put: nothing was changed")
     return int(dry_run and number > 0)
+
+
+@command.command(cls=Command)
+@click.argument("path", metavar="DIR", type=PATH)
+@click.option("--max-attempts", type=NumberType(1), metavar="N", default=10, show_default=True,
+              help="A job that failed so often is dead.")
+@click.option("--retry-delay", metavar="SECONDS", type=float, default=1.0, show_default=True,
+              help="How long a job waits that failed: twice as long each time.")
+@click.option("--max-retry-delay", metavar="SECONDS", type=float, default=300.0, show_default=True,
+              help="How long it waits at most.")
+@click.option("--max-backlog", type=NumberType(1), metavar="N", help="How many jobs the queue holds.")
+@click.option("--when-full", type=click.Choice(get_args(WhenFull)), default="block", show_default=True,
+              help="What a put does then.")
+@json_option
+def serve(
+    path: Path, max_attempts: int, retry_delay: float, max_retry_delay: float, max_backlog: int | None,
+    when_full: WhenFull, as_json: bool,
+) -> int:
+    """Own the queue for programs that open it with attach=True, and do nothing else.
+
+    So none of them waits for another that is busy. It prints a line once they can attach, and runs until ^C or
+    SIGTERM; then one of them takes over. The options are those of seglog.Queue; the queue is created if DIR does not
+    exist, or is empty. Status 5 if a program has it open already.
+    """
+    end = EndBySignal()
+    is_new = _is_new(path)
+    if not is_new:
+        _check_queue(path)
+    with end, end.during_start(), SharedQueue(
+        path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
+        max_backlog=max_backlog, when_full=when_full, create=is_new,
+    ) as jobs:
+        end.has_started()
+        if not jobs.is_owner:
+            raise LogLockedError(
+                "another program has the queue open", file=path, hint="start `seglog queue serve` before all others"
+            )
+        if as_json:
+            report.print_json("serving", path=path, created=is_new)
+        else:
+            print(f"serving {report.printable(str(path))}")
+        sys.stdout.flush()      # a pipe would buffer it until the end
+        end.wait()
+    return 0
 
 
 @command.command(cls=Command)

@@ -1,13 +1,10 @@
 """`seglog serve`: let Kafka clients use a log dir."""
-import contextlib
 import gc
-import signal
-import socket
 import ssl
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self, get_args
+from typing import get_args
 
 import click
 from click.core import ParameterSource
@@ -20,6 +17,7 @@ from seglog.opening import serve
 
 from . import report
 from .cli import Command
+from .end_by_signal import EndBySignal
 from .options import PATH, ConfigType, json_option
 
 
@@ -91,7 +89,7 @@ def command(
     It is a single node for tests, laptops and the edge, not a cluster. It prints its address when it listens. It runs
     until ^C or SIGTERM, and then closes every log.
     """
-    end = _EndBySignal()
+    end = EndBySignal()
     click.get_current_context().with_resource(report.warnings_shown())
     is_new = not directory.exists()
     given = {} if properties is None else _given(properties)
@@ -125,62 +123,6 @@ def command(
         gc.freeze()
         end.wait()
     return 0
-
-
-class _Ended(BaseException):
-    """A signal came during the start."""
-
-
-class _EndBySignal:
-    """Waits for ^C, SIGTERM or SIGHUP, from its creation on. A signal that the parent process ignores stays ignored.
-
-    Python writes the number of each signal that it handles to a socket. An event that a handler sets would not do:
-    between its last look for signals and the moment in which it sleeps, the main thread misses one, and so it does if
-    the system gives the signal to another thread. The server would then run until the next signal.
-    """
-
-    def __init__(self) -> None:
-        self._read, self._write = socket.socketpair()
-        self._write.setblocking(False)      # as Python demands; the first number is enough
-        self._former = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-                         if signal.getsignal(number) is not signal.SIG_IGN]
-        for number in self._numbers:
-            signal.signal(number, self._hear)
-        self._is_starting = self._was_heard = False
-
-    def _hear(self, *_: object) -> None:
-        self._was_heard = True
-        if self._is_starting:
-            raise _Ended
-
-    @contextlib.contextmanager
-    def during_start(self) -> Iterator[None]:
-        """Within the context, until `has_started`, a signal ends it without an error: a start may take long."""
-        try:
-            self._is_starting = True
-            if self._was_heard:
-                raise _Ended
-            yield
-        except _Ended:
-            pass
-        finally:
-            self._is_starting = False
-
-    def has_started(self) -> None:
-        self._is_starting = False
-
-    def wait(self) -> None:
-        while self._read.recv(1)[0] not in self._numbers:
-            pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._former)
-        self._read.close()
-        self._write.close()
 
 
 def _given(properties: Path) -> Mapping[str, str]:

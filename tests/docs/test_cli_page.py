@@ -171,7 +171,8 @@ def test_a_page_shows_what_the_commands_print_and_take(file, workplace, monkeypa
 # What these print is another thing on another machine, or at another time (how old the oldest job is).
 NO_EXAMPLE = (
     ["cursors", "ls"], ["demo"], ["doctor"], ["serve"], ["report"], ["completion"], ["man"], ["spark", "convert"],
-    ["spark", "fetch"], ["spark", "sink"], ["restore"], ["queue", "ls"], ["queue", "stats"], ["users", "ls"],
+    ["spark", "fetch"], ["spark", "sink"], ["restore"], ["queue", "ls"], ["queue", "stats"], ["queue", "serve"],
+    ["users", "ls"],
     ["users", "add"], ["users", "rm"], *(["backup", name] for name in ("create", "ls", "check", "forget", "prune")),
 )
 

@@ -359,8 +359,8 @@ OF_PAGES = {("report",)}
 OF_SHELLS = {("completion",), ("man",)}
 # What takes a store of backups: tests/tools/test_backup.py.
 OF_BACKUPS = {("restore",), *(("backup", name) for name in ("create", "ls", "check", "forget", "prune"))}
-# What runs until it is ended: tests/endpoint.
-OF_SERVERS = {("serve",), ("users", "ls"), ("users", "add"), ("users", "rm")}
+# What runs until it is ended: tests/endpoint, tests/tools/test_queue.py.
+OF_SERVERS = {("serve",), ("queue", "serve"), ("users", "ls"), ("users", "add"), ("users", "rm")}
 # What shows here that there is something to do: status 1.
 DRY_RUNS = {("convert",), ("index", "rebuild")}
 # These do not take a partition directory, a log dir and a .log alike.
@@ -389,7 +389,7 @@ def test_json_of_every_command_is_lines_with_type_and_schema(golden_kafka, tmp_p
 
 
 # What writes another file than a log, or runs: these have no dry run.
-WITHOUT_DRY_RUN = {("report",), ("export",), ("demo",), ("serve",), ("man",)}
+WITHOUT_DRY_RUN = {("report",), ("export",), ("demo",), ("serve",), ("queue", "serve"), ("man",)}
 
 
 def test_every_command_accepts_dry_run_but_what_makes_a_page_or_runs():

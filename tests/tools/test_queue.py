@@ -1,6 +1,7 @@
 """`seglog queue`: jobs of a seglog.Queue from a shell."""
 import base64
 import json
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from seglog.tools import terminal
 from seglog.tools.cli import cli
 from support.command import seglog as run
 from support.command import seglog_json
+from support.waiting import line_of
 
 HOSTILE = b"\x1b[2Jclear\x07\xff\n"
 
@@ -300,3 +302,35 @@ def test_a_paused_queue_gives_no_job_until_it_is_resumed(path):
     assert run("queue", "ls", path).stdout.splitlines()[1].split()[-1] == "yes"
     assert seglog_json("queue", "resume", path)[0]["was_paused"] is True
     assert run("queue", "take", path, "--raw").stdout == "urgent\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_owns_a_queue_for_programs_that_attach_until_it_is_told_to_end(tmp_path, number):
+    path = tmp_path / "jobs"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "seglog.tools", "queue", "serve", str(path), "--max-attempts", "1", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        told = json.loads(line_of(server))
+        assert (told["type"], told["path"], told["created"]) == ("serving", str(path), True)
+        with seglog.Queue(path, attach=True) as jobs:
+            assert "attached" in repr(jobs)
+            jobs.put(b"x")
+            job = jobs.get(timeout=60)
+            job.nack()
+            assert [one.value for one in jobs.dead] == [b"x"]
+            assert "start `seglog queue serve` before" in run("queue", "serve", path, status=5).stderr
+            server.send_signal(number)
+            assert server.communicate(timeout=60) == ("", "")
+            assert server.returncode == 0
+            jobs.put(b"y")
+            assert jobs.get(timeout=60).value == b"y"
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_serve_refuses_what_is_no_queue(tmp_path):
+    (tmp_path / "file").touch()
+    assert "not a queue" in run("queue", "serve", tmp_path, status=4).stderr

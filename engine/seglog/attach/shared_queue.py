@@ -100,6 +100,11 @@ class SharedQueue(Queue):
         what = "closed" if self._is_closed else "attached" if isinstance(role, Client) else "owner"
         return f"<Queue {self.path.name}: {what}>"
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether it is this process that does the work of all."""
+        return isinstance(self._role, _Owner)
+
     # --- roles -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
