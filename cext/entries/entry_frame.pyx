@@ -243,7 +243,8 @@ cdef int refuse_frame(int status, const uint8_t* start, Span s, object file=None
     cdef Py_ssize_t left = s.end - s.p
     cdef str part = "the metadata's size"
     cdef str found = f"{left} bytes are left"
-    if left >= 2 and load_u16(s.p) == BROKER_MAGIC:
+    # Only the first part can be the broker's: elsewhere these bytes are the beginning of the metadata's size.
+    if s.p == start and left >= 2 and load_u16(s.p) == BROKER_MAGIC:
         part = "the broker's part"
         if status == BAD_SIZE:
             found = f"{load_u32(s.p + 2)} bytes of it where {left - BROKER_HEAD_BYTES} are left"

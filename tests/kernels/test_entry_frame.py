@@ -269,6 +269,9 @@ GOOD = REQUIRED.SerializeToString()
         (b"\x0e\x02\x00\x00\x00", "the broker's part of an entry: 5 bytes are left"),
         (b"\x0e\x02\xff\xff\xff\xff\x08\x01", "the broker's part of an entry: 4294967295 bytes of it where 2 are left"),
         (b"\x0e\x02\x00\x00\x00\x00", "the metadata's size of an entry: 0 bytes are left"),
+        (b"\x0e\x02\x00\x00\x00\x00" * 2, "the metadata of an entry: 235012096 bytes of it where 2 are left"),
+        # (once read behind the end of the entry)
+        (b"\x0e\x02" + bytes(4) + b"\x0e\x02\0\0", "the metadata of an entry: 235012096 bytes of it where 0 are left"),
         (b"\x0e\x01\x00\x00", "the checksum of an entry: 4 bytes are left"),
         (b"\x7f\xff\xff\xff\x08", "the metadata of an entry: 2147483647 bytes of it where 1 are left"),
     ],
