@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import select
 import socket
 import struct
 import threading
@@ -98,7 +99,7 @@ def test_mutated_frames_end_their_connection_at_most_and_the_queue_goes_on(owner
                 answered += "error" not in header
                 if is_whole and header.get("error", {}).get("code") != ProtocolError.code:
                     break
-        except (GoneError, BrokenPipeError):
+        except (GoneError, OSError):
             channel.close()
             channel = None
     assert answered > MUTATIONS // 10
@@ -140,6 +141,27 @@ def test_a_process_with_another_version_of_the_frames_is_refused_by_name(owner):
     error = error_received(answer["error"])
     assert isinstance(error, UnsupportedVersionError)
     assert "same version of seglog" in error.hint
+
+
+def test_a_token_that_is_no_text_in_utf_8_is_a_protocol_error(owner, caplog):
+    main, _ = hello(owner, is_main=True)
+    channel, _ = hello(owner)
+    channel.send({"call": "put", "keys": [None], "token": "\ud800", "priority": 0, "is_again": True}, [b"x"])
+    assert channel.receive()[0]["error"]["code"] == ProtocolError.code
+    assert not [record for record in caplog.records if record.exc_info]
+    channel.close()
+    main.close()
+
+
+def test_jobs_whose_answer_nobody_read_are_delivered_again(owner):
+    owner.put(b"x")
+    main, _ = hello(owner, is_main=True)
+    channel, _ = hello(owner)
+    channel.send({"call": "get", "count": 1, "timeout": 0, "lease": 600})
+    assert select.select([channel._socket], [], [], 60)[0]
+    channel.close()
+    assert owner.get(timeout=60).attempt == 2
+    main.close()
 
 
 ANSWERS = [

@@ -157,6 +157,7 @@ def test_the_jobs_of_an_attached_process_that_ends_come_back_at_once(owner, path
     owner.does("jobs.put_many([b'a', b'b'])")
     with Other(path) as worker:
         worker.does("[job.value for job in jobs.get_many(2, timeout=0)]")
+        worker.does("jobs.stats().in_flight")       # by the same connection: the jobs were heard of
         worker.tell(end)
         assert owner.does("[(job.value, job.attempt) for _ in range(2) for job in [jobs.get(timeout=60)]]") == [
             (b"a", 2), (b"b", 2)]

@@ -184,8 +184,8 @@ class Desk:
             raise ProtocolError("a put must have a key, or null, for each value")
         if not (properties is None or isinstance(properties, dict)) or not isinstance(token, str):
             raise ProtocolError("a put must have properties and a token")
-        if len(token) > 100 or type(priority) is not int:
-            raise ProtocolError("a put must have a short token, and a priority")
+        if len(token) > 100 or not token.isascii() or type(priority) is not int:
+            raise ProtocolError("a put must have a short token in ASCII, and a priority")
         found = self._put_before(token, priority, header.get("since")) if header.get("is_again") else []
         at_ms = header.get("at_ms")
         options: dict[str, Any] = {
