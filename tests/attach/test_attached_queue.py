@@ -394,6 +394,7 @@ class Stop(Exception):
     """From a signal."""
 
 
+@pytest.mark.usefixtures("no_collector_hooks")
 def test_an_interrupted_get_loses_no_job(owner, jobs):
     def stop(*_):
         raise Stop

@@ -15,6 +15,8 @@ from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("no_collector_hooks")
+
 
 def in_threads(count, work):
     threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]

@@ -13,9 +13,10 @@ from support.interrupts import Interrupted, interrupted_at_each_opcode, uninterr
 from support.queue_model import left_in
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
-pytestmark = pytest.mark.skipif(
-    with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md"
-)
+pytestmark = [
+    pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md"),
+    pytest.mark.usefixtures("no_collector_hooks"),
+]
 
 
 class Watched:

@@ -170,6 +170,7 @@ class Stop(BaseException):
     """From outside."""
 
 
+@pytest.mark.usefixtures("no_collector_hooks")
 @pytest.mark.skipif(with_loses_exits(), reason="an interrupt makes `with` keep its lock: processes.md")
 # An exception may come between the call of scandir and its `with` (fs.removal): the iterator is collected.
 @pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")

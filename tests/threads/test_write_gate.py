@@ -18,6 +18,8 @@ from seglog.errors import LogClosedError, LogFailedError, StorageError
 from seglog.threads.write_gate import WriteGate
 from support.waiting import signals_meanwhile
 
+pytestmark = pytest.mark.usefixtures("no_collector_hooks")
+
 
 class Disk(WriteGate):
     """A file of appends, counted. A sync takes until `gate` opens, and covers what was written when it began."""

@@ -566,6 +566,7 @@ def test_crash_states_of_copies_that_are_put_together(tmp_path, kind):
             assert not list(root.glob("orders/relocated/*/*")), state.story()
 
 
+@pytest.mark.usefixtures("no_collector_hooks")
 def test_an_interrupt_while_copies_are_noted_leaves_all_of_them_or_none(tmp_path, monkeypatch):
     """A ledger of copies was listed without what is in it: every later look for those that are needed failed."""
     found = relocated_entries.copies_in
