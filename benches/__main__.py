@@ -32,6 +32,7 @@ from benches import (
     reading,
     serving,
     tables,
+    typed_tables,
     validating,
 )
 from benches.runner import Bench
@@ -85,6 +86,7 @@ def peers_of(bench: Bench, directory: Path, records: int, *, with_java: bool) ->
     log_compaction.run(bench, directory, records, with_java=with_java)
     delayed.run(bench, records)
     tables.run(bench, directory, records)
+    typed_tables.run(bench, directory, records)
 
 
 def sizes_of(bench: Bench, directory: Path, records: int, keys: int) -> None:
