@@ -258,25 +258,26 @@ def serve(
     SIGTERM; then one of them takes over. The options are those of seglog.Queue; the queue is created if DIR does not
     exist, or is empty. Status 5 if a program has it open already.
     """
-    end = EndBySignal()
-    is_new = _is_new(path)
-    if not is_new:
-        _check_queue(path)
-    with end, end.during_start(), SharedQueue(
-        path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
-        max_backlog=max_backlog, when_full=when_full, create=is_new,
-    ) as jobs:
-        end.has_started()
-        if not jobs.is_owner:
-            raise LogLockedError(
-                "another program has the queue open", file=path, hint="start `seglog queue serve` before all others"
-            )
-        if as_json:
-            report.print_json("serving", path=path, created=is_new)
-        else:
-            print(f"serving {report.printable(str(path))}")
-        sys.stdout.flush()      # a pipe would buffer it until the end
-        end.wait()
+    with EndBySignal() as end:
+        is_new = _is_new(path)
+        if not is_new:
+            _check_queue(path)
+        with end.during_start(), SharedQueue(
+            path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
+            max_backlog=max_backlog, when_full=when_full, create=is_new,
+        ) as jobs:
+            end.has_started()
+            if not jobs.is_owner:
+                raise LogLockedError(
+                    "another program has the queue open", file=path,
+                    hint="start `seglog queue serve` before all others",
+                )
+            if as_json:
+                report.print_json("serving", path=path, created=is_new)
+            else:
+                print(f"serving {report.printable(str(path))}")
+            sys.stdout.flush()      # a pipe would buffer it until the end
+            end.wait()
     return 0
 
 
