@@ -45,13 +45,13 @@ def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> d
         _fill_evenly(kept, free)
     else:
         _fill_least(kept, free, _readers(members))
-        _even_out(kept, partitions, _readers(members))
+        _even_out(kept, _readers(members))
     return {member_id: _by_topic(mine) for member_id, mine in kept.items()}
 
 
 def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Each topic in runs of partitions, in the order of the members: the first ones get one more (RangeAssignor). Members
-    that read the same topics get the same numbers of each, as joins of topics need."""
+    """Each topic in runs of partitions, in the order of the members: the first ones get one more (RangeAssignor).
+    Members that read the same topics get the same numbers of each, as joins of topics need."""
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in members}
     # Static members first, so that a restart, which changes a member's id, moves nothing.
     ordered = sorted(members, key=lambda one: (
@@ -111,19 +111,16 @@ def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mappi
             heapq.heapreplace(heap, (len(kept[member_id]), member_id))
 
 
-def _even_out(
-    kept: dict[str, set[_Where]], partitions: Mapping[bytes, int], readers: Mapping[bytes, list[str]]
-) -> None:
+def _even_out(kept: dict[str, set[_Where]], readers: Mapping[bytes, list[str]]) -> None:
     """Move partitions from readers that have more to readers of the same topic that have at least two less."""
     for _ in range(_PASSES_MAX):
         is_even = True
+        held_of: dict[bytes, dict[str, list[_Where]]] = {}
+        for name, mine in kept.items():
+            for one in sorted(mine):
+                held_of.setdefault(one[0], {}).setdefault(name, []).append(one)
         for topic, names in readers.items():
-            held: dict[str, list[_Where]] = {}
-            for name in names:
-                mine = [where for number in range(partitions.get(topic, 0)) if (where := (topic, number)) in kept[name]] \
-                    if len(kept[name]) > partitions.get(topic, 0) else sorted(w for w in kept[name] if w[0] == topic)
-                if mine:
-                    held[name] = mine
+            held = held_of.get(topic, {})
             most = [(-len(kept[name]), name) for name in held]
             least = [(len(kept[name]), name) for name in names]
             heapq.heapify(most)

@@ -111,8 +111,6 @@ class ConsumerGroup:
     """One group."""
 
     protocol_type = "consumer"
-    # As in a classic group that has none.
-    pending_members: dict[str, Due] = {}
 
     def __init__(self, group_id: str, held: Held | None = None, offsets: GroupOffsets | None = None) -> None:
         """`held`: what all groups hold, which this one counts to. `offsets`: of the classic group that it was."""

@@ -1,7 +1,7 @@
 """Moves groups of the new protocol (KIP-848): heartbeats, sessions, targets. Kafka's GroupMetadataManager.
 
-Each heartbeat says what its member reads and has, and is answered with what it is to have. A change is written before it
-is answered. A group is changed only in the timer's loop, one call at a time.
+Each heartbeat says what its member reads and has, and is answered with what it is to have. A change is written before
+it is answered. A group is changed only in the timer's loop, one call at a time.
 """
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -168,13 +168,12 @@ class ConsumerHeartbeats:
         gone: set[str] = set()
         if member is None:
             old = group.members.get(group.static_members.get(request.instance_id or "", ""))
-            member = self._replace(group, old, request.member_id, records, gone) if old else ConsumerMember(
-                request.member_id)
             if old is None:
-                before = None
+                member = ConsumerMember(request.member_id, told)
                 group.put(member)
                 _LOG.info("group %.200a: member %.200a joins", group.group_id, member.member_id)
             else:
+                member = self._replace(group, old, request.member_id, records, gone)
                 before = old.told
                 told = _told(before, request)
         had = member.current.assigned

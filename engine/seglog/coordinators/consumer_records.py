@@ -142,8 +142,8 @@ def no_group(group: ConsumerGroup) -> list[bytes]:
     if group.has_old_metadata:
         keys.append(ConsumerGroupPartitionMetadataKey(group_id=name))
     keys.append(ConsumerGroupMetadataKey(group_id=name))
-    tombstones = [key for member_id in {*group.members, *group.unwritten_gone} for key, _ in no_member(group, member_id)]
-    return tombstones + [encode_key(key) for key in keys]
+    gone = {*group.members, *group.unwritten_gone}
+    return [key for member_id in gone for key, _ in no_member(group, member_id)] + [encode_key(key) for key in keys]
 
 
 def whole(group: ConsumerGroup) -> list[KeyValue]:

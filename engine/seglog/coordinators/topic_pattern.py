@@ -1,7 +1,7 @@
 """Regular expressions that clients send to find topics (KIP-848), in the syntax of RE2.
 
-Kafka matches them by RE2/J, whose time is linear in the name's length. Python's own `re` may take for ever over one that
-a client chose, so without the package google-re2 they are refused.
+Kafka matches them by RE2/J, whose time is linear in the name's length. Python's own `re` may take for ever over one
+that a client chose, so without the package google-re2 they are refused.
 """
 from collections.abc import Callable
 

@@ -539,7 +539,7 @@ async def _list_groups(asked: Asked) -> Any:
 
 
 async def _consumer_heartbeat(asked: Asked) -> Any:
-    """A member needs every topic that it names. Of those that match its regular expression, it gets the allowed ones."""
+    """A member needs every topic that it names. Of those that match its regular expression, it gets the allowed."""
     request = asked.request
     if not asked.may(Operation.READ, GROUP, request.group_id):
         return asked.refused(Operation.READ, GROUP, request.group_id)

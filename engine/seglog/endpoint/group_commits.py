@@ -80,7 +80,8 @@ class GroupCommits:
             )
             for topic in request.topics for row in topic.partitions
         })
-        errors = await self._commit(request.group_id, wanted, lambda: self._committer(request, context.version), context.work)
+        errors = await self._commit(
+            request.group_id, wanted, lambda: self._committer(request, context.version), context.work)
         if context.version >= _WITH_IDS:
             errors.update((where, Errors.UNKNOWN_TOPIC_ID) for where in wanted if not where[0])
         return await context.work.made(lambda: OffsetCommitResponse(topics=[
