@@ -23,7 +23,7 @@ class Subscriber(NamedTuple):
     target: Assignment
 
 
-# Gets the members, and the number of partitions of every topic that one of them reads.
+# Gets the members, and the number of partitions of each topic, by its id.
 Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], dict[str, Assignment]]
 
 
@@ -39,13 +39,14 @@ def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> d
         }
         taken |= mine
         kept[member.member_id] = mine
-    free = [(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])
+    readers = _readers(members)
+    free = [(topic, number) for topic in sorted(readers) for number in range(partitions.get(topic, 0))
             if (topic, number) not in taken]
     if len({frozenset(member.topics) for member in members}) <= 1:
         _fill_evenly(kept, free)
     else:
-        _fill_least(kept, free, _readers(members))
-        _even_out(kept, _readers(members))
+        _fill_least(kept, free, readers)
+        _even_out(kept, readers)
     return {member_id: _by_topic(mine) for member_id, mine in kept.items()}
 
 

@@ -238,9 +238,9 @@ class ConsumerGroup:
 
     # --- reconciliation ----------------------------------------------------------------------------
 
-    def next_of(self, member: ConsumerMember, owned: Assignment | None) -> Current | None:
+    def next_of(self, member: ConsumerMember, owned: Assignment | None) -> Current:
         """What the member has next on its way to the target (CurrentAssignmentBuilder). `owned`: what it says it has;
-        None: as before. None as the result: it is in a state that is not known here, and must join anew."""
+        None: as before."""
         current = member.current
         if current.state is MemberState.STABLE:
             return current if current.epoch == self.target_epoch else self._toward(member, current.epoch, owned)
@@ -250,7 +250,7 @@ class ConsumerGroup:
             return self._toward(member, current.epoch + 1, owned)
         if current.state is MemberState.UNRELEASED_PARTITIONS:
             return self._toward(member, current.epoch, owned)
-        return None if owned is None or owned else self._toward(member, self.target_epoch, owned)
+        return self._toward(member, self.target_epoch, owned)
 
     def _toward(self, member: ConsumerMember, epoch: int, owned: Assignment | None) -> Current:
         current, target = member.current, self.target.get(member.member_id, {})

@@ -163,7 +163,10 @@ class ConsumerHeartbeats:
         before = None if member is None else member.told
         told = _told(before or Subscription(), request)
         self._check_regex(group, before, told)
-
+        if member is not None and member.current.state is MemberState.UNKNOWN and request.owned != {}:
+            raise RefusedHeartbeatError(
+                Errors.FENCED_MEMBER_EPOCH, "The consumer group member is in a unknown state. The member must abandon "
+                "all its partitions and rejoin.")
         records: list[KeyValue] = []
         gone: set[str] = set()
         if member is None:
@@ -304,10 +307,6 @@ class ConsumerHeartbeats:
         if group.is_reconciled(member):
             return
         current = group.next_of(member, owned)
-        if current is None:
-            raise RefusedHeartbeatError(
-                Errors.FENCED_MEMBER_EPOCH, "The consumer group member is in a unknown state. The member must abandon "
-                "all its partitions and rejoin.")
         if current == member.current:
             return
         group.move(member, current)

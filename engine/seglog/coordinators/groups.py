@@ -169,6 +169,11 @@ class GroupCoordinator:
         group.become(GroupState.DEAD, self.now_ms())
         return self._put_instead(group, ConsumerGroup(group_id, self.held, group.offsets))
 
+    def drop_if_new(self, group: ConsumerGroup) -> None:
+        """Forget a group whose first member was refused."""
+        if group.epoch == 0 and group.has_nothing_left:
+            self._drop_if_over(group)
+
     def _put_instead(self, group: AnyGroup, other: _Made) -> _Made:
         self.held.offsets += other.own_bytes - group.own_bytes
         self.groups[group.group_id] = other

@@ -91,7 +91,10 @@ class ConsumerGroups:
         if not coordinator.has_room_for_consumer(group, beat.member_id, told):
             return HeartbeatResult(Errors.GROUP_MAX_SIZE_REACHED, "there is no room for another member")
         answer: PendingAnswer[HeartbeatResult] = PendingAnswer()
-        coordinator.consumers.heartbeat(group, beat, partial(self._may_read, context), answer.give)
+        try:
+            coordinator.consumers.heartbeat(group, beat, partial(self._may_read, context), answer.give)
+        finally:
+            coordinator.drop_if_new(group)
         return await answer
 
     def _may_read(self, context: RequestContext, topic: str) -> bool:
