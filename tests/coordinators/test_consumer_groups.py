@@ -3,9 +3,9 @@ import asyncio
 
 import pytest
 
+from seglog.clock import ManualClock
 from seglog.coordinators.consumer_group import MemberState
 from seglog.coordinators.group import Group
-from seglog.clock import ManualClock
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     ConsumerGroupDescribeRequest,

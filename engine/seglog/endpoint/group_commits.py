@@ -105,9 +105,10 @@ class GroupCommits:
             group = coordinator.get_or_make(request.group_id)
             if group is None:
                 return None, Errors.POLICY_VIOLATION
-        if error is None and isinstance(group, ConsumerGroup):
-            error = check_member(group, request.member_id, generation, at_least=_WITH_EPOCHS, version=version)
-        elif error is None and group is not None:
+        if isinstance(group, ConsumerGroup):
+            return group, error or check_member(
+                group, request.member_id, generation, at_least=_WITH_EPOCHS, version=version)
+        if error is None and group is not None:
             error = self._check_commit(group, request.member_id, request.group_instance_id, generation)
         return group, error
 
