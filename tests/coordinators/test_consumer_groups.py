@@ -6,7 +6,9 @@ import pytest
 from seglog.clock import ManualClock
 from seglog.coordinators.consumer_group import MemberState
 from seglog.coordinators.group import Group
+from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.wire.error_codes import Errors
+from seglog.wire.internal_topics import encode_key
 from seglog.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -17,6 +19,7 @@ from seglog.wire.messages import (
     ListGroupsRequest,
     OffsetFetchRequest,
 )
+from seglog.wire.stored_records import ConsumerGroupMetadataKey
 from support.models.coordinators import coordinators
 
 TOPICS = {"orders": 4}
@@ -78,7 +81,7 @@ def run(path, what, *, topics=TOPICS, **config):
 def test_a_first_member_gets_everything_at_once(in_memory):
     async def what(members):
         answer = await members.join("a")
-        assert (answer.member_epoch, members.owned["a"], answer.heartbeat_interval_ms) == (1, [0, 1, 2, 3], 5000)
+        assert (answer.member_epoch, members.owned["a"], answer.heartbeat_interval_ms) == (2, [0, 1, 2, 3], 5000)
         assert members.group.state.value == "Stable"
         assert (await members.beat("a")).assignment is None     # nothing new
     run(in_memory, what)
@@ -106,11 +109,11 @@ def test_a_member_with_another_epoch_is_fenced_but_not_one_whose_answer_was_lost
         await members.join("a")
         assert (await members.beat("a", member_epoch=9)).error_code == Errors.FENCED_MEMBER_EPOCH
         await members.beat("a", subscribed_topic_names=["orders", "other"])
-        assert members.epochs["a"] == 2
-        assert (await members.beat("a", member_epoch=1)).error_code == 0
+        assert members.epochs["a"] == 3
+        assert (await members.beat("a", member_epoch=2)).error_code == 0
         await members.beat("a", subscribed_topic_names=["orders"])
-        assert (await members.beat("a", member_epoch=1)).error_code == Errors.FENCED_MEMBER_EPOCH
-        assert (await members.beat("a", owns=False, member_epoch=2)).error_code == Errors.FENCED_MEMBER_EPOCH
+        assert (await members.beat("a", member_epoch=2)).error_code == Errors.FENCED_MEMBER_EPOCH
+        assert (await members.beat("a", owns=False, member_epoch=3)).error_code == Errors.FENCED_MEMBER_EPOCH
         assert (await members.told("x", beat(group_id="g", member_id="x", member_epoch=3))).error_code == (
             Errors.UNKNOWN_MEMBER_ID)
         assert (await members.told("x", beat(group_id="no", member_id="x", member_epoch=3))).error_code == (
@@ -236,14 +239,14 @@ def test_a_commit_needs_the_epoch_of_its_member(in_memory):
     async def what(members):
         await members.join("a")
         commit = members.asked.commit
-        assert await commit("g", {WHERE: 1}, generation=1, member="a") == 0
+        assert await commit("g", {WHERE: 1}, generation=2, member="a") == 0
         assert await commit("g", {WHERE: 1}, generation=7, member="a") == Errors.STALE_MEMBER_EPOCH
         assert await commit("g", {WHERE: 1}, generation=1, member="x") == Errors.UNKNOWN_MEMBER_ID
         assert await commit("g", {WHERE: 1}) == Errors.UNKNOWN_MEMBER_ID
-        assert await commit("g", {WHERE: 1}, generation=1, member="a", version=8) == Errors.UNSUPPORTED_VERSION
+        assert await commit("g", {WHERE: 1}, generation=2, member="a", version=8) == Errors.UNSUPPORTED_VERSION
         row = OffsetFetchRequest.OffsetFetchRequestGroup
         for member_id, epoch, error in (
-            ("a", 1, 0), (None, -1, 0), ("a", 2, Errors.STALE_MEMBER_EPOCH), ("x", 1, Errors.UNKNOWN_MEMBER_ID)
+            ("a", 2, 0), (None, -1, 0), ("a", 1, Errors.STALE_MEMBER_EPOCH), ("x", 1, Errors.UNKNOWN_MEMBER_ID)
         ):
             answer = await members.asked(OffsetFetchRequest(groups=[
                 row(group_id="g", member_id=member_id, member_epoch=epoch, topics=None)]), 9)
@@ -264,11 +267,11 @@ def test_administrators_see_a_group_of_the_new_protocol_as_one_and_may_delete_it
         assert not (await asked(ListGroupsRequest(types_filter=["classic"]))).groups
         row, = (await asked(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
         assert (row.group_state, row.group_epoch, row.assignment_epoch, row.assignor_name) == (
-            "Stable", 1, 1, "uniform")
+            "Stable", 2, 2, "uniform")
         member, = row.members
         told, = member.assignment.topic_partitions
         assert (told.topic_name, sorted(told.partitions), member.member_epoch, member.member_type) == (
-            "orders", [0, 1, 2, 3], 1, 1)
+            "orders", [0, 1, 2, 3], 2, 1)
         row, = (await asked(DescribeGroupsRequest(groups=["g"]), 6)).groups
         assert (row.error_code, row.error_message) == (Errors.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
         deleted = DeleteGroupsRequest(groups_names=["g"])
@@ -356,6 +359,21 @@ def test_a_regular_expression_finds_topics_also_those_that_are_made_later(in_mem
             answer = await members.join("b", subscribed_topic_names=None, subscribed_topic_regex=wrong)
             assert answer.error_code == Errors.INVALID_REGULAR_EXPRESSION
     run(in_memory, what, clock=clock)
+
+
+def test_a_group_that_a_broker_stored_without_an_epoch_is_loaded(in_memory):
+    """Kafka 4.4 does so while the topics of a first regular expression are not known."""
+    async def before(members):
+        await members.join("a")
+        stored = PendingAnswer()
+        members.asked.groups.store.store_records(
+            "g", [(encode_key(ConsumerGroupMetadataKey(group_id="g")), None)], stored.give)
+        assert not await stored
+
+    async def after(members):
+        assert (list(members.group.members), members.group.epoch) == (["a"], 1)
+    run(in_memory, before, stop=False)
+    run(in_memory, after)
 
 
 def test_a_server_without_the_package_refuses_regular_expressions(in_memory, monkeypatch):

@@ -29,6 +29,8 @@ _GROUP_BYTES = 2048
 # What a topic that a member reads takes, besides its name.
 _NAME_BYTES = 8
 
+# Of a new group: its first members read no topics yet, or it has a higher one at once. Kafka's, since 4.4.
+_FIRST_EPOCH = 1
 LEAVING, LEAVING_STATIC = -1, -2        # epochs in requests; a static member that left for a while has the second
 
 
@@ -69,6 +71,12 @@ class Current:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
+
+    @property
+    def owned(self) -> Assignment:
+        """What no other member may have."""
+        return {topic: self.assigned.get(topic, frozenset()) | self.revoking.get(topic, frozenset())
+                for topic in {**self.assigned, **self.revoking}} if self.revoking else self.assigned
 
     def moved(self, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment) -> "Current":
         """The same member in another state. Only another epoch makes this one the previous one."""
@@ -117,7 +125,7 @@ class ConsumerGroup:
         self.group_id = group_id
         self._held = Held() if held is None else held
         self.offsets = GroupOffsets(self._held) if offsets is None else offsets
-        self.epoch = 0
+        self.epoch = _FIRST_EPOCH
         self.metadata_hash = 0          # of the topics that its members read
         self.target_epoch = 0
         self.target_timestamp_ms = 0
@@ -171,6 +179,11 @@ class ConsumerGroup:
     def has_nothing_left(self) -> bool:
         return not self.is_dead and not self.members and self.offsets.is_empty
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of it was stored."""
+        return self.epoch == _FIRST_EPOCH and self.target_epoch == 0
+
     def is_reconciled(self, member: ConsumerMember) -> bool:
         return member.current.state is MemberState.STABLE and member.current.epoch == self.target_epoch
 
@@ -211,12 +224,12 @@ class ConsumerGroup:
         self._own(member)
 
     def _own(self, member: ConsumerMember) -> None:
-        for topic, numbers in (*member.current.assigned.items(), *member.current.revoking.items()):
+        for topic, numbers in member.current.owned.items():
             for number in numbers:
                 self.owners[topic, number] = member.member_id
 
     def _disown(self, member: ConsumerMember) -> None:
-        for topic, numbers in (*member.current.assigned.items(), *member.current.revoking.items()):
+        for topic, numbers in member.current.owned.items():
             for number in numbers:
                 if self.owners.get((topic, number)) == member.member_id:
                     del self.owners[topic, number]

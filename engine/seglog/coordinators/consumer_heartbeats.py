@@ -180,7 +180,7 @@ class ConsumerHeartbeats:
                 before = old.told
                 told = _told(before, request)
         had = member.current.assigned
-        bump = self._tell(group, member, before, told, records)
+        bump = self._tell(group, member, before or Subscription(), told, records)
         self._refresh(group, may_read)
         self._advance(group, records, bump=bump)
         if group.epoch > group.target_epoch:
@@ -253,21 +253,25 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _tell(
-        group: ConsumerGroup, member: ConsumerMember, before: Subscription | None, told: Subscription,
+        group: ConsumerGroup, member: ConsumerMember, before: Subscription, told: Subscription,
         records: list[KeyValue],
     ) -> bool:
-        """Note what a member told of itself. Returns whether the group needs a new target for it."""
-        if before is not None and before == told:
+        """Note what a member told of itself. Returns whether the group needs a new target for it. For a new regular
+        expression it needs one when the topics are known."""
+        if before == told:
             return False
+        group.tell(member, before)
+        assignor = group.assignor
         group.tell(member, told)
         records.append(member_record(group, member))
-        if before is not None and before.regex is not None and before.regex != told.regex:
+        if before.regex is not None and before.regex != told.regex:
             _drop_regex(group, before.regex, records)
-        return before is None or (before.topics, before.regex, before.assignor) != (
-            told.topics, told.regex, told.assignor)
+        is_resolved = told.regex is None or told.regex in group.regexes
+        return before.topics != told.topics or (before.regex != told.regex and is_resolved) or (
+            group.assignor != assignor)
 
     def _advance(self, group: ConsumerGroup, records: list[KeyValue], *, bump: bool) -> None:
-        """Begin an epoch if members or their topics changed."""
+        """Begin an epoch if members or their topics changed, and store that of a new group."""
         if not bump and group.seen_changes == self._topics.changes:
             return
         group.seen_changes = self._topics.changes
@@ -277,8 +281,9 @@ class ConsumerHeartbeats:
             if group.has_old_metadata:
                 group.has_old_metadata = False
                 records.append(no_old_metadata(group))
-        if bump:
-            group.epoch += 1
+        is_new = group.is_new
+        group.epoch += bump
+        if bump or is_new:
             records.append(epoch_record(group))
 
     def _known_topics(self, group: ConsumerGroup) -> dict[str, tuple[bytes, int]]:
@@ -360,6 +365,8 @@ class ConsumerHeartbeats:
         if member.told.regex is not None:
             _drop_regex(group, member.told.regex, records)
         self._advance(group, records, bump=True)
+        if not group.members:
+            self._assign(group, records)    # nothing
         self._write(group, records, done, {member.member_id})
 
     # --- sessions ----------------------------------------------------------------------------------

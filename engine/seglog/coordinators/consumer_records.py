@@ -197,9 +197,14 @@ class StoredConsumerGroup:
         elif isinstance(key, ConsumerGroupRegularExpressionKey):
             _put(self._regexes, key.regular_expression, None if value is None else _resolved(value))
 
+    @property
+    def is_there(self) -> bool:
+        """Kafka 4.4 stores no epoch of a group whose members wait for the topics of their first regular expression."""
+        return self.epoch is not None or bool(self._members)
+
     def load_into(self, group: ConsumerGroup) -> None:
-        assert self.epoch is not None
-        group.epoch, group.metadata_hash = self.epoch.epoch, self.epoch.metadata_hash
+        if self.epoch is not None:
+            group.epoch, group.metadata_hash = self.epoch.epoch, self.epoch.metadata_hash
         if self._target_epoch is not None:
             group.target_epoch = self._target_epoch.assignment_epoch
             group.target_timestamp_ms = self._target_epoch.assignment_timestamp

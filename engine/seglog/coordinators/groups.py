@@ -171,7 +171,7 @@ class GroupCoordinator:
 
     def drop_if_new(self, group: ConsumerGroup) -> None:
         """Forget a group whose first member was refused."""
-        if group.epoch == 0 and group.has_nothing_left:
+        if group.is_new and group.has_nothing_left:
             self._drop_if_over(group)
 
     def _put_instead(self, group: AnyGroup, other: _Made) -> _Made:

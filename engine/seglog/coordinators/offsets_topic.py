@@ -196,7 +196,7 @@ class _Loader:
     def groups(self) -> dict[str, AnyGroup]:
         consumers: dict[str, AnyGroup] = {}
         for group_id, stored in self._consumers.items():
-            if stored.epoch is not None and group_id not in self._generations:
+            if stored.is_there and group_id not in self._generations:
                 group = ConsumerGroup(group_id, self._held, self._group(group_id).offsets)
                 stored.load_into(group)
                 consumers[group_id] = group

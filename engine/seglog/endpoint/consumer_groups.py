@@ -57,12 +57,14 @@ class ConsumerGroups:
 
     async def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatResult:
         coordinator, member_id = self._coordinator, request.member_id
+        for name, value in (
+            ("GroupId", request.group_id), ("InstanceId", request.instance_id), ("RackId", request.rack_id)
+        ):
+            if value is not None and not value.strip():
+                raise RefusedHeartbeatError(Errors.INVALID_REQUEST, f"{name} can't be empty.")
         error = coordinator.check(request.group_id)
         if error is not None:
             return HeartbeatResult(error)
-        for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
-            if value is not None and not value.strip():
-                raise RefusedHeartbeatError(Errors.INVALID_REQUEST, f"{name} can't be empty.")
         if not member_id and (request.member_epoch != 0 or context.version >= _OWN_IDS):
             raise RefusedHeartbeatError(Errors.INVALID_REQUEST, "MemberId can't be empty.")
         names = (member_id, request.instance_id, request.rack_id, context.client_id, request.server_assignor,
@@ -124,7 +126,7 @@ class ConsumerGroups:
                     authorized_operations=operations)
                 for member in list(group.members.values()):
                     await context.work.step(
-                        1 + sum(map(len, member.current.assigned.values())),
+                        1 + sum(map(len, member.current.owned.values())),
                         size_bytes=member.told.size_bytes)
                     row.members.append(self._member(group, member))
                 rows.append(row)
@@ -135,8 +137,8 @@ class ConsumerGroups:
         return ConsumerGroupDescribeResponse.Member(
             member_id=member.member_id, instance_id=told.instance_id, rack_id=told.rack_id,
             member_epoch=member.current.epoch, client_id=told.client_id, client_host=told.client_host,
-            subscribed_topic_names=list(told.topics), subscribed_topic_regex=told.regex,
-            assignment=self._assignment(member.current.assigned),
+            subscribed_topic_names=list(told.topics), subscribed_topic_regex=told.regex or "",
+            assignment=self._assignment(member.current.owned),
             target_assignment=self._assignment(group.target.get(member.member_id, {})), member_type=_CONSUMER)
 
     def _assignment(self, assignment: Assignment) -> ConsumerGroupDescribeResponse.Assignment:
