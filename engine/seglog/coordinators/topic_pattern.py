@@ -5,6 +5,8 @@ that a client chose, so without the package google-re2 they are refused.
 """
 from collections.abc import Callable
 
+from seglog.late_import import late
+
 # What a compiled expression may take, which bounds its time for each name as well. Kafka has no such limit.
 _COMPILED_BYTES_MAX = 1 << 16
 _CHARACTERS_MAX = 1000
@@ -19,6 +21,7 @@ def topic_pattern(text: str) -> Callable[[str], bool]:
     if len(text) > _CHARACTERS_MAX:
         raise InvalidPatternError(f"the regular expression has more than {_CHARACTERS_MAX} characters")
     try:
+        late("re2")
         import re2
     except ImportError:
         raise InvalidPatternError(
